@@ -121,6 +121,12 @@ impl Drafting {
         }
     }
 
+    /// Other limits. What drafts cost and how often they come stays known.
+    pub fn limit(&mut self, limits: DraftLimits, prediction: Option<f64>) {
+        let new = Drafting::new(limits, prediction);
+        *self = if self.plain.is_none() { new } else { Drafting { limits: new.limits, ..std::mem::take(self) } };
+    }
+
     /// Up to `most` tokens that may follow `tokens`. Returns how many the model shall predict, if it `can`: then the draft is empty
     /// and the caller adds them.
     pub fn draft(&mut self, tokens: &[u32], most: usize, can: bool, draft: &mut Draft) -> usize {

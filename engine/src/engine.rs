@@ -111,7 +111,7 @@ impl Engine {
     /// than its next token. What is replied stays the same.
     pub fn use_drafts(&mut self, limits: DraftLimits) {
         let prediction = self.executor.cpu().and_then(|_| self.network.prediction_cost(limits.mtp_vocab));
-        self.drafting = Drafting::new(limits, prediction);
+        self.drafting.limit(limits, prediction);
     }
 
     /// A step that is shared takes about so long at most, work in the background less, and what no other request waits beside

@@ -4,7 +4,7 @@ use crate::opening::ReadyModel;
 use anyhow::{Result, bail};
 use engine::open::OpenedModel;
 use engine::state::KvFormats;
-use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, RequestReport, StopReason};
+use engine::{DraftLimits, Engine, EngineEvent, EngineLimits, EngineRequest, RequestReport, StopReason};
 use serde_json::{Value, json};
 use settings::{Preset, Settings};
 use std::sync::Arc;
@@ -52,12 +52,19 @@ impl LocalModel {
             memory_bytes: device.map_or(most_bytes, |memory| memory.left_bytes.min(most_bytes)),
             snapshots: engine::snapshot::FORMATS[0],
             snapshot_spacing_tokens: usize::MAX,
-            recurrence_log_tokens: 0,
+            // As far back as a draft that does not come.
+            recurrence_log_tokens: settings.memory.trail_tokens,
             heads: 0,
         };
         let OpenedModel { network, tokenizer, template, .. } = opened.model;
-        let engine = Engine::new(executor, network, tokenizer.clone(), limits);
+        let mut engine = Engine::new(executor, network, tokenizer.clone(), limits);
+        engine.use_drafts(model::drafts(settings));
         LocalModel { engine, tokenizer, template, preset: opened.preset, kv }
+    }
+
+    /// Other drafts than the configuration's.
+    pub fn use_drafts(&mut self, limits: DraftLimits) {
+        self.engine.use_drafts(limits);
     }
 
     pub fn encode(&self, body: &Value, thinking: bool) -> Result<TokenPrompt> {
@@ -86,7 +93,9 @@ impl LocalModel {
         let (mut tokens, mut first_token) = (Vec::new(), None);
         let mut ended = None;
         while ended.is_none() {
+            let step = Instant::now();
             self.engine.step(&mut events);
+            self.engine.took(step.elapsed());
             for event in events.drain(..) {
                 match event {
                     EngineEvent::Started { .. } => {}

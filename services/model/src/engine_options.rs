@@ -24,7 +24,7 @@ pub fn open_options(settings: &Settings, precision: Precision) -> ModelOptions {
     ModelOptions { mmap: engine.mmap, precision, token_cache_bytes, packed, prediction, gpu: None }
 }
 
-pub(crate) fn drafts(settings: &Settings) -> DraftLimits {
+pub fn drafts(settings: &Settings) -> DraftLimits {
     let draft = &settings.draft;
     DraftLimits { ngram: draft.ngram, tokens: draft.tokens, mtp: draft.mtp, mtp_vocab: draft.mtp_vocab }
 }

@@ -41,5 +41,5 @@ pub use once::first_time;
 pub use outgoing::{End, Outgoing, OutgoingLimits, ToWrite, Written, outgoing};
 pub use placement::check as check_experiment;
 pub use presets::{ModelChoice, Presets};
-pub use prompts::before_instructions;
+pub use prompts::{before_instructions, limits_of};
 pub use registry::{Attach, Connected, NewSession, Runtime, RuntimeParts};

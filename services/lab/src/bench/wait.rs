@@ -1,5 +1,6 @@
 //! `reprise bench wait`: how far the wait for a reply is from its floor, in one table: turns, prompts, decode, a restart.
 
+mod drafting;
 mod played;
 mod row;
 
@@ -103,7 +104,11 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
             WaitTable::Partial => waits.partial().await.context("the table of partial transcripts")?,
             WaitTable::Turn => waits.turns().await.context("the table of turns")?,
             WaitTable::Prefill => waits.prefill().await.context("the table of prompts")?,
-            WaitTable::Decode => decode(speed.as_ref()),
+            WaitTable::Decode => {
+                let drafting = || drafting::rows(model_of(args), args.rounds, settings).context("drafting");
+                let drafting = if speed.is_some() { drafting()? } else { Vec::new() };
+                decode(speed.as_ref()).into_iter().chain(drafting).collect()
+            }
             WaitTable::Restart => waits.restart().await.context("the table of a restart")?,
         };
         // Tables take minutes, and this shows that they go on.
@@ -125,9 +130,13 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     if args.json { print_json(&measured) } else { print_report(&measured, &[&measured["rows"]]) }
 }
 
+fn model_of(args: &Args) -> ModelArgs {
+    ModelArgs { model: args.target.model.clone(), precision: None }
+}
+
 fn speed(args: &Args, settings: &Settings) -> Result<Value> {
     let speed = speed::Args {
-        model: ModelArgs { model: args.target.model.clone(), precision: None },
+        model: model_of(args),
         ctx: PROMPTS.into(),
         decode: DECODE_TOKENS,
         batch: vec![1],
@@ -138,7 +147,7 @@ fn speed(args: &Args, settings: &Settings) -> Result<Value> {
     speed::measure(&speed, settings)
 }
 
-/// What `bench speed` finds, and what drafting adds once the engine has it.
+/// What `bench speed` finds.
 fn decode(speed: Option<&Value>) -> Vec<WaitRow> {
     let found = |path: &str| speed.and_then(|speed| speed.pointer(path)?.as_f64());
     let percent = |path: &str| found(path).map(|share| share * 100.0);
@@ -153,8 +162,5 @@ fn decode(speed: Option<&Value>) -> Vec<WaitRow> {
         .noted(rate.map_or_else(String::new, |rate| format!("{rate:.1} tokens/s"))),
         WaitRow::new("prefill 512", "% of int8", percent("/contexts/0/prefill_share_of_int8"))
             .at_least(45.0, Some(55.0)),
-        WaitRow::new("decode with drafting on, to off", "x", None)
-            .at_least(1.5, Some(2.0))
-            .noted("not measured here yet"),
     ]
 }

@@ -1,0 +1,151 @@
+//! What drafting is worth: the same replies with it and without it, of each kind of text.
+
+use super::row::WaitRow;
+use crate::answer::LocalModel;
+use crate::opening::ModelArgs;
+use anyhow::{Result, ensure};
+use engine::DraftLimits;
+use experiment::median;
+use serde_json::{Value, json};
+use settings::Settings;
+use std::time::Duration;
+
+/// A reply of the model, and the tools it may call.
+struct Text {
+    kind: &'static str,
+    body: Value,
+    /// Such text repeats what stands before it, so that drafts come.
+    repeats: bool,
+}
+
+/// One reply. Its first token is the prompt's.
+struct Written {
+    tokens: Vec<u32>,
+    /// Tokens behind the first one, and their time.
+    rest: usize,
+    time: Duration,
+    drafted: usize,
+    accepted: usize,
+}
+
+const REPLY_TOKENS: usize = 160;
+/// Enough for one conversation.
+const KEPT_BYTES: usize = 1 << 30;
+
+/// By turns, so that a slow moment of the machine meets both.
+pub fn rows(model: ModelArgs, rounds: u64, settings: &Settings) -> Result<Vec<WaitRow>> {
+    let mut model = LocalModel::new(model.open(settings)?, settings, KEPT_BYTES);
+    let texts = texts(&model);
+    let mut seen: Vec<[Vec<Written>; 2]> = texts.iter().map(|_| Default::default()).collect();
+    for round in 0..=rounds {
+        for (with, drafts) in [model::drafts(settings), DraftLimits::default()].into_iter().enumerate() {
+            model.use_drafts(drafts);
+            for (text, seen) in texts.iter().zip(&mut seen) {
+                let written = write(&mut model, &text.body)?;
+                // In the first round the engine learns which drafts come here, and what they cost.
+                if round > 0 {
+                    seen[with].push(written);
+                }
+            }
+        }
+    }
+    texts.iter().zip(&seen).map(|(text, seen)| row(text, seen)).collect()
+}
+
+fn write(model: &mut LocalModel, body: &Value) -> Result<Written> {
+    let prompt = model.encode(body, false)?;
+    let options = |request: &mut engine::EngineRequest| {
+        request.max_new_tokens = REPLY_TOKENS;
+        request.sampling.temperature = 0.0;
+    };
+    let answer = model.answer(prompt, options, &mut |_| Ok(()))?;
+    let report = &answer.report;
+    Ok(Written {
+        rest: answer.tokens.len().saturating_sub(1),
+        time: answer.total.saturating_sub(answer.first_token.unwrap_or(answer.total)),
+        drafted: report.drafted_tokens,
+        accepted: report.accepted_tokens,
+        tokens: answer.tokens,
+    })
+}
+
+fn row(text: &Text, [with, without]: &[Vec<Written>; 2]) -> Result<WaitRow> {
+    let first = &without[0].tokens;
+    let is_same = with.iter().chain(without).all(|written| written.tokens == *first);
+    ensure!(is_same, "{}: with drafts another reply came", text.kind);
+    let rate = |seen: &[Written]| median(seen.iter().map(|one| one.rest as f64 / one.time.as_secs_f64().max(1e-9)));
+    let sum = |count: fn(&Written) -> usize| with.iter().map(count).sum::<usize>();
+    let (rest, accepted, drafted) = (sum(|one| one.rest), sum(|one| one.accepted), sum(|one| one.drafted));
+    let (on, off) = (rate(with), rate(without));
+    let gain = on.zip(off).map(|(on, off)| on / off).filter(|_| rest > 0);
+    let note = format!(
+        "{:.2} tokens a step, {accepted} of {drafted} drafts came, {} tokens, {:.1} and {:.1} tokens/s",
+        rest as f64 / (rest - accepted.min(rest)).max(1) as f64,
+        first.len(),
+        on.unwrap_or_default(),
+        off.unwrap_or_default(),
+    );
+    let row = WaitRow::new(format!("decode with drafting on, to off: {}", text.kind), "x", gain).noted(note);
+    Ok(if text.repeats { row.at_least(1.5, Some(2.0)) } else { row.at_least(0.98, None) })
+}
+
+/// What is said in homes, in words that the built-in model knows.
+fn texts(model: &LocalModel) -> Vec<Text> {
+    let say = |role: &str, text: &str| json!({"role": role, "content": text});
+    let system = say("system", "You are a voice assistant at home. Answer in short plain sentences.");
+    let asked = |told: &[Value], last: Value, tools: Value| {
+        let messages = [&[system.clone()], told, &[last]].concat();
+        let mut body = json!({"messages": messages});
+        if tools != json!([]) {
+            body["tools"] = tools;
+        }
+        body
+    };
+    let told: Vec<Value> =
+        TOLD.iter().flat_map(|(user, assistant)| [say("user", user), say("assistant", assistant)]).collect();
+    let tool = |name: &str, description: &str, properties: Value| {
+        let required: Vec<&String> = properties.as_object().into_iter().flatten().map(|(name, _)| name).collect();
+        let parameters = json!({"type": "object", "properties": properties, "required": required});
+        json!({"type": "function", "function": {"name": name, "description": description, "parameters": parameters}})
+    };
+    let tools = json!([
+        tool("set_timer", "Starts a timer.", json!({"amount": {"type": "integer"}, "unit": {"type": "string"}})),
+        tool("add_to_list", "Puts something on the shopping list.", json!({"item": {"type": "string"}})),
+        tool("read_list", "Reads the shopping list.", json!({})),
+    ]);
+    let call = |name: &str, arguments: Value| {
+        let call = json!({"type": "function", "id": "call", "function": {"name": name, "arguments": arguments}});
+        json!({"role": "assistant", "content": "", "tool_calls": [call]})
+    };
+    let put = |item: &&str| {
+        let (asked, done) = (format!("Put {item} on the shopping list."), format!("I put {item} on the list."));
+        let call = call("add_to_list", json!({"item": item}));
+        [say("user", &asked), call, say("tool", "done"), say("assistant", &done)]
+    };
+    let list: Vec<Value> = ITEMS.iter().flat_map(put).collect();
+    let read = [say("user", "What is on the shopping list?"), call("read_list", json!({}))];
+    let items = say("tool", &json!(ITEMS).to_string());
+    let pegs = say("user", "Put clothes pegs on the shopping list.");
+    let reminder = say("user", "Please note: on Saturday, remind me to call Plinni.");
+    let limits = runtime::limits_of(&model.preset);
+    let summary = say("user", &compaction::summary_request(&limits).text);
+    let text = |kind, body, repeats| Text { kind, body, repeats };
+    vec![
+        text("talk", asked(&told, reminder, json!([])), false),
+        text("a tool call", asked(&list, pegs, tools.clone()), true),
+        text("a list read back", asked(&[&list[..], &read].concat(), items, tools), true),
+        text("a summary", asked(&told, summary, json!([])), true),
+    ]
+}
+
+const ITEMS: [&str; 5] = ["washing powder", "black bread", "green apples", "toothpaste", "olive oil"];
+const TOLD: [(&str, &str); 8] = [
+    ("My dog is called Rex.", "Noted, your dog is called Rex."),
+    ("Our daughter is called Plinni.", "Noted, your daughter is called Plinni."),
+    ("We live in Gaivem.", "Noted, you live in Gaivem."),
+    ("At 3:55 my train leaves.", "Noted, your train leaves at 3:55."),
+    ("My allergy is hazelnuts.", "Noted, you are allergic to hazelnuts."),
+    ("On Friday, remind me to call Jack.", "Noted, on Friday I remind you to call Jack."),
+    ("My favourite food is soplis.", "Noted, your favourite food is soplis."),
+    ("Our next holiday is in Valno.", "Noted, your next holiday is in Valno."),
+];
