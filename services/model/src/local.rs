@@ -1,5 +1,6 @@
 //! The engine in this process: one thread owns it, takes commands between two steps, and is started again when it fails.
 
+mod busy;
 mod early;
 mod replies;
 mod sleep;

@@ -28,6 +28,8 @@ fn settings(more: &[(&str, &str)]) -> Settings {
         ("memory.total", "512MiB"),
         ("memory.disk_path", ""),
         ("engine.threads", "1"),
+        // Tests ask without a pause.
+        ("engine.early_busy", "1"),
         ("engine.prefill_chunk_tokens", "64"),
         ("preset.sampling.temperature", "0"),
         ("preset.sampling.presence_penalty", "0"),

@@ -1,5 +1,6 @@
 //! The loop of the engine's thread.
 
+use super::busy::Busy;
 use super::early::{BegunReply, WantedReply};
 use super::replies::{Replies, failure_of};
 use super::sleep::cannot_open;
@@ -192,6 +193,7 @@ struct Serving<'a> {
     active_at: Instant,
     /// The next step waits until then.
     tells_until: Instant,
+    busy: Busy,
 }
 
 impl<'a> Serving<'a> {
@@ -211,6 +213,7 @@ impl<'a> Serving<'a> {
             unchecked: false,
             active_at: Instant::now(),
             tells_until: Instant::now(),
+            busy: Busy::new(Instant::now()),
         }
     }
 
@@ -235,12 +238,16 @@ impl<'a> Serving<'a> {
             self.tell_status();
             self.stop_cancelled();
             let began = Instant::now();
+            let users_wait = self.replies.count(Priority::Talk) > 0;
             for id in self.replies.thinking_to_end(began) {
                 self.engine.stop_thinking(id);
             }
             let more = self.engine.step(&mut events);
             let ended = Instant::now();
             self.engine.took(ended - began);
+            if users_wait {
+                self.busy.waited(began, ended);
+            }
             let nothing = events.is_empty();
             for event in events.drain(..) {
                 self.replies.event(event, &self.engine, began, ended);
@@ -435,7 +442,8 @@ impl<'a> Serving<'a> {
         let Some(submit) = self.go_on(submit, wanted.as_ref()) else { return };
         let Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as } = submit;
         let is_early = purpose == Purpose::EarlyReply;
-        if is_early && wanted.is_none() {
+        let is_too_busy = || self.busy.share(Instant::now()) > self.recipe.engine.early_busy;
+        if is_early && (wanted.is_none() || is_too_busy()) {
             return warm_all(&writers);
         }
         let (thinks, first_word_ms) = (prepared.thinks, prepared.first_word_ms);

@@ -30,6 +30,7 @@ sections! {
         pub precision: PrecisionChoice = choice(),
         pub max_sequences: usize = whole(1..=1024),
         pub early_replies: usize = whole(1..=4096),
+        pub early_busy: f64 = number(0.0..=1.0),
         pub max_waiting: usize = whole(1..=1 << 20),
         pub max_logit_bias: usize = whole(0..=1 << 20),
     }
