@@ -81,7 +81,7 @@ impl Executor {
     pub fn most_drafts(&self) -> usize {
         match self.kind {
             ExecutorKind::Cpu { .. } => kernels::product::FEW_ROWS - 1,
-            ExecutorKind::Gpu { .. } => 0,
+            ExecutorKind::Gpu { .. } => gpu::product::FEW_ROWS - 1,
         }
     }
 

@@ -20,6 +20,7 @@ use kernels::product::Precision;
 use weights::{ModelWeights, Shape};
 
 use crate::network::{StepLane, rotation_of};
+use crate::snapshot::Snapshot;
 use crate::state::StateShape;
 use inputs::{InputAddresses, StepInputs};
 use upload::{GpuFfn, GpuLayer, GpuMixer};
@@ -48,7 +49,12 @@ pub type HostFfn<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
 
 /// The most bytes that the buffers of a step take, with up to so many rows and lanes.
 pub fn scratch_bytes(shape: &Shape, processors: Processors, rows: usize, lanes: usize) -> usize {
-    BufferSizes::most(shape, processors, rows, lanes, lanes).bytes()
+    BufferSizes::most(shape, processors, rows, lanes, most_wanted(lanes)).bytes()
+}
+
+/// Rows for which logits are wanted: one of each lane, and drafts, which only steps with few rows have.
+fn most_wanted(lanes: usize) -> usize {
+    lanes.max(FEW_ROWS)
 }
 
 /// The sizes of a step, and where its inputs are on the device.
@@ -90,7 +96,7 @@ impl GpuNetwork {
         })
     }
 
-    /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane. Takes the
+    /// Advances each lane's state over its tokens but drafts. Returns the logits [wanted positions, vocab], lane after lane. Takes the
     /// snapshots that lie before the end of their lane.
     pub fn forward<'w>(
         &self,
@@ -108,7 +114,7 @@ impl GpuNetwork {
         let on_host = work.logits_on_host.room(wanted * self.shape.vocab)?;
         work.floats[Floats::Logits as usize].read(0, on_host)?;
         for lane in lanes.iter_mut() {
-            lane.state.position += lane.tokens.len();
+            lane.state.position += lane.tokens.len() - lane.drafts;
         }
         Ok(on_host)
     }
@@ -117,17 +123,16 @@ impl GpuNetwork {
     fn begin(&self, lanes: &mut [StepLane], work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
         work.inputs.clear();
         let mut first = 0;
-        let has_stops = lanes.iter().any(|lane| lane.stops().next().is_some());
+        let is_cut = lanes.iter().any(|lane| lane.drafts > 0 || stops(lane).next().is_some());
         for lane in lanes.iter_mut() {
             let count = lane.tokens.len();
-            assert_eq!(lane.drafts, 0, "`Executor::most_drafts` allows none on a GPU");
             lane.state.reserve(count);
             if let Some(log) = &mut lane.recurrence_log {
                 log.begin(lane.state.position, count);
             }
             work.inputs.add_lane(lane.state, count, lane.recurrence_log.as_deref())?;
-            if has_stops {
-                work.inputs.add_stops(lane.state, &lane.stops().collect::<Vec<_>>())?;
+            if is_cut {
+                work.inputs.add_stops(lane.state, &stops(lane).collect::<Vec<_>>(), lane.drafts)?;
             }
             work.inputs.add_tokens(lane.tokens);
             let end = first + count;
@@ -139,7 +144,10 @@ impl GpuNetwork {
 
     /// Allocates the buffers of the largest step that may come.
     pub fn reserve(&self, work: &mut GpuWorkspace, rows: usize, lanes: usize) -> Result<(), Error> {
-        work.reserve(&self.device, &BufferSizes::most(&self.shape, self.device.processors(), rows, lanes, lanes))
+        work.reserve(
+            &self.device,
+            &BufferSizes::most(&self.shape, self.device.processors(), rows, lanes, most_wanted(lanes)),
+        )
     }
 
     /// Allocates buffers for the collected inputs, and sends them to the device.
@@ -148,6 +156,8 @@ impl GpuNetwork {
         let sizes = (rows, lanes, longest);
         let needed = BufferSizes::new(&self.shape, self.device.processors(), sizes, work.inputs.wanted());
         work.reserve(&self.device, &needed)?;
+        let [recurrent, conv] = [Floats::DraftRecurrent, Floats::DraftConv].map(|buffer| work.at(buffer));
+        work.inputs.place_drafts([recurrent, conv], [self.state_shape.recurrent(), self.state_shape.conv()]);
         let at = work.inputs.send()?;
         Ok(GpuStep { rows, lanes, longest, few: rows <= FEW_ROWS, at })
     }
@@ -279,6 +289,12 @@ impl GpuNetwork {
     fn inner_forms(&self, few: bool) -> Forms {
         Forms { values: few, ..self.forms(few) }
     }
+}
+
+/// The snapshots that are taken within a step. Those before drafts are taken at its end, because the state does not pass drafts.
+fn stops<'l>(lane: &'l StepLane) -> impl Iterator<Item = &'l Snapshot> {
+    let end = lane.state.position + lane.tokens.len() - lane.drafts;
+    lane.stops().filter(move |snapshot| snapshot.position < end)
 }
 
 /// The number of a format of keys or values in kernels.

@@ -7,6 +7,7 @@ use gpu::norm::{NormHeadsArguments, norm_heads_gated};
 use gpu::product::{exact_product, product};
 use gpu::rows::RowsArguments;
 
+use super::inputs::DraftSpan;
 use super::upload::{GpuDelta, GpuMixer};
 use super::workspace::Floats;
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
@@ -69,22 +70,36 @@ impl GpuNetwork {
     ) -> Result<(), Error> {
         let spans = work.inputs.spans();
         if spans.is_empty() {
-            return self.recur_over(weights, layer, [step.lanes, step.longest], step.at.lanes, log_rows, work);
+            return self.recur_over(weights, layer, layer, [step.lanes, step.longest], step.at.lanes, log_rows, work);
         }
         for span in spans {
-            self.recur_over(weights, layer, [span.lanes(), span.longest()], span.at, log_rows, work)?;
+            self.recur_over(weights, layer, layer, [span.lanes(), span.longest()], span.at, log_rows, work)?;
             for copy in &span.copies {
                 copy.run(&self.device, &self.state_shape, layer..layer + 1)?;
             }
         }
-        Ok(())
+        let DraftSpan { span, states } = work.inputs.drafts();
+        if states.is_empty() {
+            return Ok(());
+        }
+        // Drafts pass a copy of the layer's state, so that the state itself stays before them.
+        for state in states {
+            for ([from, to], values) in state.iter().zip([self.state_shape.recurrent(), self.state_shape.conv()]) {
+                let from = from + (layer * values * size_of::<f32>()) as u64;
+                gpu::snapshot::copy(&self.device, values, from, *to)?;
+            }
+        }
+        self.recur_over(weights, layer, 0, [span.lanes(), span.longest()], span.at, log_rows, work)
     }
 
-    /// The rows of the lanes in the table at `at`; `longest`: the most rows of a lane.
+    /// The rows of the lanes in the table at `at`, whose states have this layer as the one numbered `in_state`; `longest`: the most
+    /// rows of a lane.
+    #[allow(clippy::too_many_arguments)]
     fn recur_over(
         &self,
         weights: &GpuDelta,
         layer: usize,
+        in_state: usize,
         [lanes, longest]: [usize; 2],
         at: u64,
         log_rows: u64,
@@ -97,7 +112,7 @@ impl GpuNetwork {
             taps: weights.conv.address(),
             lanes: at,
             log_rows,
-            memory: (layer * shape.conv()) as u64,
+            memory: (in_state * shape.conv()) as u64,
             layer: self.in_log(layer),
             channels: heads.channels() as u32,
             past: shape.conv_past as u32,
@@ -114,7 +129,7 @@ impl GpuNetwork {
             out: work.at(Floats::Out),
             lanes: at,
             chunks: 0,
-            state: (layer * shape.recurrent()) as u64,
+            state: (in_state * shape.recurrent()) as u64,
             key_heads: heads.key_heads as u32,
             value_heads: heads.value_heads as u32,
             key_dim: heads.key_dim as u32,

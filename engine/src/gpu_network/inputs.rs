@@ -14,6 +14,8 @@ pub(super) struct StepInputs {
     /// The lanes cut at their snapshots: the first span has the rows of each lane up to its first snapshot or its end, the second
     /// those up to the next one, and so on. Empty: no lane has a snapshot before its end.
     spans: Vec<RecurrenceSpan>,
+    /// The rows that may turn out not to come. They go on in states of their own, of one layer at a time.
+    drafts: DraftSpan,
     tokens: Vec<u32>,
     lane_of_row: Vec<u32>,
     /// Rows for which logits are wanted.
@@ -36,6 +38,15 @@ pub(super) struct RecurrenceSpan {
     pub at: u64,
     /// The snapshots that are taken at the end of the span.
     pub copies: Vec<SnapshotCopy>,
+}
+
+/// The last rows of lanes that have drafts.
+#[derive(Default)]
+pub(super) struct DraftSpan {
+    pub span: RecurrenceSpan,
+    /// For each of its lanes: the addresses of the lane's state and of where a layer of it is copied to. Recurrent, then of the
+    /// convolution.
+    pub states: Vec<[[u64; 2]; 2]>,
 }
 
 impl RecurrenceSpan {
@@ -69,6 +80,7 @@ impl StepInputs {
         Ok(StepInputs {
             lanes: Vec::new(),
             spans: Vec::new(),
+            drafts: DraftSpan::default(),
             tokens: Vec::new(),
             lane_of_row: Vec::new(),
             wanted: Vec::new(),
@@ -83,6 +95,7 @@ impl StepInputs {
     pub fn clear(&mut self) {
         self.lanes.clear();
         self.spans.clear();
+        self.drafts = DraftSpan::default();
         [&mut self.tokens, &mut self.lane_of_row, &mut self.wanted].into_iter().for_each(Vec::clear);
         [&mut self.log_rows, &mut self.pages].into_iter().for_each(Vec::clear);
         self.has_log = false;
@@ -114,10 +127,16 @@ impl StepInputs {
         Ok(())
     }
 
-    /// Cuts the lane that was added last at these snapshots, which are before its end. To be called for all lanes or for none.
-    pub fn add_stops(&mut self, state: &SequenceState, snapshots: &[&Snapshot]) -> Result<(), Error> {
+    /// Cuts the lane that was added last at these snapshots, which are before its end, and before its drafts. To be called for all
+    /// lanes or for none.
+    pub fn add_stops(&mut self, state: &SequenceState, snapshots: &[&Snapshot], drafts: usize) -> Result<(), Error> {
         let Some(lane) = self.lanes.last().copied() else { return Ok(()) };
-        let end = state.position + lane.count as usize;
+        let end = state.position + lane.count as usize - drafts;
+        if drafts > 0 {
+            let first = lane.first + lane.count - drafts as u32;
+            self.drafts.span.lanes.push(LaneArguments { first, count: drafts as u32, pages: 0, ..lane });
+            self.drafts.states.push([[lane.recurrent, 0], [lane.conv, 0]]);
+        }
         let stops = snapshots.iter().map(|snapshot| snapshot.position).chain([end]);
         let mut begin = state.position;
         for (number, stop) in stops.enumerate() {
@@ -133,6 +152,20 @@ impl StepInputs {
             begin = stop;
         }
         Ok(())
+    }
+
+    /// Gives each lane with drafts its place behind these addresses: so many values for the recurrence, and for the convolution.
+    pub fn place_drafts(&mut self, [recurrent, conv]: [u64; 2], [recurrences, inputs]: [usize; 2]) {
+        let places = self.drafts.span.lanes.iter_mut().zip(&mut self.drafts.states).enumerate();
+        for (at, (lane, [of_recurrence, of_convolution])) in places {
+            let behind = |from: u64, values: usize| from + (at * values * size_of::<f32>()) as u64;
+            (lane.recurrent, lane.conv) = (behind(recurrent, recurrences), behind(conv, inputs));
+            (of_recurrence[1], of_convolution[1]) = (lane.recurrent, lane.conv);
+        }
+    }
+
+    pub fn drafts(&self) -> &DraftSpan {
+        &self.drafts
     }
 
     /// Empty: no lane is cut.
@@ -168,7 +201,7 @@ impl StepInputs {
         let [tokens, lane_of_row, wanted] =
             [&self.tokens, &self.lane_of_row, &self.wanted].map(|numbers| append(&mut self.bytes, numbers));
         let pages = append(&mut self.bytes, &self.pages);
-        for span in &mut self.spans {
+        for span in self.spans.iter_mut().chain([&mut self.drafts.span]) {
             span.at = append(&mut self.bytes, &span.lanes);
         }
         if self.there.len() < self.bytes.len() {
@@ -178,7 +211,7 @@ impl StepInputs {
         for lane in &mut self.lanes {
             lane.pages = base + pages + lane.pages * size_of::<u64>() as u64;
         }
-        for span in &mut self.spans {
+        for span in self.spans.iter_mut().chain([&mut self.drafts.span]) {
             span.at += base;
         }
         // With the addresses of their pages now.

@@ -3,20 +3,21 @@
 use bytemuck::Pod;
 use gpu::attention::Spread;
 use gpu::device::{Graph, Processors};
-use gpu::product::tile_rows;
+use gpu::product::{FEW_ROWS, tile_rows};
 use gpu::routing::most_tiles;
 use gpu::rows::{DeviceRows, Forms, Halves, PADDED_TO};
 use gpu::{Buffer, Device, Error, HostBuffer};
 use weights::Shape;
 
 use super::{InputAddresses, StepInputs};
+use crate::state::StateShape;
 
 pub struct GpuWorkspace {
     pub(super) inputs: StepInputs,
     /// What products read.
     pub(super) normed: DeviceRows,
     pub(super) inner: DeviceRows,
-    pub(super) floats: [Buffer<f32>; 20],
+    pub(super) floats: [Buffer<f32>; 22],
     numbers: [Buffer<u32>; 5],
     /// [wanted rows, vocab]
     pub(super) logits_on_host: HostBuffer<f32>,
@@ -54,6 +55,9 @@ pub(super) enum Floats {
     Answers,
     Shared,
     SharedScore,
+    /// A layer's state of each lane, for drafts to pass.
+    DraftRecurrent,
+    DraftConv,
 }
 
 /// The buffers of numbers, all of experts.
@@ -142,7 +146,7 @@ const MOST_GRAPHS: usize = 64;
 /// The sizes of the buffers of a step.
 pub(super) struct BufferSizes {
     /// In the order of `Floats` and of `Numbers`.
-    floats: [usize; 20],
+    floats: [usize; 22],
     numbers: [usize; 5],
     normed: (usize, usize),
     inner: (usize, usize),
@@ -151,7 +155,7 @@ pub(super) struct BufferSizes {
 impl BufferSizes {
     /// The most that any step takes with up to so many rows and lanes.
     pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
-        let none = BufferSizes { floats: [0; 20], numbers: [0; 5], normed: (0, 0), inner: (0, 0) };
+        let none = BufferSizes { floats: [0; 22], numbers: [0; 5], normed: (0, 0), inner: (0, 0) };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
         steps.fold(none, |most, (lanes, longest)| {
             let rows = (lanes * longest).min(rows);
@@ -172,6 +176,8 @@ impl BufferSizes {
         (rows, lanes, longest): (usize, usize, usize),
         wanted: usize,
     ) -> BufferSizes {
+        // A lane with drafts has at least two rows, and a step with drafts has few.
+        let (state, drafting) = (StateShape::new(shape), lanes.min(FEW_ROWS / 2));
         let (queries, values) = (shape.q_heads * shape.head_dim, shape.delta_values());
         let heads = (shape.q_heads, shape.kv_heads, shape.head_dim);
         let parts = Spread::new(processors, lanes, longest, heads).splits * rows * shape.q_heads;
@@ -207,6 +213,8 @@ impl BufferSizes {
                 pairs * shape.hidden,
                 routed(rows * shape.hidden),
                 routed(rows),
+                drafting * state.recurrent(),
+                drafting * state.conv(),
             ],
             numbers: [pairs, pairs, pairs, pairs, routed(1 + 3 * most_tiles(pairs, experts, tile_rows(1)))],
             normed: (rows, shape.hidden),
