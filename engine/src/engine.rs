@@ -110,7 +110,7 @@ impl Engine {
     /// Computes ahead what is likely to come: where the reply repeats what stands before it, and where the model predicts more
     /// than its next token. What is replied stays the same.
     pub fn use_drafts(&mut self, limits: DraftLimits) {
-        let prediction = self.executor.cpu().and_then(|_| self.network.prediction_cost(limits.mtp_vocab));
+        let prediction = self.network.prediction_cost(limits.mtp_vocab);
         self.drafting.limit(limits, prediction);
     }
 

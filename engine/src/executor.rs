@@ -122,10 +122,15 @@ impl Executor {
         }
     }
 
-    /// Guesses what follows each lane's token. On a GPU nothing yet.
+    /// Guesses what follows each lane's token, of the first `vocab` tokens.
     pub fn predict(&mut self, network: &Network, lanes: &mut [PredictionLane], vocab: usize) {
-        if let ExecutorKind::Cpu { cpu, work } = &mut self.kind {
-            network.predict(cpu, lanes, vocab, work);
+        match &mut self.kind {
+            ExecutorKind::Cpu { cpu, work } => {
+                network.predict(cpu, lanes, vocab, work);
+            }
+            ExecutorKind::Gpu { network, work, .. } => {
+                self.meter.keep_failure(network.predict(lanes, vocab, work));
+            }
         }
     }
 

@@ -6,6 +6,7 @@ mod attention;
 mod delta;
 mod ffn;
 mod inputs;
+mod prediction;
 mod upload;
 mod workspace;
 
@@ -23,7 +24,7 @@ use crate::network::{StepLane, rotation_of};
 use crate::snapshot::Snapshot;
 use crate::state::StateShape;
 use inputs::{InputAddresses, StepInputs};
-use upload::{GpuFfn, GpuLayer, GpuMixer};
+use upload::{GpuFfn, GpuLayer, GpuMixer, GpuPrediction};
 use workspace::{BufferSizes, Floats, GraphKey};
 
 pub use upload::device_bytes;
@@ -40,6 +41,7 @@ pub struct GpuNetwork {
     head: Option<gpu::matrix::DeviceMatrix>,
     output_norm: Buffer<f32>,
     layers: Vec<GpuLayer>,
+    prediction: Option<GpuPrediction>,
     frequencies: Buffer<f64>,
     magnitude: f32,
 }
@@ -84,6 +86,7 @@ impl GpuNetwork {
         let layers = (0..model.layers.len()).map(|number| upload::layer(device, model, number, number < ffn_layers));
         Ok(GpuNetwork {
             layers: layers.collect::<Result<_, Error>>()?,
+            prediction: model.prediction.as_ref().map(|from| upload::prediction(device, &shape, from)).transpose()?,
             embed: upload::matrix(device, &model.embed)?,
             head: model.head.as_ref().map(|head| upload::matrix(device, head)).transpose()?,
             output_norm: Buffer::of(device, &model.output_norm)?,
@@ -105,11 +108,13 @@ impl GpuNetwork {
         on_host: HostFfn,
     ) -> Result<&'w mut [f32], Error> {
         let step = self.begin(lanes, work)?;
+        self.send_before(lanes, work)?;
         if self.layers.iter().all(|layer| layer.ffn.is_some()) {
             self.run(&step, work)?;
         } else {
             self.run_with_host(&step, work, on_host)?;
         }
+        self.keep_outputs(lanes, work)?;
         let wanted = work.inputs.wanted();
         let on_host = work.logits_on_host.room(wanted * self.shape.vocab)?;
         work.floats[Floats::Logits as usize].read(0, on_host)?;
@@ -171,7 +176,11 @@ impl GpuNetwork {
         if !is_profiled && let Some((_, graph)) = work.graphs.iter().find(|(recorded, _)| *recorded == key) {
             return graph.launch();
         }
-        let compute = || self.compute(step, work, |_| Ok(())).and_then(|()| self.logits(step, work));
+        let compute = || {
+            self.compute(step, work, |_| Ok(()))?;
+            self.logits(step, work)?;
+            self.follow(step, work)
+        };
         compute()?;
         if step.longest == 1 && !is_profiled {
             // The first run has loaded the kernels, so that they can be recorded now.
@@ -198,7 +207,8 @@ impl GpuNetwork {
             work.buffer(Floats::Hidden).write(0, &rows)
         })?;
         work.rows_on_host = rows;
-        self.logits(step, work)
+        self.logits(step, work)?;
+        self.follow(step, work)
     }
 
     /// Starts the kernels of all layers, and calls `host_ffn` for each feed-forward part that the CPU computes. The kernels'

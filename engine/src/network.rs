@@ -21,6 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::state::{SequenceState, StateShape};
 
 pub use prediction::PredictionLane;
+pub(crate) use prediction::best;
 pub use workspace::Workspace;
 
 /// A model, with what the CPU needs to compute it.

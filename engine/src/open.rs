@@ -72,7 +72,7 @@ pub fn open(path: &Path, options: &ModelOptions, progress: &mut dyn FnMut(usize,
     // Weights on a GPU need not be in memory as well.
     let mmap = options.mmap || options.gpu.is_some();
     let mut model = weights::open(path, mmap)?;
-    if !options.prediction || options.gpu.is_some() {
+    if !options.prediction {
         model.leave_out_prediction();
     }
     // Reading a vocabulary takes one thread as long as packing takes all of them. Nothing else reads the model's.

@@ -1,8 +1,13 @@
 //! The block for multi-token prediction against PyTorch (tests/data/reference/make_prediction.py).
 
+#[allow(dead_code)]
+#[path = "../gpu/tests/support/devices.rs"]
+mod devices;
 #[path = "support/golden.rs"]
 mod golden;
 
+use devices::device_of_tests;
+use engine::Executor;
 use engine::memory::MemoryMeter;
 use engine::network::{Network, PredictionLane, StepLane, WantedLogits, Workspace};
 use engine::recurrence_log::RecurrenceLog;
@@ -117,6 +122,58 @@ fn lanes_are_guessed_together_and_of_the_first_tokens_only() {
     let mut lanes = [PredictionLane { state, token: prompt[20], count: 2, drafts: &mut few }];
     assert_eq!(network.predict(&cpu, &mut lanes, 32, &mut work).len(), 32);
     assert!(few.len() == 2 && few.iter().all(|token| *token < 32), "{few:?}");
+}
+
+/// As the two tests above have it on the CPU, in fewer places: an emulated device is slow.
+#[test]
+fn guesses_on_a_device() {
+    let Some(device) = device_of_tests() else { return };
+    let golden = GoldenFile::of_folder("dense-mtp");
+    let (prompt, chained) = (golden.tokens("prompt"), golden.tokens("chained"));
+    let network = network("dense-mtp", Precision::F32);
+    let mut executor = Executor::on_gpu(&device, &network.model, Precision::F32).unwrap();
+    let meter = executor.meter();
+    let mut states = [20, 63, 90].map(|end| {
+        let mut state = SequenceState::new(network.state_shape, F32, &meter).unwrap();
+        for tokens in prompt[..end - 1].chunks(40).chain([&prompt[end - 1..end]]) {
+            let wanted = WantedLogits::Nothing;
+            let state = &mut state;
+            let mut lanes = [StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }];
+            executor.forward(&network, &mut lanes).unwrap();
+        }
+        state
+    });
+    // The first one reads four more tokens, of which three are drafts; one of these comes.
+    let mut log = RecurrenceLog::new(&network.state_shape, 32, &meter);
+    let tokens = [&prompt[20..22], &[3, 5]].concat();
+    let mut lanes = [StepLane {
+        state: &mut states[0],
+        tokens: &tokens,
+        wanted: WantedLogits::Last,
+        recurrence_log: Some(&mut log),
+        snapshots: &mut [],
+        drafts: 3,
+    }];
+    executor.forward(&network, &mut lanes).unwrap();
+    let hidden = network.shape().hidden;
+    assert_eq!((states[0].position, states[0].outputs.len()), (21, 4 * hidden));
+    let outputs = states[0].outputs[hidden..2 * hidden].to_vec();
+    executor.replay(&network, &mut states[0], &log, 22);
+    states[0].outputs = outputs;
+    let ends = [(22, 4), (63, 2), (90, 0)];
+    let mut drafts = [Vec::new(), Vec::new(), Vec::new()];
+    let lanes = states.iter_mut().zip(&mut drafts).zip(ends);
+    let mut lanes: Vec<PredictionLane> = lanes
+        .map(|((state, drafts), (end, count))| {
+            state.reserve(count);
+            PredictionLane { state, token: prompt[end], count, drafts }
+        })
+        .collect();
+    executor.predict(&network, &mut lanes, network.shape().vocab);
+    assert_eq!(executor.failure(), None);
+    for (drafts, (end, count)) in drafts.iter().zip(ends) {
+        assert_eq!(drafts[..], chained[end * 4..][..count], "after {end}");
+    }
 }
 
 #[test]

@@ -10,15 +10,15 @@ use super::workspace::Floats;
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
 
 impl GpuNetwork {
-    /// Adds the layer's contribution to `work.hidden`.
-    pub(super) fn attention(
+    /// Queries of the rows, and their keys and values in the pages.
+    pub(super) fn prepare(
         &self,
         weights: &GpuAttention,
         layer: usize,
         normed: RowsArguments,
         step: &GpuStep,
         work: &GpuWorkspace,
-    ) -> Result<(), Error> {
+    ) -> Result<AttentionHeads, Error> {
         let (device, shape) = (&self.device, &self.shape);
         let jobs =
             [(&weights.q, work.at(Floats::Q)), (&weights.k, work.at(Floats::K)), (&weights.v, work.at(Floats::V))];
@@ -43,6 +43,20 @@ impl GpuNetwork {
             eps: shape.rms_eps,
         };
         prepare(device, step.rows, &of_prepare)?;
+        Ok(heads)
+    }
+
+    /// Adds the layer's contribution to `work.hidden`.
+    pub(super) fn attention(
+        &self,
+        weights: &GpuAttention,
+        layer: usize,
+        normed: RowsArguments,
+        step: &GpuStep,
+        work: &GpuWorkspace,
+    ) -> Result<(), Error> {
+        let heads = self.prepare(weights, layer, normed, step, work)?;
+        let (device, shape) = (&self.device, &self.shape);
         let shape = (shape.q_heads, shape.kv_heads, shape.head_dim);
         let spread = Spread::new(device.processors(), step.lanes, step.longest, shape);
         let parts = PastParts { partial: work.at(Floats::Partial), stats: work.at(Floats::Stats) };

@@ -181,6 +181,7 @@ impl GpuNetwork {
             self.recur(weights, layer, &step, 0, work)?;
         }
         state.position = position;
+        state.outputs.clear();
         Ok(())
     }
 }

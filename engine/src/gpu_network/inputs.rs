@@ -185,6 +185,11 @@ impl StepInputs {
         self.wanted.len()
     }
 
+    /// The first row of each lane, and how many it has.
+    pub fn rows_of_lanes(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.lanes.iter().map(|lane| (lane.first as usize, lane.count as usize))
+    }
+
     /// Rows, lanes, and the most rows of a lane.
     pub fn sizes(&self) -> (usize, usize, usize) {
         (self.lane_of_row.len(), self.lanes.len(), longest(&self.lanes))

@@ -1,10 +1,12 @@
 //! A model's weights on the device.
 
 use gpu::matrix::{self, DeviceMatrix};
+use gpu::rows::PADDED_TO;
 use gpu::{Buffer, Device, Error};
 use kernels::format::Format;
 use weights::{
-    AttentionWeights, DeltaWeights, Ffn, Matrix, Mixer, ModelWeights, MoeWeights, SharedExpert, SwigluWeights,
+    AttentionWeights, DeltaWeights, Ffn, LayerKind, Matrix, Mixer, ModelWeights, MoeWeights, PredictionBlock, Shape,
+    SharedExpert, SwigluWeights,
 };
 
 pub struct GpuLayer {
@@ -15,6 +17,16 @@ pub struct GpuLayer {
     pub ffn_norm: Buffer<f32>,
     /// None: the CPU computes it.
     pub ffn: Option<GpuFfn>,
+}
+
+/// The block for multi-token prediction. What joins a token and an output is cut in two, one for each.
+pub struct GpuPrediction {
+    pub of_token: DeviceMatrix,
+    pub of_output: DeviceMatrix,
+    pub embed_norm: Buffer<f32>,
+    pub state_norm: Buffer<f32>,
+    pub output_norm: Buffer<f32>,
+    pub layer: GpuLayer,
 }
 
 pub type GpuMixer = Mixer<DeviceMatrix, Buffer<f32>>;
@@ -33,14 +45,7 @@ pub fn layer(device: &Device, model: &ModelWeights, number: usize, with_ffn: boo
     let (shape, layer) = (&model.shape, &model.layers[number]);
     let index = shape.layers[..number].iter().filter(|kind| **kind == shape.layers[number]).count();
     let mixer = match &layer.mixer {
-        Mixer::Attention(from) => Mixer::Attention(AttentionWeights {
-            q: matrix(device, &from.q)?,
-            k: matrix(device, &from.k)?,
-            v: matrix(device, &from.v)?,
-            o: matrix(device, &from.o)?,
-            q_norm: Buffer::of(device, &from.q_norm)?,
-            k_norm: Buffer::of(device, &from.k_norm)?,
-        }),
+        Mixer::Attention(from) => Mixer::Attention(attention(device, from)?),
         Mixer::Delta(from) => {
             let (channels, kernel) = (shape.delta_channels(), shape.conv_kernel);
             let taps: Vec<f32> =
@@ -58,20 +63,69 @@ pub fn layer(device: &Device, model: &ModelWeights, number: usize, with_ffn: boo
             })
         }
     };
-    let ffn = match &layer.ffn {
-        _ if !with_ffn => None,
-        Ffn::Dense(weights) => Some(Ffn::Dense(swiglu(device, weights)?)),
-        Ffn::Moe(moe) => Some(Ffn::Moe(experts(device, moe)?)),
-    };
+    let ffn = if with_ffn { Some(feed_forward(device, &layer.ffn)?) } else { None };
     let norm = |values: &[f32]| Buffer::of(device, values);
     Ok(GpuLayer { index, attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
+}
+
+/// Copies the model's block for multi-token prediction.
+pub fn prediction(device: &Device, shape: &Shape, from: &PredictionBlock) -> Result<GpuPrediction, Error> {
+    if !shape.hidden.is_multiple_of(PADDED_TO) {
+        let what = format!("a block for multi-token prediction of width {}", shape.hidden);
+        return Err(Error::Shape { what, wanted: "a width of whole multiples of 64" });
+    }
+    let norm = |values: &[f32]| Buffer::of(device, values);
+    let [of_token, of_output] = halves(&from.join);
+    let half = |bytes: &[u8]| DeviceMatrix::of(device, from.join.format, from.join.rows, from.join.cols / 2, bytes);
+    Ok(GpuPrediction {
+        of_token: half(&of_token)?,
+        of_output: half(&of_output)?,
+        embed_norm: norm(&from.embed_norm)?,
+        state_norm: norm(&from.state_norm)?,
+        output_norm: norm(&from.output_norm)?,
+        layer: GpuLayer {
+            // Behind the model's own attention layers.
+            index: shape.layers.iter().filter(|kind| **kind == LayerKind::Attention).count(),
+            attn_norm: norm(&from.attn_norm)?,
+            mixer: Mixer::Attention(attention(device, &from.attention)?),
+            ffn_norm: norm(&from.ffn_norm)?,
+            ffn: Some(feed_forward(device, &from.ffn)?),
+        },
+    })
+}
+
+/// The first and the last half of each row.
+fn halves(matrix: &Matrix) -> [Vec<u8>; 2] {
+    let row = matrix.data.len() / matrix.rows.max(1);
+    let of =
+        |from: usize| matrix.data.chunks_exact(row).flat_map(|row| &row[from..from + row.len() / 2]).copied().collect();
+    [of(0), of(row / 2)]
+}
+
+fn attention(device: &Device, from: &AttentionWeights) -> Result<GpuAttention, Error> {
+    Ok(AttentionWeights {
+        q: matrix(device, &from.q)?,
+        k: matrix(device, &from.k)?,
+        v: matrix(device, &from.v)?,
+        o: matrix(device, &from.o)?,
+        q_norm: Buffer::of(device, &from.q_norm)?,
+        k_norm: Buffer::of(device, &from.k_norm)?,
+    })
+}
+
+fn feed_forward(device: &Device, from: &Ffn) -> Result<GpuFfn, Error> {
+    Ok(match from {
+        Ffn::Dense(weights) => Ffn::Dense(swiglu(device, weights)?),
+        Ffn::Moe(moe) => Ffn::Moe(experts(device, moe)?),
+    })
 }
 
 /// Bytes that a model's matrices take on a device: all but the feed-forward parts, and the feed-forward part of each layer.
 pub fn device_bytes(model: &ModelWeights) -> (usize, Vec<usize>) {
     let bytes = |m: &Matrix| matrix::device_bytes(m.format, m.rows, m.cols);
     let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());
-    let outside: usize = [&model.embed].into_iter().chain(&model.head).map(bytes).sum();
+    let predicting = model.prediction.iter().flat_map(PredictionBlock::matrices);
+    let outside: usize = [&model.embed].into_iter().chain(&model.head).chain(predicting).map(bytes).sum();
     (
         outside + mixers.sum::<usize>(),
         model.layers.iter().map(|layer| layer.ffn.matrices().into_iter().map(bytes).sum()).collect(),

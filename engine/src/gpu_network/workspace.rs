@@ -17,7 +17,9 @@ pub struct GpuWorkspace {
     /// What products read.
     pub(super) normed: DeviceRows,
     pub(super) inner: DeviceRows,
-    pub(super) floats: [Buffer<f32>; 22],
+    /// [rows, hidden]: what the head reads, for the block for multi-token prediction.
+    pub(super) outputs: DeviceRows,
+    pub(super) floats: [Buffer<f32>; 23],
     numbers: [Buffer<u32>; 5],
     /// [wanted rows, vocab]
     pub(super) logits_on_host: HostBuffer<f32>,
@@ -58,6 +60,8 @@ pub(super) enum Floats {
     /// A layer's state of each lane, for drafts to pass.
     DraftRecurrent,
     DraftConv,
+    /// [rows, hidden]: the model's output before each row, which its block for multi-token prediction reads.
+    Before,
 }
 
 /// The buffers of numbers, all of experts.
@@ -79,6 +83,8 @@ pub(super) struct GraphKey {
     pub overlaps: bool,
 }
 
+/// Of rows that no product reads.
+pub(super) const VALUES: Forms = Forms { values: true, integers: false, halves: Halves::No };
 const ALL: Forms = Forms { values: true, integers: true, halves: Halves::Two };
 
 impl GpuWorkspace {
@@ -87,6 +93,7 @@ impl GpuWorkspace {
             inputs: StepInputs::new(device)?,
             normed: DeviceRows::new(device, 0, 0, ALL)?,
             inner: DeviceRows::new(device, 0, 0, ALL)?,
+            outputs: DeviceRows::new(device, 0, 0, VALUES)?,
             floats: empty(device)?,
             numbers: empty(device)?,
             logits_on_host: HostBuffer::new(device),
@@ -124,11 +131,12 @@ impl GpuWorkspace {
         for (buffer, len) in self.numbers.iter_mut().zip(needed.numbers) {
             grown |= grow(buffer, len)?;
         }
-        for (rows, (count, cols)) in [(&mut self.normed, needed.normed), (&mut self.inner, needed.inner)] {
-            if rows.row_scales.len() < count {
+        let (normed, inner) = ((&mut self.normed, needed.normed, ALL), (&mut self.inner, needed.inner, ALL));
+        for (rows, (count, cols), forms) in [normed, inner, (&mut self.outputs, needed.outputs, VALUES)] {
+            if rows.values.len() < count * cols.next_multiple_of(PADDED_TO) {
                 // The old buffers are freed first: both may not fit at the same time.
-                *rows = DeviceRows::new(device, 0, 0, ALL)?;
-                *rows = DeviceRows::new(device, count, cols, ALL)?;
+                *rows = DeviceRows::new(device, 0, 0, forms)?;
+                *rows = DeviceRows::new(device, count, cols, forms)?;
                 grown = true;
             }
         }
@@ -146,16 +154,17 @@ const MOST_GRAPHS: usize = 64;
 /// The sizes of the buffers of a step.
 pub(super) struct BufferSizes {
     /// In the order of `Floats` and of `Numbers`.
-    floats: [usize; 22],
+    floats: [usize; 23],
     numbers: [usize; 5],
     normed: (usize, usize),
     inner: (usize, usize),
+    outputs: (usize, usize),
 }
 
 impl BufferSizes {
     /// The most that any step takes with up to so many rows and lanes.
     pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
-        let none = BufferSizes { floats: [0; 22], numbers: [0; 5], normed: (0, 0), inner: (0, 0) };
+        let none = BufferSizes { floats: [0; 23], numbers: [0; 5], normed: (0, 0), inner: (0, 0), outputs: (0, 0) };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
         steps.fold(none, |most, (lanes, longest)| {
             let rows = (lanes * longest).min(rows);
@@ -165,6 +174,7 @@ impl BufferSizes {
                 numbers: std::array::from_fn(|i| most.numbers[i].max(one.numbers[i])),
                 normed: most.normed.max(one.normed),
                 inner: most.inner.max(one.inner),
+                outputs: most.outputs.max(one.outputs),
             }
         })
     }
@@ -178,6 +188,7 @@ impl BufferSizes {
     ) -> BufferSizes {
         // A lane with drafts has at least two rows, and a step with drafts has few.
         let (state, drafting) = (StateShape::new(shape), lanes.min(FEW_ROWS / 2));
+        let predicting = if shape.mtp_blocks > 0 { rows } else { 0 };
         let (queries, values) = (shape.q_heads * shape.head_dim, shape.delta_values());
         let heads = (shape.q_heads, shape.kv_heads, shape.head_dim);
         let parts = Spread::new(processors, lanes, longest, heads).splits * rows * shape.q_heads;
@@ -215,17 +226,20 @@ impl BufferSizes {
                 routed(rows),
                 drafting * state.recurrent(),
                 drafting * state.conv(),
+                predicting * shape.hidden,
             ],
             numbers: [pairs, pairs, pairs, pairs, routed(1 + 3 * most_tiles(pairs, experts, tile_rows(1)))],
             normed: (rows, shape.hidden),
             inner,
+            outputs: (predicting, shape.hidden),
         }
     }
 
     pub fn bytes(&self) -> usize {
         let rows = [self.normed, self.inner].map(|(rows, cols)| DeviceRows::bytes(rows, cols, ALL));
+        let outputs = DeviceRows::bytes(self.outputs.0, self.outputs.1, VALUES);
         let numbers = self.floats.iter().chain(&self.numbers).sum::<usize>() * size_of::<f32>();
-        rows.iter().sum::<usize>() + numbers
+        rows.iter().sum::<usize>() + outputs + numbers
     }
 }
 

@@ -188,7 +188,7 @@ fn one_token<'a>(state: &'a mut SequenceState, token: &'a u32) -> StepLane<'a> {
 }
 
 /// The first of the largest.
-fn best(logits: &[f32]) -> u32 {
+pub(crate) fn best(logits: &[f32]) -> u32 {
     let mut best = 0;
     for (token, logit) in logits.iter().enumerate() {
         if *logit > logits[best] {

@@ -169,7 +169,7 @@ fn a_reply_with_drafts_is_the_reply_without_moe() {
 fn a_reply_with_drafts_is_the_reply_without_on_a_device() {
     let Some(device) = device_of_tests() else { return };
     let (cases, pieces, new) = if device.is_emulated() { (4, 5, 16) } else { (100, 30, 60) };
-    plays_on(Some(&device), "dense-tied", cases, run(pieces, new));
+    plays_on(Some(&device), "dense-mtp", cases, run(pieces, new));
 }
 
 #[test]
