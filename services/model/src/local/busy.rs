@@ -16,7 +16,7 @@ impl Busy {
         Busy { share: 0.0, seen: now }
     }
 
-    /// A step for which users waited. Between steps nobody waits.
+    /// Users waited for this step. The time since the last one was idle.
     pub fn waited(&mut self, began: Instant, ended: Instant) {
         let before = self.share(began);
         let lasts = lasting(ended.saturating_duration_since(began.max(self.seen)));
