@@ -94,7 +94,7 @@ fn texts(model: &LocalModel) -> Vec<Text> {
     let say = |role: &str, text: &str| json!({"role": role, "content": text});
     let system = say("system", "You are a voice assistant at home. Answer in short plain sentences.");
     let asked = |told: &[Value], last: Value, tools: Value| {
-        let messages = [&[system.clone()], told, &[last]].concat();
+        let messages = [std::slice::from_ref(&system), told, &[last]].concat();
         let mut body = json!({"messages": messages});
         if tools != json!([]) {
             body["tools"] = tools;
