@@ -174,6 +174,9 @@ fn guesses_on_a_device() {
     for (drafts, (end, count)) in drafts.iter().zip(ends) {
         assert_eq!(drafts[..], chained[end * 4..][..count], "after {end}");
     }
+    let (state, mut few) = (&mut states[1], Vec::new());
+    executor.predict(&network, &mut [PredictionLane { state, token: prompt[63], count: 2, drafts: &mut few }], 32);
+    assert!(few.len() == 2 && few.iter().all(|token| *token < 32), "{few:?}");
 }
 
 #[test]

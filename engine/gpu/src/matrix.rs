@@ -1,5 +1,7 @@
 //! Weight matrices on the device. The bits are the file's; `formats.cuh` says in which order they lie.
 
+use std::sync::Arc;
+
 use bytemuck::{Pod, Zeroable};
 use kernels::format::{Format, IQ4_CODES, Ints, unpack_padded};
 
@@ -66,7 +68,7 @@ pub struct DeviceMatrix {
     /// Values from row to row where they are numbers.
     stride: usize,
     /// Codes, high bits, scales, and what is left.
-    planes: [Buffer<u8>; 4],
+    planes: Arc<[Buffer<u8>; 4]>,
 }
 
 /// `Matrix` in `formats.cuh`.
@@ -105,7 +107,8 @@ impl DeviceMatrix {
         if !kind.is_quantised() {
             let numbers = Buffer::of(device, &numbers(format, cols, stride, parts))?;
             let none = || Buffer::new(device, 0);
-            return Ok(DeviceMatrix { kind, rows, cols, stride, planes: [numbers, none()?, none()?, none()?] });
+            let planes = Arc::new([numbers, none()?, none()?, none()?]);
+            return Ok(DeviceMatrix { kind, rows, cols, stride, planes });
         }
         let pieces = in_order(kind, format, cols, parts);
         let plane = |plane: usize| {
@@ -117,7 +120,14 @@ impl DeviceMatrix {
             }
             Ok::<_, Error>(buffer)
         };
-        Ok(DeviceMatrix { kind, rows, cols, stride, planes: [plane(0)?, plane(1)?, plane(2)?, plane(3)?] })
+        let planes = Arc::new([plane(0)?, plane(1)?, plane(2)?, plane(3)?]);
+        Ok(DeviceMatrix { kind, rows, cols, stride, planes })
+    }
+
+    /// The same matrix without its last rows.
+    pub fn first_rows(&self, rows: usize) -> DeviceMatrix {
+        let DeviceMatrix { kind, cols, stride, ref planes, .. } = *self;
+        DeviceMatrix { kind, rows: rows.min(self.rows), cols, stride, planes: planes.clone() }
     }
 
     /// Bytes on the device.

@@ -7,12 +7,23 @@ use gpu::norm::{NormHeadsArguments, norm_heads_gated};
 use gpu::product::{exact_product, product};
 use gpu::rows::RowsArguments;
 
-use super::inputs::DraftSpan;
+use super::inputs::{DraftSpan, RecurrenceSpan};
 use super::upload::{GpuDelta, GpuMixer};
 use super::workspace::Floats;
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
 use crate::recurrence_log::RecurrenceLog;
 use crate::state::SequenceState;
+
+/// Rows of lanes, over which the recurrences of a layer run.
+struct LaneRows {
+    lanes: usize,
+    /// The most rows of a lane.
+    longest: usize,
+    /// The address of the lanes.
+    at: u64,
+    /// The number of the layer in the lanes' states.
+    in_state: usize,
+}
 
 impl GpuNetwork {
     /// Adds the layer's contribution to `work.hidden`.
@@ -68,12 +79,19 @@ impl GpuNetwork {
         log_rows: u64,
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
+        let rows = |span: &RecurrenceSpan, in_state| LaneRows {
+            lanes: span.lanes(),
+            longest: span.longest(),
+            at: span.at,
+            in_state,
+        };
         let spans = work.inputs.spans();
         if spans.is_empty() {
-            return self.recur_over(weights, layer, layer, [step.lanes, step.longest], step.at.lanes, log_rows, work);
+            let all = LaneRows { lanes: step.lanes, longest: step.longest, at: step.at.lanes, in_state: layer };
+            return self.recur_over(weights, layer, all, log_rows, work);
         }
         for span in spans {
-            self.recur_over(weights, layer, layer, [span.lanes(), span.longest()], span.at, log_rows, work)?;
+            self.recur_over(weights, layer, rows(span, layer), log_rows, work)?;
             for copy in &span.copies {
                 copy.run(&self.device, &self.state_shape, layer..layer + 1)?;
             }
@@ -89,22 +107,18 @@ impl GpuNetwork {
                 gpu::snapshot::copy(&self.device, values, from, *to)?;
             }
         }
-        self.recur_over(weights, layer, 0, [span.lanes(), span.longest()], span.at, log_rows, work)
+        self.recur_over(weights, layer, rows(span, 0), log_rows, work)
     }
 
-    /// The rows of the lanes in the table at `at`, whose states have this layer as the one numbered `in_state`; `longest`: the most
-    /// rows of a lane.
-    #[allow(clippy::too_many_arguments)]
     fn recur_over(
         &self,
         weights: &GpuDelta,
         layer: usize,
-        in_state: usize,
-        [lanes, longest]: [usize; 2],
-        at: u64,
+        rows: LaneRows,
         log_rows: u64,
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
+        let LaneRows { lanes, longest, at, in_state } = rows;
         let (shape, heads) = (&self.state_shape, self.state_shape.heads);
         let of_convolution = ConvolveArguments {
             x: work.at(Floats::Q),
