@@ -4,6 +4,8 @@ use crate::cpu::{CpuLevel, DisjointParts, Lanes, at_level};
 
 /// Channels that are worked on together.
 const TOGETHER: usize = 256;
+/// Channels of them that are in registers at the same time.
+const BLOCK: usize = 64;
 
 /// Some channels of rows, which are replaced by silu(convolution).
 #[derive(Clone, Copy)]
@@ -61,16 +63,31 @@ fn body<L: Lanes>(strip: Strip<'_>) {
     let tap = |i: usize| &strip.taps[i * strip.channels + strip.first..][..strip.width];
     for row in (0..strip.rows as isize).rev() {
         let out = strip.inputs(row);
-        for (out, tap) in out.iter_mut().zip(tap(past)) {
-            *out *= tap;
-        }
-        for back in 1..=past {
-            let earlier = strip.inputs(row - back as isize);
-            for ((out, earlier), tap) in out.iter_mut().zip(earlier).zip(tap(past - back)) {
-                *out = L::madd_one(*earlier, *tap, *out);
+        let whole = out.len() - out.len() % BLOCK;
+        for first in (0..whole).step_by(BLOCK) {
+            // A block stays in registers from its inputs to its output.
+            let block =
+                |values: &[f32]| <[f32; BLOCK]>::try_from(&values[first..first + BLOCK]).unwrap_or([0.0; BLOCK]);
+            let (mut sum, taps) = (block(out), block(tap(past)));
+            for lane in 0..BLOCK {
+                sum[lane] *= taps[lane];
             }
+            for back in 1..=past {
+                let (earlier, taps) = (block(strip.inputs(row - back as isize)), block(tap(past - back)));
+                for lane in 0..BLOCK {
+                    sum[lane] = L::madd_one(earlier[lane], taps[lane], sum[lane]);
+                }
+            }
+            sum.iter_mut().for_each(|sum| *sum = L::silu_one(*sum));
+            out[first..first + BLOCK].copy_from_slice(&sum);
         }
-        out.iter_mut().for_each(|out| *out = L::silu_one(*out));
+        for at in whole..out.len() {
+            let mut sum = out[at] * tap(past)[at];
+            for back in 1..=past {
+                sum = L::madd_one(strip.inputs(row - back as isize)[at], tap(past - back)[at], sum);
+            }
+            out[at] = L::silu_one(sum);
+        }
     }
     for (i, row) in remembered.chunks_exact(strip.width).enumerate() {
         strip.inputs(i as isize - past as isize).copy_from_slice(row);
