@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct Local {
@@ -43,7 +43,7 @@ pub(crate) struct Local {
     shared: Arc<Shared>,
     preparation: PreparationMemory,
     /// Requests that may be prepared or wait for that.
-    places: Arc<Semaphore>,
+    places: Places,
 }
 
 /// What the thread and the handles both see.
@@ -82,6 +82,7 @@ struct Submit {
     writers: Vec<Writer>,
     asked: Instant,
     keep_as: Option<ReplyKey>,
+    place: OwnedSemaphorePermit,
 }
 
 /// A reply that is kept goes on.
@@ -147,7 +148,7 @@ impl Local {
         let most_waiting = 3 * settings.engine.max_waiting;
         let (commands, inbox) = sync_channel(most_waiting);
         thread::spawn(engine, recipe, shared.clone(), inbox).map_err(Error::Thread)?;
-        let (sentences, places) = (sentence_limits(settings), Arc::new(Semaphore::new(most_waiting)));
+        let (sentences, places) = (sentence_limits(settings), Places::new(settings.engine.max_waiting));
         Ok(Local { commands, sentences, shared, preparation: preparation.clone(), places })
     }
 
@@ -157,7 +158,7 @@ impl Local {
         if self.shared.preparer().is_some_and(|preparer| preparer.cannot_fit(&request)) {
             return refuse_long(&writers, &request);
         }
-        let Ok(place) = self.places.clone().try_acquire_owned() else { return fail_all(&writers, &busy()) };
+        let Some(place) = self.places.take(request.priority) else { return fail_all(&writers, &busy()) };
         let (commands, shared, preparation) = (self.commands.clone(), self.shared.clone(), self.preparation.clone());
         tokio::spawn(async move {
             let preparer = match shared.awake(&commands).await {
@@ -176,8 +177,8 @@ impl Local {
                 Err(failure) => return fail_all(&writers, &failure),
             };
             let work = move || {
-                prepare_and_submit(&preparer, &commands, request, writers, asked);
-                drop((share, place));
+                prepare_and_submit(&preparer, &commands, request, writers, asked, place);
+                drop(share);
             };
             let _ = tokio::task::spawn_blocking(work).await;
         });
@@ -331,12 +332,32 @@ impl Shared {
     }
 }
 
+/// Requests that wait until the engine has taken them. Those for which a user waits have places of their own: hundreds of
+/// clients that come back at once have their prompts warmed, and none of these keeps a user's place.
+struct Places {
+    talk: Arc<Semaphore>,
+    others: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new(max_waiting: usize) -> Places {
+        let [talk, others] = [max_waiting, 2 * max_waiting].map(|places| Arc::new(Semaphore::new(places)));
+        Places { talk, others }
+    }
+
+    fn take(&self, priority: Priority) -> Option<OwnedSemaphorePermit> {
+        let places = if priority == Priority::Talk { &self.talk } else { &self.others };
+        places.clone().try_acquire_owned().ok()
+    }
+}
+
 fn prepare_and_submit(
     preparer: &Preparer,
     commands: &SyncSender<Command>,
     request: ModelRequest,
     writers: Vec<Writer>,
     asked: Instant,
+    place: OwnedSemaphorePermit,
 ) {
     if writers.iter().all(Writer::is_cancelled) {
         return writers.iter().for_each(Writer::cancelled_before_begin);
@@ -350,7 +371,7 @@ fn prepare_and_submit(
     };
     let ModelRequest { purpose, priority, keep_as, .. } = request;
     let (tools, speculation) = (chat.tools, request.preset.speculation);
-    let submit = Box::new(Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as });
+    let submit = Box::new(Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as, place });
     let (command, failure) = match commands.try_send(Command::Submit(submit)) {
         Ok(()) => return,
         Err(TrySendError::Full(command)) => (command, busy()),

@@ -440,7 +440,8 @@ impl<'a> Serving<'a> {
         self.stop_cancelled();
         let wanted = submit.wanted();
         let Some(submit) = self.go_on(submit, wanted.as_ref()) else { return };
-        let Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as } = submit;
+        let Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as, place } = submit;
+        drop(place);
         let is_early = purpose == Purpose::EarlyReply;
         let is_too_busy = || self.busy.share(Instant::now()) > self.recipe.engine.early_busy;
         if is_early && (wanted.is_none() || is_too_busy()) {
