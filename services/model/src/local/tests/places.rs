@@ -1,4 +1,4 @@
-//! Who waits for the engine, and who is refused.
+//! Requests that wait for the engine: which of them are refused.
 
 use super::*;
 
