@@ -60,7 +60,7 @@ mod tests {
             let found = after(&mut busy, 30, waited);
             assert!(near(found, waited as f64 / 100.0), "{found} of {waited}");
             let later = busy.seen + Duration::from_secs(60);
-            assert!(busy.share(later) < 0.01, "nobody waited for a minute");
+            assert!(busy.share(later) < 0.01, "no user waited for a minute");
         }
         // A reply of a second after a silence is not much.
         let mut busy = Busy::new(Instant::now());
