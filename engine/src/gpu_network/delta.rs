@@ -7,7 +7,7 @@ use gpu::norm::{NormHeadsArguments, norm_heads_gated};
 use gpu::product::{exact_product, product};
 use gpu::rows::RowsArguments;
 
-use super::inputs::{DraftSpan, RecurrenceSpan};
+use super::inputs::RecurrenceSpan;
 use super::upload::{GpuDelta, GpuMixer};
 use super::workspace::Floats;
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
@@ -96,18 +96,19 @@ impl GpuNetwork {
                 copy.run(&self.device, &self.state_shape, layer..layer + 1)?;
             }
         }
-        let DraftSpan { span, states } = work.inputs.drafts();
-        if states.is_empty() {
+        let drafts = work.inputs.drafts();
+        if drafts.span.lanes() == 0 {
             return Ok(());
         }
         // Drafts pass a copy of the layer's state, so that the state itself stays before them.
-        for state in states {
-            for ([from, to], values) in state.iter().zip([self.state_shape.recurrent(), self.state_shape.conv()]) {
+        for copies in drafts.copies() {
+            for ([from, to], values) in copies.into_iter().zip([self.state_shape.recurrent(), self.state_shape.conv()])
+            {
                 let from = from + (layer * values * size_of::<f32>()) as u64;
-                gpu::snapshot::copy(&self.device, values, from, *to)?;
+                gpu::snapshot::copy(&self.device, values, from, to)?;
             }
         }
-        self.recur_over(weights, layer, rows(span, 0), log_rows, work)
+        self.recur_over(weights, layer, rows(&drafts.span, 0), log_rows, work)
     }
 
     fn recur_over(

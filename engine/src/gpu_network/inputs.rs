@@ -43,10 +43,18 @@ pub(super) struct RecurrenceSpan {
 /// The last rows of lanes that have drafts.
 #[derive(Default)]
 pub(super) struct DraftSpan {
+    /// Its lanes have a layer of their state in places of their own.
     pub span: RecurrenceSpan,
-    /// For each of its lanes: the addresses of the lane's state and of where a layer of it is copied to. Recurrent, then of the
-    /// convolution.
-    pub states: Vec<[[u64; 2]; 2]>,
+    /// The addresses of each lane's whole state: of the recurrence, and of the convolution.
+    states: Vec<[u64; 2]>,
+}
+
+impl DraftSpan {
+    /// For each lane, of the recurrence and of the convolution: the address of its state, and of where a layer of that is copied to.
+    pub fn copies(&self) -> impl Iterator<Item = [[u64; 2]; 2]> + '_ {
+        let lanes = self.states.iter().zip(&self.span.lanes);
+        lanes.map(|([recurrent, conv], lane)| [[*recurrent, lane.recurrent], [*conv, lane.conv]])
+    }
 }
 
 impl RecurrenceSpan {
@@ -135,7 +143,7 @@ impl StepInputs {
         if drafts > 0 {
             let first = lane.first + lane.count - drafts as u32;
             self.drafts.span.lanes.push(LaneArguments { first, count: drafts as u32, pages: 0, ..lane });
-            self.drafts.states.push([[lane.recurrent, 0], [lane.conv, 0]]);
+            self.drafts.states.push([lane.recurrent, lane.conv]);
         }
         let stops = snapshots.iter().map(|snapshot| snapshot.position).chain([end]);
         let mut begin = state.position;
@@ -156,11 +164,9 @@ impl StepInputs {
 
     /// Gives each lane with drafts its place behind these addresses: so many values for the recurrence, and for the convolution.
     pub fn place_drafts(&mut self, [recurrent, conv]: [u64; 2], [recurrences, inputs]: [usize; 2]) {
-        let places = self.drafts.span.lanes.iter_mut().zip(&mut self.drafts.states).enumerate();
-        for (at, (lane, [of_recurrence, of_convolution])) in places {
+        for (at, lane) in self.drafts.span.lanes.iter_mut().enumerate() {
             let behind = |from: u64, values: usize| from + (at * values * size_of::<f32>()) as u64;
             (lane.recurrent, lane.conv) = (behind(recurrent, recurrences), behind(conv, inputs));
-            (of_recurrence[1], of_convolution[1]) = (lane.recurrent, lane.conv);
         }
     }
 

@@ -38,13 +38,12 @@ impl GpuNetwork {
         let Some(block) = &self.prediction else { return Ok(()) };
         let outputs = work.outputs.arguments(VALUES);
         self.norm_into(outputs, step.rows, work.at(Floats::Hidden), &self.output_norm)?;
-        if step.longest > 1 {
-            let row = (self.shape.hidden * size_of::<f32>()) as u64;
-            for (first, count) in work.inputs.rows_of_lanes() {
-                let values = (count - 1) * self.shape.hidden;
-                let (from, to) = (work.outputs.values.address(), work.at(Floats::Before));
-                gpu::snapshot::copy(&self.device, values, from + first as u64 * row, to + (first + 1) as u64 * row)?;
-            }
+        // The first row of a lane has its output from the step before.
+        let row = (self.shape.hidden * size_of::<f32>()) as u64;
+        for (first, count) in work.inputs.rows_of_lanes().filter(|(_, count)| *count > 1) {
+            let values = (count - 1) * self.shape.hidden;
+            let (from, to) = (work.outputs.values.address(), work.at(Floats::Before));
+            gpu::snapshot::copy(&self.device, values, from + first as u64 * row, to + (first + 1) as u64 * row)?;
         }
         embed(&self.device, &self.embed, step.at.tokens, step.rows, work.at(Floats::Hidden))?;
         self.join(block, step, work)?;

@@ -70,9 +70,10 @@ pub fn layer(device: &Device, model: &ModelWeights, number: usize, with_ffn: boo
 
 /// Copies the model's block for multi-token prediction.
 pub fn prediction(device: &Device, shape: &Shape, from: &PredictionBlock) -> Result<GpuPrediction, Error> {
-    if !shape.hidden.is_multiple_of(PADDED_TO) {
+    // Rows of what joins the two are cut in their middle.
+    if !shape.hidden.is_multiple_of(PADDED_TO) || !shape.hidden.is_multiple_of(from.join.format.block_len()) {
         let what = format!("a block for multi-token prediction of width {}", shape.hidden);
-        return Err(Error::Shape { what, wanted: "a width of whole multiples of 64" });
+        return Err(Error::Shape { what, wanted: "whole multiples of 64 and of its format's blocks" });
     }
     let norm = |values: &[f32]| Buffer::of(device, values);
     let [of_token, of_output] = halves(&from.join);
