@@ -131,6 +131,10 @@ impl Phases {
         self.phase == Phase::Quiet
     }
 
+    pub fn is_making(&self) -> bool {
+        self.phase == Phase::Making
+    }
+
     pub fn is_warming(&self) -> bool {
         matches!(self.phase, Phase::Warming { .. })
     }

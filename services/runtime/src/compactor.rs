@@ -106,6 +106,8 @@ struct Task {
     /// Pins to be made and removed, one after the other; and whether one is under way.
     pin_changes: VecDeque<PinChange>,
     is_pinning: bool,
+    /// That oldest turns left the prompt is on its way to the store.
+    is_dropping: bool,
     /// The session waits until a change of the store is in the prompt.
     reloads: Vec<oneshot::Sender<()>>,
     /// The model did not tell how long the prompt of the last turn was.
@@ -184,6 +186,7 @@ impl Compactor {
             waiting: HashMap::new(),
             pin_changes: VecDeque::new(),
             is_pinning: false,
+            is_dropping: false,
             reloads: Vec::new(),
             fill_is_untold: false,
             rests_until: Some(Instant::now() + REST),
@@ -297,12 +300,14 @@ impl Task {
         match result {
             SideResult::Room(generation, room) => self.room_made(generation, room),
             SideResult::Dropped(Ok(version)) => {
+                self.is_dropping = false;
                 self.standing.newest_version = self.standing.newest_version.max(version);
                 if self.standing.owes_summary {
                     self.standing.version = Some(version);
                 }
             }
             SideResult::Dropped(Err(error)) => {
+                self.is_dropping = false;
                 tracing::warn!(%error, "what left the prompt is back in it after a restart");
             }
             SideResult::Pinned(Ok((pins, refused))) => {

@@ -376,6 +376,41 @@ async fn an_edit_of_what_is_being_summarised_takes_it_back() {
     server.stop().await;
 }
 
+/// A summary that takes long, of a user who goes on talking: turns leave the prompt meanwhile, as often as must be.
+#[tokio::test]
+async fn a_summary_that_is_being_made_outlives_turns_that_leave_the_prompt() {
+    for most_drops in [1, 3] {
+        let mut server = Server::with(small_window).await;
+        let (mut model, summariser) = play(&mut server, Summariser::Held);
+        let mut client = server.connect("?extensions=reprise").await;
+        let mut turns = fill(&mut client, 0).await;
+        event(&mut client, "compaction.started").await;
+        let mut held = timeout(PATIENCE, model.held.recv()).await.unwrap().unwrap();
+        let dropped =
+            |client: &Client| client.heard.iter().filter(|heard| heard["type"] == "compaction.dropped").count();
+        while dropped(&client) < most_drops {
+            talk(&mut client, turns).await;
+            turns += 1;
+            assert!(turns < 120, "the window never fills");
+        }
+        assert_eq!(model.summaries.lock().unwrap().len(), 1, "it is not begun again");
+        *summariser.lock().unwrap() = Summariser::Writes;
+        held.say(SUMMARY);
+        held.done(Finish::Stop);
+        event(&mut client, "compaction.completed").await;
+        let first = |prompt: &[Value]| {
+            let number = content(&prompt[2]).split("number ").nth(1).and_then(|rest| rest.split(':').next());
+            number.and_then(|number| number.parse::<usize>().ok()).unwrap_or_else(|| panic!("{prompt:#?}"))
+        };
+        let before = first(&[&[Value::Null], &model.last_reply()[..]].concat());
+        talk(&mut client, turns).await;
+        let prompt = model.last_reply();
+        assert!(content(&prompt[1]).contains("Ann"), "{}", prompt[1]);
+        assert!(first(&prompt) >= before, "what left stays out: {} is before {before}", first(&prompt));
+        server.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn a_summary_that_was_made_before_a_restart_is_put_to_use() {
     let mut server = Server::with(small_window).await;

@@ -161,7 +161,15 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
             AttemptStep::GiveUp(reason) => return Err(Trouble::GaveUp(reason)),
         };
     };
-    let (mut standing, _) = after(past, &outcome);
+    // Turns may have left the prompt meanwhile: they stay out, and those behind the summary are told next.
+    let now = Past::load(tools).await?;
+    let past = if now.standing.version == past.standing.version { past } else { &now };
+    let (mut standing, shown) = after(past, &outcome);
+    if std::ptr::eq(past, &now) {
+        let context = tools.context(&standing, &shown);
+        check_pins(&standing, &context)?;
+        counted = tools.count(&past.config, &shown, &context).await?;
+    }
     let tokens_before = weighed.total.tokens;
     let to_item = outcome.through.clone();
     let from_item = past.items.get(past.leading).map_or_else(|| to_item.clone(), |item| item.id.clone());

@@ -53,14 +53,17 @@ impl Task {
         }
     }
 
-    /// Oldest turns leave the prompt at once; the store follows.
+    /// Oldest turns leave the prompt at once; the store follows. A summary that is being made goes on: what it tells was said.
     fn drop_turns(&mut self, room: DroppedTurns) {
         let DroppedTurns { standing, dropped, tokens_before, after } = room;
         let tokens_after = after.tokens;
-        // What was planned was for another view.
-        self.stop();
-        self.phases.start_over();
+        if !self.phases.is_making() {
+            // What was planned was for another view.
+            self.stop();
+            self.phases.start_over();
+        }
         self.standing = standing;
+        self.is_dropping = true;
         metrics::compacted("dropped", Duration::ZERO, tokens_before, tokens_after);
         tracing::warn!(tokens_before, tokens_after, "oldest turns left the prompt, because no summary was ready");
         let (tools, trimmed) = (self.tools.clone(), self.standing.trimmed.iter().cloned().collect());

@@ -103,6 +103,10 @@ impl Task {
 
     fn summary_made(&mut self, made: Result<Box<CompactedView>, Trouble>) {
         match made {
+            // The newest version stands.
+            Ok(made) if self.is_dropping || made.version < Some(self.standing.newest_version) => {
+                self.start_over("turns left the prompt when it was made; it is planned anew");
+            }
             Ok(made) => {
                 self.attempt.made = Some(*made);
                 self.phases.made();

@@ -46,7 +46,7 @@ pub async fn prove(args: &Args) -> Result<Summary> {
     }
     let line = format!(
         "{idle} idle at {:.0} KiB each, {talking} talking, {turns} turns ({barge_ins} interrupted), first word after {}, \
-         {compactions} compactions, {storms} times {back_again} came back at once (the last after {:.0} ms); a crowd of {} waits \
+         {compactions}, {storms} times {back_again} came back at once (the last after {:.0} ms); a crowd of {} waits \
          {}, another user beside it {}; {refused} beyond the limit refused; RSS {:.0} MiB, in the second half {:+.1} %",
         figures.kib_per_idle,
         figures.first_word,

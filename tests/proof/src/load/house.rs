@@ -1,7 +1,7 @@
 //! The service with all its clients.
 
 use super::listening::SilentClient;
-use super::talker::{TalkedSession, TimedTurn, TooMany};
+use super::talker::{Compactions, TalkedSession, TimedTurn, TooMany};
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
@@ -41,7 +41,7 @@ pub struct Figures {
     pub talking: usize,
     pub turns: u64,
     pub barge_ins: u64,
-    pub compactions: u64,
+    pub compactions: Compactions,
     pub storms: u64,
     pub back_again: u64,
     pub slowest_storm_ms: f64,
@@ -208,7 +208,7 @@ impl FullHouse {
         let mut waits = Vec::new();
         for talker in &mut self.talkers {
             self.failures.extend(talker.failure.take());
-            self.figures.compactions += talker.conversation.compactions;
+            self.figures.compactions.add(std::mem::take(&mut talker.conversation.compactions));
             self.figures.turns += talker.turns.len() as u64;
             self.figures.barge_ins += talker.turns.iter().filter(|turn| turn.was_interrupted).count() as u64;
             waits.extend(talker.turns.drain(..).map(|turn| turn.first_word));

@@ -2,7 +2,10 @@
 
 use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
+use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 use tests::random::Random;
 use tokio::net::TcpStream;
@@ -14,8 +17,20 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 pub struct TalkedSession {
     socket: WebSocketStream<TcpStream>,
     pub session: String,
-    /// Summaries that came into use.
-    pub compactions: u64,
+    pub compactions: Compactions,
+}
+
+/// What clients were told of compactions.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Compactions {
+    /// Summaries that were begun, that came into use, and that were given up.
+    pub started: u64,
+    pub completed: u64,
+    pub failed: u64,
+    /// Times that oldest turns left the prompt because no summary was ready.
+    pub dropped: u64,
+    /// Why summaries were given up.
+    pub reasons: BTreeMap<String, u64>,
 }
 
 pub struct TimedTurn {
@@ -35,6 +50,31 @@ const REPLY_TOKENS: u64 = 24;
 /// Two thousand clients in one process should not take more than the service.
 const CLIENT_BUFFER_BYTES: usize = 4096; // not a window: bytes of a buffer
 
+impl Compactions {
+    fn failed(&mut self, event: &Value) {
+        self.failed += 1;
+        let reason = event["message"].as_str().unwrap_or("?");
+        *self.reasons.entry(reason.to_owned()).or_default() += 1;
+    }
+
+    pub fn add(&mut self, other: Compactions) {
+        self.started += other.started;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.dropped += other.dropped;
+        for (reason, count) in other.reasons {
+            *self.reasons.entry(reason).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Compactions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Compactions { started, completed, dropped, .. } = self;
+        write!(out, "{completed} compactions ({started} begun; {dropped} times oldest turns left before)")
+    }
+}
+
 impl TalkedSession {
     /// `session` is one to go on with, or empty.
     pub async fn open(address: &str, key: &str, session: &str) -> Result<TalkedSession> {
@@ -52,7 +92,7 @@ impl TalkedSession {
             }
             Err(error) => return Err(error.into()),
         };
-        let mut conversation = TalkedSession { socket, session: String::new(), compactions: 0 };
+        let mut conversation = TalkedSession { socket, session: String::new(), compactions: Compactions::default() };
         let created = conversation.event().await?;
         conversation.session = created["session"]["id"].as_str().context("a session's id")?.to_owned();
         Ok(conversation)
@@ -103,7 +143,10 @@ impl TalkedSession {
                         was_interrupted,
                     });
                 }
-                "compaction.completed" => self.compactions += 1,
+                "compaction.started" => self.compactions.started += 1,
+                "compaction.completed" => self.compactions.completed += 1,
+                "compaction.dropped" => self.compactions.dropped += 1,
+                "compaction.failed" => self.compactions.failed(&event),
                 // The reply was done before the client's word came.
                 "error" if event["error"]["code"] == "response_cancel_not_active" => {}
                 "error" => bail!("{}", event["error"]),
