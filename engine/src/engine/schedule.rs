@@ -12,6 +12,8 @@ use crate::state::SequenceState;
 /// A request of which so many steps computed nothing takes part in the next one, whatever is more urgent: with one part of
 /// a chunk in as many steps it takes little from urgent requests.
 const LONGEST_WAIT_STEPS: u64 = 32;
+/// One that writes its reply adds a row to the step, which is less than a part of a chunk.
+const LONGEST_WAIT_OF_A_WRITER: u64 = 8;
 
 /// Replies that may never be asked for and are computed in one step: a request that comes meanwhile waits for the step's end,
 /// and a step of two takes hardly longer than one of one.
@@ -33,14 +35,25 @@ impl Engine {
     /// How urgent a request is by its class and its wait, so that no class starves. What may never be asked for may wait for
     /// ever.
     pub(super) fn urgency(&self, request: &ActiveRequest) -> Urgency {
-        let is_late = self.steps - request.computed_at >= LONGEST_WAIT_STEPS && !request.speculative;
         match request.class {
-            _ if is_late => Urgency::Talk,
+            _ if self.is_late(request) => Urgency::Talk,
             RequestClass::Talk => Urgency::Talk,
             RequestClass::Speculate if request.is_early_reply() => Urgency::EarlyReply,
             RequestClass::Speculate => Urgency::Prompt,
             RequestClass::Background => Urgency::Background,
         }
+    }
+
+    /// Of the work in the background only the first in turn is ever late: in few steps one comes to its end sooner than many.
+    fn is_late(&self, request: &ActiveRequest) -> bool {
+        let writes = request.tokens.len() > request.prompt_tokens;
+        let longest = if writes { LONGEST_WAIT_OF_A_WRITER } else { LONGEST_WAIT_STEPS };
+        if request.speculative || self.steps - request.computed_at < longest {
+            return false;
+        }
+        let is_background = |request: &&ActiveRequest| request.class == RequestClass::Background;
+        let first = self.requests.iter().find(is_background).map(|first| first.id);
+        request.class != RequestClass::Background || first == Some(request.id)
     }
 
     /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one. While a more urgent one

@@ -193,6 +193,40 @@ fn no_class_of_requests_starves() {
     }
 }
 
+/// Summaries of a full house, whose users talk without a pause: one comes to its end, then the next.
+#[test]
+fn work_in_the_background_ends_in_the_order_in_which_it_came() {
+    let mut engine = engine("dense-tied", EngineLimits { max_sequences: 4, ..LIMITS });
+    let mut talks = 0;
+    let mut talk = |engine: &mut Engine| {
+        talks += 1;
+        engine.submit(request(&words(20, talks), 60)).unwrap()
+    };
+    for _ in 0..3 {
+        talk(&mut engine);
+    }
+    let background =
+        |seed: u32| EngineRequest { class: RequestClass::Background, ..request(&words(100, 500 + seed), 10) };
+    let waiting: Vec<_> = (0..8).map(|seed| engine.submit(background(seed)).unwrap()).collect();
+    let (mut events, mut ended, mut steps) = (Vec::new(), Vec::new(), 0);
+    while ended.len() < waiting.len() {
+        engine.step(&mut events);
+        steps += 1;
+        assert!(steps < 8 * 1000, "{} of them have ended", ended.len());
+        for event in events.drain(..) {
+            if let EngineEvent::Done { id, .. } = event {
+                match waiting.contains(&id) {
+                    true => ended.push((id, steps)),
+                    false => _ = talk(&mut engine),
+                }
+            }
+        }
+    }
+    let order: Vec<_> = ended.iter().map(|(id, _)| *id).collect();
+    assert_eq!(order, waiting);
+    assert!(ended[0].1 * 8 < steps * 2, "the first took {} steps, all {steps}", ended[0].1);
+}
+
 /// A request that begins copies a state, which everything in the same step waits for.
 #[test]
 fn what_is_not_computed_does_not_begin() {
