@@ -24,7 +24,7 @@ use crate::limits::EngineLimits;
 use crate::memory::{MemoryKind, MemoryMeter, SPARE_PART};
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
-use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestId};
+use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestClass, RequestId};
 use crate::self_check::MemoryChecksums;
 use pace::Pace;
 
@@ -349,9 +349,13 @@ impl Engine {
             self.free_memory_for_step(events);
         };
         self.steps += 1;
-        for (at, _) in &chosen {
-            self.requests[*at].computed_at = self.steps;
+        let mut background_tokens = 0;
+        for (at, count) in &chosen {
+            let request = &mut self.requests[*at];
+            request.computed_at = self.steps;
+            background_tokens += if request.class == RequestClass::Background { *count } else { 0 };
         }
+        self.pace.begin_background(background_tokens);
         self.run(&chosen, events);
         if self.failure().is_some() {
             return self.lose(events);

@@ -9,6 +9,8 @@ const LEAST_TOKENS: usize = 16;
 const ALONE: u32 = 4;
 /// What no user waits for takes such a part of a step's time, and work in the background of a chunk's tokens.
 const UNHURRIED_PART: u32 = 4;
+/// While users talk without a pause, work in the background has one part of the time in so many.
+const BACKGROUND_SHARE: u32 = 9;
 /// How much one step changes what a token is known to take.
 const LEARNING: f64 = 1.0 / 4.0;
 
@@ -31,6 +33,10 @@ pub(super) struct Pace {
     token_s: Option<f64>,
     /// Prompt tokens of the last step.
     last: usize,
+    /// Of all steps.
+    time: Duration,
+    /// When work in the background has had no more than its share. None: how long it takes is not known.
+    background_due: Option<Duration>,
 }
 
 impl Pace {
@@ -55,8 +61,21 @@ impl Pace {
         self.last = tokens;
     }
 
+    /// A step begins with so many tokens of work in the background.
+    pub fn begin_background(&mut self, tokens: usize) {
+        if tokens > 0 {
+            let takes = self.token_s.map(|token_s| Duration::from_secs_f64(token_s * tokens as f64));
+            self.background_due = takes.map(|takes| self.time + takes * BACKGROUND_SHARE);
+        }
+    }
+
+    pub fn background_is_due(&self) -> bool {
+        self.background_due.is_some_and(|due| due <= self.time)
+    }
+
     /// The last step took so long.
     pub fn took(&mut self, time: Duration) {
+        self.time += time;
         if self.last >= LEAST_TOKENS {
             let now = time.as_secs_f64() / self.last as f64;
             let known = self.token_s.get_or_insert(now);
@@ -91,6 +110,30 @@ mod tests {
         assert_eq!(all(&measured(Some(STEP), 256, 384)), [256, 133, 33, 33], "a small model");
         assert_eq!(all(&measured(Some(STEP), 256, 4096)), [50, 16, 16, 16], "a large one");
         assert_eq!(Pace::new(Some(STEP)).tokens(2, Hurry::Background), 1);
+    }
+
+    #[test]
+    fn work_in_the_background_has_its_share_of_the_time() {
+        let mut pace = Pace::new(Some(STEP));
+        pace.begin_background(10);
+        pace.took(STEP);
+        assert!(!pace.background_is_due(), "how long it takes is not known");
+        // A token takes 2 ms.
+        let mut pace = measured(Some(STEP), 100, 200);
+        let (mut all, mut had) = (Duration::ZERO, Duration::ZERO);
+        for step in 0..1000 {
+            let tokens = if step % 3 == 0 { 1 } else { 40 };
+            let mut time = Duration::from_millis(30);
+            if step == 0 || pace.background_is_due() {
+                let takes = Duration::from_millis(2 * tokens);
+                pace.begin_background(tokens as usize);
+                (time, had) = (time + takes, had + takes);
+            }
+            pace.took(time);
+            all += time;
+        }
+        let share = had.as_secs_f64() / all.as_secs_f64();
+        assert!((0.08..0.112).contains(&share), "{share}");
     }
 
     #[test]

@@ -12,8 +12,6 @@ use crate::state::SequenceState;
 /// A request of which so many steps computed nothing takes part in the next one, whatever is more urgent: with one part of
 /// a chunk in as many steps it takes little from urgent requests.
 const LONGEST_WAIT_STEPS: u64 = 32;
-/// One that writes its reply adds a row to the step, which is less than a part of a chunk.
-const LONGEST_WAIT_OF_A_WRITER: u64 = 8;
 
 /// Replies that may never be asked for and are computed in one step: a request that comes meanwhile waits for the step's end,
 /// and a step of two takes hardly longer than one of one.
@@ -44,16 +42,16 @@ impl Engine {
         }
     }
 
-    /// Of the work in the background only the first in turn is ever late: in few steps one comes to its end sooner than many.
+    /// Of the work in the background only the first in turn is ever late, so that one comes to its end after the other. It has
+    /// its share of the time.
     fn is_late(&self, request: &ActiveRequest) -> bool {
-        let writes = request.tokens.len() > request.prompt_tokens;
-        let longest = if writes { LONGEST_WAIT_OF_A_WRITER } else { LONGEST_WAIT_STEPS };
-        if request.speculative || self.steps - request.computed_at < longest {
-            return false;
+        let waited = self.steps - request.computed_at;
+        if request.class != RequestClass::Background {
+            return waited >= LONGEST_WAIT_STEPS && !request.speculative;
         }
         let is_background = |request: &&ActiveRequest| request.class == RequestClass::Background;
         let first = self.requests.iter().find(is_background).map(|first| first.id);
-        request.class != RequestClass::Background || first == Some(request.id)
+        first == Some(request.id) && (waited >= LONGEST_WAIT_STEPS || self.pace.background_is_due())
     }
 
     /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one. While a more urgent one
