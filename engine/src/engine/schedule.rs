@@ -29,6 +29,15 @@ pub(super) enum Urgency {
     Background,
 }
 
+/// The next part of so many tokens, of which a step takes `most`: a last part of a few tokens would cost a step hardly less than
+/// many do.
+fn even_part(tokens: usize, most: usize) -> usize {
+    match tokens.div_ceil(most.max(1)) {
+        0 => 0,
+        steps => tokens.div_ceil(steps).min(most),
+    }
+}
+
 impl Engine {
     /// How urgent a request is by its class and its wait, so that no class starves. What may never be asked for may wait for
     /// ever.
@@ -180,7 +189,7 @@ impl Engine {
                 let is_ours = request.is_running() && self.urgency(request) == urgency;
                 let is_background = request.class == RequestClass::Background;
                 let most = if is_background { budget.min(background_budget) } else { budget };
-                let count = request.computed_next().min(most.max(usize::from(decoding)));
+                let count = even_part(request.computed_next(), most.max(usize::from(decoding)));
                 if is_ours && request.is_decoding() == decoding && count > 0 {
                     if urgency == Urgency::EarlyReply {
                         let Some(left) = early_replies.checked_sub(1) else { continue };
@@ -244,5 +253,29 @@ impl Engine {
         if let Some(sequence) = request.sequence.take() {
             self.cache.keep(request.tokens[..sequence.state.position].to_vec(), sequence);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::even_part;
+
+    #[test]
+    fn parts_are_even_and_no_more_than_there_must_be() {
+        for tokens in 0..600usize {
+            for most in 1..130 {
+                let (mut left, mut parts) = (tokens, Vec::new());
+                while left > 0 {
+                    let part = even_part(left, most);
+                    assert!((1..=most).contains(&part), "{part} of {left}, at most {most}");
+                    parts.push(part);
+                    left -= part;
+                }
+                assert_eq!(parts.len(), tokens.div_ceil(most));
+                let (least, longest) = (parts.iter().min(), parts.iter().max());
+                assert!(longest.zip(least).is_none_or(|(longest, least)| longest - least <= 1), "{parts:?}");
+            }
+        }
+        assert_eq!((even_part(5, 0), even_part(530, 256)), (0, 177));
     }
 }

@@ -10,7 +10,7 @@ const PROMPT: usize = 300;
 fn slow() -> Engine {
     let mut engine = engine("dense-gva2", EngineLimits { max_sequences: 32, ..LIMITS });
     engine.keep_pace(Duration::from_millis(200));
-    engine.submit(request(&words(65, 1), 1)).unwrap();
+    engine.submit(request(&words(64, 1), 1)).unwrap();
     engine.step(&mut Vec::new());
     engine.took(Duration::from_millis(64 * 16));
     while engine.step(&mut Vec::new()) {}

@@ -285,7 +285,7 @@ fn what_nobody_waits_for_goes_in_smaller_steps() {
         [(RequestClass::Talk, LIMITS.prefill_chunk_tokens), (RequestClass::Background, LIMITS.prefill_chunk_tokens / 4)]
     {
         let mut engine = engine("dense-tied", LIMITS);
-        let id = engine.submit(EngineRequest { class, ..request(&words(200, 1), 5) }).unwrap();
+        let id = engine.submit(EngineRequest { class, ..request(&words(192, 1), 5) }).unwrap();
         let mut events = Vec::new();
         engine.step(&mut events);
         engine.cancel(id);
