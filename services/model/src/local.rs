@@ -29,10 +29,10 @@ use parking_lot::Mutex;
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
 use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings, ToolOrder};
-use sleep::Preparing;
+use sleep::{OnlyWake, Preparing, Wakes};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{SendError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -51,6 +51,7 @@ struct Shared {
     status: Mutex<ModelStatus>,
     /// Of the model that runs; another one after a restart.
     preparer: watch::Sender<Preparing>,
+    wakes: Wakes,
     /// This process cannot open its GPU any more.
     device_lost: CancellationToken,
 }
@@ -64,7 +65,7 @@ enum Command {
         done: oneshot::Sender<()>,
     },
     /// A user comes, and will speak.
-    Wake,
+    Wake(OnlyWake),
     Stop {
         done: oneshot::Sender<()>,
     },
@@ -142,6 +143,7 @@ impl Local {
         let shared = Arc::new(Shared {
             status: Mutex::new(status),
             preparer: watch::Sender::new(Preparing::Awake(Arc::new(preparer))),
+            wakes: Wakes::default(),
             device_lost: CancellationToken::new(),
         });
         // A place for each request that may wait, whatever its priority.
@@ -372,12 +374,10 @@ fn prepare_and_submit(
     let ModelRequest { purpose, priority, keep_as, .. } = request;
     let (tools, speculation) = (chat.tools, request.preset.speculation);
     let submit = Box::new(Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as, place });
-    let (command, failure) = match commands.try_send(Command::Submit(submit)) {
-        Ok(()) => return,
-        Err(TrySendError::Full(command)) => (command, busy()),
-        Err(TrySendError::Disconnected(command)) => (command, stopped()),
-    };
-    command.refuse(failure);
+    // It has a place. What else is in the queue is heard between two steps.
+    if let Err(SendError(command)) = commands.send(Command::Submit(submit)) {
+        command.refuse(stopped());
+    }
 }
 
 impl Command {

@@ -5,6 +5,7 @@ use crate::preparation::give_memory_back;
 use crate::prepare::Preparer;
 use session::{Failure, FailureCode};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
 /// Whether prompts can be prepared.
@@ -13,6 +14,26 @@ pub(super) enum Preparing {
     Asleep,
     /// The model should be awake, and could not be opened.
     Failed,
+}
+
+/// Clients that come, however many at once, wake the model once: one wake waits at a time.
+#[derive(Default)]
+pub(super) struct Wakes(Arc<AtomicBool>);
+
+/// Until it is heard, or dropped, no other wake waits.
+pub(super) struct OnlyWake(Arc<AtomicBool>);
+
+impl Wakes {
+    fn only(&self) -> Option<OnlyWake> {
+        let waits = self.0.swap(true, Ordering::AcqRel);
+        (!waits).then(|| OnlyWake(self.0.clone()))
+    }
+}
+
+impl Drop for OnlyWake {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl Shared {
@@ -52,8 +73,10 @@ impl Shared {
 
     /// Never waits. A model that is awake stays so for the whole of its idle time.
     pub(super) fn wake(&self, commands: &SyncSender<Command>) {
-        // Where the queue is full, others have waked it.
-        let _ = commands.try_send(Command::Wake);
+        if let Some(only) = self.wakes.only() {
+            // Where the queue is full, others have waked it.
+            let _ = commands.try_send(Command::Wake(only));
+        }
     }
 
     /// Wakes the model if it sleeps, and waits until prompts can be prepared.

@@ -401,7 +401,7 @@ impl<'a> Serving<'a> {
                 self.tell_notes();
                 let _ = done.send(());
             }
-            Command::Wake => {}
+            Command::Wake(only) => drop(only),
             Command::Stop { done } => return Some(Ended::Stopped(Some(done))),
             #[cfg(test)]
             Command::Panic => panic!("as a test wanted"),
