@@ -376,7 +376,7 @@ async fn an_edit_of_what_is_being_summarised_takes_it_back() {
     server.stop().await;
 }
 
-/// A summary that takes long, of a user who goes on talking: turns leave the prompt meanwhile, as often as must be.
+/// A user goes on talking while a summary takes long: turns leave the prompt meanwhile, as often as must be.
 #[tokio::test]
 async fn a_summary_that_is_being_made_outlives_turns_that_leave_the_prompt() {
     for most_drops in [1, 3] {

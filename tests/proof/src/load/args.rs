@@ -22,6 +22,8 @@ const CROWD: f64 = 0.15;
 /// From so long on memory has come to rest, and must stay where it is.
 const RESTS_AFTER: Duration = Duration::from_secs(100);
 const MOST_GROWTH: f64 = 0.02;
+/// While so often turns left the prompt, a summary must have come to its end.
+const MANY_DROPS: u64 = 40;
 /// So much longer than the crowd, and a moment, the other user may wait.
 const FAIR: (f64, f64) = (1.5, 20.0);
 
@@ -36,6 +38,9 @@ pub async fn prove(args: &Args) -> Result<Summary> {
     let Figures { idle, talking, turns, barge_ins, compactions, storms, back_again, refused, .. } = &figures;
     if time >= RESTS_AFTER && figures.growth > MOST_GROWTH {
         failures.push(format!("memory grew by {:.1} % in the second half", figures.growth * 100.0));
+    }
+    if compactions.completed == 0 && compactions.dropped >= MANY_DROPS {
+        failures.push(format!("turns left the prompt {} times, and no summary came into use", compactions.dropped));
     }
     let (crowd, other) = (&figures.crowd, &figures.beside_the_crowd);
     if other.p50_ms > crowd.p50_ms * FAIR.0 + FAIR.1 {
