@@ -33,6 +33,17 @@ pub enum CompactionPlan {
     TooLarge(TooLargePlan),
 }
 
+impl CompactionPlan {
+    /// The last item that a summary takes out of the prompt, or whose words leave it.
+    pub fn through(&self) -> Option<&str> {
+        match self {
+            CompactionPlan::Trim(trim) => Some(&trim.through),
+            CompactionPlan::Summarise(summarise) => Some(&summarise.through),
+            _ => None,
+        }
+    }
+}
+
 /// Old results of tools become [`LEFT_OUT`](crate::LEFT_OUT).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrimPlan {

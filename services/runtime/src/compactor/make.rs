@@ -89,28 +89,39 @@ pub enum Trouble {
     GaveUp(RejectionReason),
     #[error("a pin is not in the prompt that was made")]
     PinMissing,
+    #[error("what stands behind the summary was not read")]
+    Unread,
 }
 
 pub async fn look(tools: &SessionTools, gave_up_at: Option<String>) -> Result<Look, Trouble> {
+    let mut past = Past::for_summary(tools).await?;
+    let (mut weighed, mut plan) = plan_for(tools, &mut past, gave_up_at.clone()).await?;
+    if plan.through().is_some_and(|through| !past.has_read_behind(through)) {
+        past = Past::load(tools).await?;
+        (weighed, plan) = plan_for(tools, &mut past, gave_up_at).await?;
+    }
+    let through = plan.through();
+    let end = through.and_then(|id| past.items.iter().position(|item| item.id == id)).map_or(0, |index| index + 1);
+    let covers = past.items[..end].iter().map(|item| item.id.clone()).collect();
+    let last_item = past.items.last().map(|item| item.id.clone());
+    Ok(Look { past, weighed, plan, covers, last_item })
+}
+
+async fn plan_for(
+    tools: &SessionTools,
+    past: &mut Past,
+    gave_up_at: Option<String>,
+) -> Result<(Weighed, CompactionPlan), Trouble> {
     let limits = &tools.limits;
-    let mut past = Past::load(tools).await?;
-    pin_what_was_asked_for(tools, &mut past).await?;
-    let mut weighed = weigh(tools, &past).await?;
+    pin_what_was_asked_for(tools, past).await?;
+    let mut weighed = weigh(tools, past).await?;
     weighed.view.gave_up_at = gave_up_at;
     let mut plan = compaction::plan(&weighed.view, &weighed.sizes, limits, PlanMoment::Silence);
     let is_tight = weighed.total.tokens > u64::from(limits.hard_tokens());
     if past.standing.held && !is_tight && !past.standing.owes_summary {
         plan = CompactionPlan::Nothing;
     }
-    let through = match &plan {
-        CompactionPlan::Trim(trim) => Some(&trim.through),
-        CompactionPlan::Summarise(summarise) => Some(&summarise.through),
-        _ => None,
-    };
-    let end = through.and_then(|id| past.items.iter().position(|item| item.id == *id)).map_or(0, |index| index + 1);
-    let covers = past.items[..end].iter().map(|item| item.id.clone()).collect();
-    let last_item = past.items.last().map(|item| item.id.clone());
-    Ok(Look { past, weighed, plan, covers, last_item })
+    Ok((weighed, plan))
 }
 
 /// Only results of tools leave: no model is needed for that.
@@ -162,8 +173,11 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
         };
     };
     // Turns may have left the prompt meanwhile: they stay out, and those behind the summary are told next.
-    let now = Past::load(tools).await?;
+    let now = Past::for_summary(tools).await?;
     let past = if now.standing.version == past.standing.version { past } else { &now };
+    if !past.has_read_behind(&outcome.through) {
+        return Err(Trouble::Unread);
+    }
     let (mut standing, shown) = after(past, &outcome);
     if std::ptr::eq(past, &now) {
         let context = tools.context(&standing, &shown);
@@ -196,9 +210,12 @@ fn after(past: &Past, outcome: &AttemptOutcome) -> (Standing, Vec<Arc<Item>>) {
     let mut standing = past.standing.clone();
     standing.text.clone_from(&outcome.summary);
     let still_owed = still_owed(past, outcome);
-    let [_, through] = still_owed.clone().unwrap_or_else(|| [String::new(), outcome.through.clone()]);
-    let cut = past.items.iter().position(|item| item.id == through).map_or(0, |index| index + 1);
-    standing.covered_through = Some(through);
+    let cut = match &still_owed {
+        Some(_) => past.shown_from,
+        None => past.items.iter().position(|item| item.id == outcome.through).map_or(0, |index| index + 1),
+    };
+    standing.covered_through =
+        Some(still_owed.as_ref().map_or_else(|| outcome.through.clone(), |[_, last]| last.clone()));
     (standing.owes_summary, standing.held) = (still_owed.is_some(), false);
     standing.place_pins();
     let shown = past.items[..past.leading].iter().chain(&past.items[cut.max(past.leading)..]).cloned().collect();
@@ -209,7 +226,8 @@ fn after(past: &Past, outcome: &AttemptOutcome) -> (Standing, Vec<Arc<Item>>) {
 fn still_owed(past: &Past, outcome: &AttemptOutcome) -> Option<[String; 2]> {
     let next = past.items.iter().position(|item| item.id == outcome.through)? + 1;
     let first = past.items.get(next).filter(|_| next < past.shown_from)?;
-    Some([first.id.clone(), past.dropped_through()?.to_owned()])
+    let last = if past.is_whole { past.dropped_through() } else { past.standing.covered_through.as_deref() };
+    Some([first.id.clone(), last?.to_owned()])
 }
 
 fn is_passing(failure: &Failure) -> bool {
@@ -312,7 +330,10 @@ async fn pin_what_was_asked_for(tools: &SessionTools, past: &mut Past) -> Result
     let known = tools.store.pins(&tools.session, true).await?;
     let mut before = None;
     let mut all = Vec::new();
-    for item in &past.items {
+    for (at, item) in past.items.iter().enumerate() {
+        if at == past.shown_from && !past.is_whole {
+            before = None;
+        }
         all.extend(wishes(item, before));
         if item.is_said_by_user() {
             before = Some(&**item);

@@ -19,13 +19,25 @@ pub struct Past {
     pub leading: usize,
     /// Where the items begin that the prompt shows.
     pub shown_from: usize,
+    /// False: more left the prompt than was read, and the items before `shown_from` are the oldest of it.
+    pub is_whole: bool,
     /// `View::last_seq`.
     pub last_seq: u64,
 }
 
+/// Hardly an item has fewer tokens, with the marks around it: so many items are more than a window.
+const ITEM_TOKENS: u32 = 8;
+const LEAST_ITEMS: u32 = 64;
+
 impl Past {
     pub async fn load(tools: &SessionTools) -> Result<Past, store::Error> {
-        Past::of(tools, tools.store.load(&tools.session).await?).await
+        Past::of(tools, tools.store.load(&tools.session).await?, u32::MAX).await
+    }
+
+    /// Of what left the prompt only as much as one summary can tell, however much it is.
+    pub async fn for_summary(tools: &SessionTools) -> Result<Past, store::Error> {
+        let most = (tools.limits.ctx_size / ITEM_TOKENS).max(LEAST_ITEMS);
+        Past::of(tools, tools.store.load(&tools.session).await?, most).await
     }
 
     /// As it would be with this summary in use, or with none.
@@ -38,31 +50,46 @@ impl Past {
         }
         view.trimmed.clear();
         view.summary = summary.cloned();
-        Past::of(tools, view).await
+        Past::of(tools, view, u32::MAX).await
     }
 
-    async fn of(tools: &SessionTools, view: View) -> Result<Past, store::Error> {
+    /// `most`: items that left the prompt.
+    async fn of(tools: &SessionTools, view: View, most: u32) -> Result<Past, store::Error> {
         let SessionTools { store, session, .. } = tools;
         let standing = Standing::of(&view);
         let mut base = standing.clone();
         let mut stored = view.head.clone();
         let mut shown_from_key = OrderKey::default();
+        let mut is_whole = true;
         match &view.summary {
             Some(summary) if standing.owes_summary => {
                 let told = holding_before(tools, summary).await?;
-                let behind = store.items(session, told.as_ref().map(|told| told.to_item.as_str()), u32::MAX).await?;
+                let mut left = store.items(session, told.as_ref().map(|told| &*told.to_item), most).await?;
                 base.take_back(told.as_ref());
+                let has_left = |item: &ItemVersion| item.order_key <= summary.to_order_key;
+                is_whole = left.len() < most as usize || !left.last().is_some_and(has_left);
                 let is_head = |item: &ItemVersion| view.head.iter().any(|head| head.item_id == item.item_id);
-                stored.extend(behind.into_iter().filter(|item| !is_head(item)));
+                left.retain(|item| has_left(item) && !is_head(item));
+                stored.extend(left);
                 shown_from_key = summary.to_order_key.clone();
             }
-            _ => stored.extend(view.items.iter().cloned()),
+            _ => {}
         }
+        stored.extend(view.items.iter().cloned());
         let items: Vec<_> = stored.iter().map(|version| Arc::new(version.item())).collect();
         let leading = leading(&items);
         let left = stored.iter().filter(|version| version.order_key <= shown_from_key).count();
         let config = view.session.config;
-        Ok(Past { config, standing, base, items, leading, shown_from: left.max(leading), last_seq: view.last_seq })
+        Ok(Past {
+            config,
+            standing,
+            base,
+            items,
+            leading,
+            shown_from: left.max(leading),
+            is_whole,
+            last_seq: view.last_seq,
+        })
     }
 
     /// Instructions, and what the prompt shows.
@@ -70,7 +97,13 @@ impl Past {
         self.items[..self.leading].iter().chain(&self.items[self.shown_from..]).cloned().collect()
     }
 
-    /// The last of what left the prompt without a summary.
+    /// Whether the item behind this one was read, so that a summary may end here.
+    pub fn has_read_behind(&self, through: &str) -> bool {
+        let at = self.items.iter().position(|item| item.id == through);
+        self.is_whole || at.is_some_and(|at| at + 1 < self.shown_from)
+    }
+
+    /// The last of what left the prompt without a summary, as far as it was read.
     pub fn dropped_through(&self) -> Option<&str> {
         let last = self.items.get(self.shown_from.checked_sub(1)?)?;
         (self.shown_from > self.leading).then_some(last.id.as_str())
