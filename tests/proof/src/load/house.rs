@@ -241,6 +241,7 @@ impl FullHouse {
             }
         }
         let begin = Instant::now();
+        let listening = join_all(self.talkers.iter_mut().map(|talker| talker.conversation.listen(begin + time)));
         let talking = talkers.into_iter().map(|mut talker| {
             tokio::spawn(async move {
                 while begin.elapsed() < time && talker.failure.is_none() {
@@ -250,7 +251,10 @@ impl FullHouse {
             })
         });
         let mut waits = [Vec::new(), Vec::new()];
-        for talker in join_all(talking.collect::<Vec<_>>()).await {
+        let (crowd, listened) = tokio::join!(join_all(talking.collect::<Vec<_>>()), listening);
+        let broken = listened.into_iter().filter_map(Result::err);
+        self.failures.extend(broken.map(|error| format!("a silent client's connection ends: {error:#}")));
+        for talker in crowd {
             let talker = talker.expect("a talker does not panic");
             self.failures.extend(talker.failure);
             let of = usize::from(talker.name == 1000);

@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 use tests::random::Random;
 use tokio::net::TcpStream;
+use tokio::time::timeout_at;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
@@ -51,10 +52,18 @@ const REPLY_TOKENS: u64 = 24;
 const CLIENT_BUFFER_BYTES: usize = 4096; // not a window: bytes of a buffer
 
 impl Compactions {
-    fn failed(&mut self, event: &Value) {
-        self.failed += 1;
-        let reason = event["message"].as_str().unwrap_or("?");
-        *self.reasons.entry(reason.to_owned()).or_default() += 1;
+    fn told(&mut self, event: &Value) {
+        match event["type"].as_str().unwrap_or_default() {
+            "compaction.started" => self.started += 1,
+            "compaction.completed" => self.completed += 1,
+            "compaction.dropped" => self.dropped += 1,
+            "compaction.failed" => {
+                self.failed += 1;
+                let reason = event["message"].as_str().unwrap_or("?");
+                *self.reasons.entry(reason.to_owned()).or_default() += 1;
+            }
+            _ => {}
+        }
     }
 
     pub fn add(&mut self, other: Compactions) {
@@ -101,13 +110,25 @@ impl TalkedSession {
     pub async fn event(&mut self) -> Result<Value> {
         loop {
             match self.socket.next().await {
-                Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text)?),
+                Some(Ok(Message::Text(text))) => {
+                    let event = serde_json::from_str(&text)?;
+                    self.compactions.told(&event);
+                    return Ok(event);
+                }
                 Some(Ok(Message::Close(frame))) => bail!("the service closes: {frame:?}"),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 None => bail!("the connection is over"),
             }
         }
+    }
+
+    /// A client that says nothing for a while hears what comes, and is known to be there.
+    pub async fn listen(&mut self, until: Instant) -> Result<()> {
+        while let Ok(event) = timeout_at(until.into(), self.event()).await {
+            event?;
+        }
+        Ok(())
     }
 
     async fn say(&mut self, event: Value) -> Result<()> {
@@ -143,10 +164,6 @@ impl TalkedSession {
                         was_interrupted,
                     });
                 }
-                "compaction.started" => self.compactions.started += 1,
-                "compaction.completed" => self.compactions.completed += 1,
-                "compaction.dropped" => self.compactions.dropped += 1,
-                "compaction.failed" => self.compactions.failed(&event),
                 // The reply was done before the client's word came.
                 "error" if event["error"]["code"] == "response_cancel_not_active" => {}
                 "error" => bail!("{}", event["error"]),
