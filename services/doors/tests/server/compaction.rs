@@ -1,5 +1,7 @@
 //! A conversation that outgrows its window, from the first full turn to the swap and back.
 
+mod late;
+
 use crate::client::{Client, PATIENCE};
 use crate::scripted::{Asked, Script};
 use crate::support::{Chat, Server};
@@ -261,45 +263,6 @@ async fn with_no_summary_ready_oldest_turns_leave_and_are_made_up_for() {
     server.stop().await;
 }
 
-/// More than one look reads, and more than one summary can tell.
-#[tokio::test]
-async fn a_long_past_that_left_the_prompt_is_told_to_its_end_and_nothing_is_skipped() {
-    const TURNS: usize = 140;
-    let mut server = Server::with(small_window).await;
-    let (model, summariser) = play(&mut server, Summariser::Fails);
-    let mut client = server.connect("?extensions=reprise").await;
-    let id = client.session_id().await;
-    for turn in 0..TURNS {
-        talk(&mut client, turn).await;
-    }
-    *summariser.lock().unwrap() = Summariser::Writes;
-    model.summaries.lock().unwrap().clear();
-    let mut turns = TURNS;
-    loop {
-        talk(&mut client, turns).await;
-        turns += 1;
-        let (_, session) = server.http("GET", &format!("/v1/sessions/{id}"), &[], "").await;
-        if session["summary"]["kind"] == "summary" {
-            break;
-        }
-        assert!(turns < 2 * TURNS, "it is not told to its end");
-    }
-    let requests = model.summaries.lock().unwrap().clone();
-    let told: BTreeSet<usize> = requests.iter().flatten().filter_map(|message| number(content(message))).collect();
-    let prompt = model.last_reply();
-    let shown: BTreeSet<usize> = prompt.iter().filter_map(|message| number(content(message))).collect();
-    let missing: Vec<usize> = (0..turns).filter(|turn| !told.contains(turn) && !shown.contains(turn)).collect();
-    assert!(missing.is_empty(), "{missing:?} of {turns} turns are in {} requests and no prompt", requests.len());
-    let longest = requests.iter().map(|request| count(request)).max().unwrap();
-    assert!(requests.len() > 5 && longest <= u64::from(WINDOW), "{} requests, {longest} words", requests.len());
-    server.stop().await;
-}
-
-/// The turn in which this was said.
-fn number(said: &str) -> Option<usize> {
-    said.split("number ").nth(1)?.split(':').next()?.parse().ok()
-}
-
 /// What is left to do from before does not take processors from the first reply.
 #[tokio::test]
 async fn a_client_that_comes_back_is_answered_before_its_summary_is_made() {
@@ -413,38 +376,6 @@ async fn an_edit_of_what_is_being_summarised_takes_it_back() {
     let request = model.summaries.lock().unwrap().last().cloned().unwrap();
     assert!(request.iter().all(|message| !content(message).contains("number 100:")));
     server.stop().await;
-}
-
-/// A user goes on talking while a summary takes long: turns leave the prompt meanwhile, as often as must be.
-#[tokio::test]
-async fn a_summary_that_is_being_made_outlives_turns_that_leave_the_prompt() {
-    for most_drops in [1, 3] {
-        let mut server = Server::with(small_window).await;
-        let (mut model, summariser) = play(&mut server, Summariser::Held);
-        let mut client = server.connect("?extensions=reprise").await;
-        let mut turns = fill(&mut client, 0).await;
-        event(&mut client, "compaction.started").await;
-        let mut held = timeout(PATIENCE, model.held.recv()).await.unwrap().unwrap();
-        let dropped =
-            |client: &Client| client.heard.iter().filter(|heard| heard["type"] == "compaction.dropped").count();
-        while dropped(&client) < most_drops {
-            talk(&mut client, turns).await;
-            turns += 1;
-            assert!(turns < 120, "the window never fills");
-        }
-        assert_eq!(model.summaries.lock().unwrap().len(), 1, "it is not begun again");
-        *summariser.lock().unwrap() = Summariser::Writes;
-        held.say(SUMMARY);
-        held.done(Finish::Stop);
-        event(&mut client, "compaction.completed").await;
-        let first = |prompt: &[Value]| prompt.iter().find_map(|message| number(content(message))).unwrap();
-        let before = first(&model.last_reply());
-        talk(&mut client, turns).await;
-        let prompt = model.last_reply();
-        assert!(content(&prompt[1]).contains("Ann"), "{}", prompt[1]);
-        assert!(first(&prompt) >= before, "what left stays out: {} is before {before}", first(&prompt));
-        server.stop().await;
-    }
 }
 
 #[tokio::test]
