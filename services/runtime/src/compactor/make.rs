@@ -162,10 +162,7 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
                 }
             }
             AttemptStep::Measure(outcome) => {
-                let (standing, shown) = after(past, &outcome);
-                let context = tools.context(&standing, &shown);
-                check_pins(&standing, &context)?;
-                counted = tools.count(&past.config, &shown, &context).await?;
+                counted = count_after(tools, past, &outcome).await?;
                 attempt.measured(u32::try_from(counted.tokens).unwrap_or(u32::MAX))
             }
             AttemptStep::Swap(outcome) => break outcome,
@@ -174,16 +171,15 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
     };
     // Turns may have left the prompt meanwhile: they stay out, and those behind the summary are told next.
     let now = Past::for_summary(tools).await?;
-    let past = if now.standing.version == past.standing.version { past } else { &now };
+    let is_as_it_was = now.standing.version == past.standing.version;
+    let past = if is_as_it_was { past } else { &now };
     if !past.has_read_behind(&outcome.through) {
         return Err(Trouble::Unread);
     }
-    let (mut standing, shown) = after(past, &outcome);
-    if std::ptr::eq(past, &now) {
-        let context = tools.context(&standing, &shown);
-        check_pins(&standing, &context)?;
-        counted = tools.count(&past.config, &shown, &context).await?;
+    if !is_as_it_was {
+        counted = count_after(tools, past, &outcome).await?;
     }
+    let (mut standing, _) = after(past, &outcome);
     let tokens_before = weighed.total.tokens;
     let to_item = outcome.through.clone();
     let from_item = past.items.get(past.leading).map_or_else(|| to_item.clone(), |item| item.id.clone());
@@ -203,6 +199,14 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
     let still_owed = still_owed(past, &outcome);
     let (version, trimmed) = (Some(version), Vec::new());
     Ok(CompactedView { version, standing, trimmed, still_owed, tokens_before, after: counted })
+}
+
+/// The prompt with this summary.
+async fn count_after(tools: &SessionTools, past: &Past, outcome: &AttemptOutcome) -> Result<Counted, Trouble> {
+    let (standing, shown) = after(past, outcome);
+    let context = tools.context(&standing, &shown);
+    check_pins(&standing, &context)?;
+    Ok(tools.count(&past.config, &shown, &context).await?)
 }
 
 /// What will stand in the prompt, and the words behind it.
