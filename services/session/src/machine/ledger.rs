@@ -207,6 +207,11 @@ impl Ledger {
                     stands = false;
                     break;
                 }
+                // One that was made under its id is another.
+                Undo::Added(other) if *other == item.id => {
+                    stands = false;
+                    break;
+                }
                 _ => {}
             }
         }
