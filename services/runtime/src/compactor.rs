@@ -57,7 +57,8 @@ pub enum FromCompactor {
     Tell(Event),
     /// This stands in the prompt from now on.
     Stands(Arc<Standing>),
-    /// Items that were not in memory, and behind which item of the store they stand.
+    /// The items that the prompt shows, which may not be in memory, and behind which item of the store they stand. `Stands`
+    /// follows.
     Recovered {
         items: Vec<Item>,
         behind: Option<String>,

@@ -36,6 +36,7 @@ pub async fn load(
         model: shared.presets.model.clone(),
         config: view.session.config,
         items: items.iter().map(|item| item.as_ref().clone()).collect(),
+        leading: view.head.len(),
         context,
         limits: machine_limits(&shared.settings, &tools.preset),
         words_per_minute: shared.settings.speech.words_per_minute,
@@ -48,8 +49,7 @@ pub async fn load(
     let open_turns = shared.settings.limits.responses_beside + 2;
     let turns = last.map_or(0, |last| last.turn + 1);
     let turns = TurnLog::new(tools.preset.clone(), arm, shared.gpu.clone(), turns, open_turns);
-    let head = view.summary.map(|summary| summary.to_item);
-    let queue = StoreQueue::new(shared.store.clone(), session.clone(), head);
+    let queue = StoreQueue::new(shared.store.clone(), session.clone());
     let waiting = shared.settings.limits.waiting_events;
     let compactor = Compactor::start(tools.clone(), standing.clone(), made, waiting);
     let speech = &shared.settings.speech;
@@ -90,6 +90,7 @@ fn machine_limits(settings: &Settings, preset: &Preset) -> MachineLimits {
     let limits = &settings.limits;
     MachineLimits {
         session_items: usize::try_from(limits.session_items).unwrap_or(usize::MAX),
+        told_items: limits.told_items,
         session_bytes: limits.session_bytes,
         responses_beside: limits.responses_beside,
         outbox_steps: limits.waiting_steps,

@@ -20,8 +20,6 @@ use tokio::task::unconstrained;
 pub struct StoreQueue {
     store: Store,
     session: SessionRef,
-    /// What stands at the head of the conversation in memory stands behind this item in the store.
-    head: Option<String>,
     waiting: VecDeque<Waiting>,
     running: FuturesUnordered<BoxFuture<'static, Kept>>,
     /// Answers that were there at once.
@@ -55,12 +53,10 @@ enum Owed {
 }
 
 impl StoreQueue {
-    /// `head`: behind which item of the store the conversation in memory begins.
-    pub fn new(store: Store, session: SessionRef, head: Option<String>) -> StoreQueue {
+    pub fn new(store: Store, session: SessionRef) -> StoreQueue {
         StoreQueue {
             store,
             session,
-            head,
             waiting: VecDeque::new(),
             running: FuturesUnordered::new(),
             ready: VecDeque::new(),
@@ -69,17 +65,11 @@ impl StoreQueue {
         }
     }
 
-    /// What stood before all that was in memory is in memory now, behind this item of the store.
-    pub fn stand_behind(&mut self, head: Option<String>) {
-        self.head = head;
-    }
-
     /// Takes an operation. `sent` is what was sent last, where the operation keeps words of a reply; `measured` what it
     /// cost, where it reports that.
     pub fn keep(&mut self, id: OpId, op: StoreOp, measured: Option<Measurement>, sent: SentLast, at_ms: i64) {
         if let StoreOp::ReplyBegun { response_id, item, after } = &op {
-            let after = after.as_deref().or(self.head.as_deref());
-            self.store.begin_words(&self.session, &item.id, response_id, after, "");
+            self.store.begin_words(&self.session, &item.id, response_id, after.as_deref(), "");
         }
         if let StoreOp::ReplyResumed { response_id, item } = &op {
             self.store.begin_words(&self.session, &item.id, response_id, None, &item.text());
@@ -197,7 +187,7 @@ impl StoreQueue {
                 self.run(async move { Kept::Done(id, store.set_config(&session, &config, at_ms).await) })
             }
             StoreOp::ItemAdded { item, after } => {
-                let place = self.place(after);
+                let place = place(after);
                 self.run(async move { Kept::Done(id, store.append(&session, item, place, at_ms).await.map(drop)) });
             }
             StoreOp::ItemTruncated { item, part, heard_chars } => {
@@ -219,7 +209,7 @@ impl StoreQueue {
                 });
             }
             StoreOp::ReplyBegun { response_id, item, after } => {
-                let (place, item_id, body) = (self.place(after), item.id.clone(), item.body.clone());
+                let (place, item_id, body) = (place(after), item.id.clone(), item.body.clone());
                 self.replies.insert(item_id.clone(), None);
                 self.run(async move {
                     let begun = store.begin_reply(&session, item, place, &response_id, at_ms).await;
@@ -285,10 +275,6 @@ impl StoreQueue {
     fn not_begun(&mut self, id: OpId, item: String) {
         self.ready.push_back(Kept::Done(id, Err(store::Error::NotInProgress { item })));
     }
-
-    fn place(&self, after: Option<String>) -> ItemPlace {
-        after.or_else(|| self.head.clone()).map_or(ItemPlace::Head, ItemPlace::After)
-    }
 }
 
 impl Owed {
@@ -299,4 +285,8 @@ impl Owed {
             reply @ Owed::Reply { .. } => reply,
         }
     }
+}
+
+fn place(after: Option<String>) -> ItemPlace {
+    after.map_or(ItemPlace::Head, ItemPlace::After)
 }

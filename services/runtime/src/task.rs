@@ -250,12 +250,7 @@ impl SessionTask {
                     self.feed(Happening::Context(context));
                 }
             }
-            FromCompactor::Recovered { items, behind } => {
-                if self.machine.lacks(&items) {
-                    self.queue.stand_behind(behind);
-                }
-                self.feed(Happening::Recovered(items));
-            }
+            FromCompactor::Recovered { items, behind } => self.feed(Happening::Recovered { items, behind }),
             FromCompactor::Fill(fill) => {
                 self.window.fill = Some(fill);
                 self.tell_fill();

@@ -101,6 +101,7 @@ sections! {
         pub user_bytes: u64 = bytes(0..=1 << 50),
         pub user_bytes_per_minute: u64 = bytes(0..=1 << 40),
         pub session_bytes: usize = bytes(1 << 20..=1 << 40),
+        pub told_items: usize = whole(1..=1 << 20),
         pub tools: usize = whole(0..=4096),
         pub page_rows: usize = whole(1..=10_000),
         pub search_words: usize = whole(1..=1024),

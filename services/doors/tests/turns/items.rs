@@ -249,6 +249,70 @@ fn a_summary_takes_the_place_of_what_it_tells() {
 }
 
 #[test]
+fn items_that_a_summary_tells_leave_memory_but_for_the_newest() {
+    let mut start = start();
+    start.limits.told_items = 2;
+    let mut s = Stage::new(start);
+    s.attach(1, false, Replay::All);
+    for id in ["a", "b", "c", "d", "e"] {
+        s.client(1, user_as(id, id));
+    }
+    s.heard(1);
+    let told = |id: &str| Context { covered_through: Some(id.into()), ..Context::default() };
+    s.input(Happening::Context(told("d")));
+    let in_memory = |s: &Stage| s.machine.entries().iter().map(|entry| entry.item.id.clone()).collect::<Vec<_>>();
+    assert_eq!(in_memory(&s), ["c", "d", "e"]);
+    s.client(1, json!({"type": "conversation.item.retrieve", "item_id": "a"}));
+    assert_eq!(s.heard(1), ["error item_retrieve_invalid_item_id"]);
+    s.client(1, json!({"type": "conversation.item.delete", "item_id": "c"}));
+    assert_eq!(s.heard(1), ["item.deleted c"]);
+    assert_eq!(s.stored().len(), 4);
+    // Undone: everything stands in the prompt again, in its order.
+    s.recover();
+    s.input(Happening::Context(Context::default()));
+    assert_eq!(in_memory(&s), ["a", "b", "d", "e"]);
+    s.check_agreement();
+}
+
+#[test]
+fn an_item_that_cannot_be_deleted_comes_back_though_what_stood_before_it_has_left_memory() {
+    let mut start = start();
+    start.limits.told_items = 1;
+    let mut s = Stage::new(start);
+    s.attach(1, false, Replay::All);
+    for id in ["a", "b", "c", "d"] {
+        s.client(1, user_as(id, id));
+    }
+    let told = |id: &str| Context { covered_through: Some(id.into()), ..Context::default() };
+    s.input(Happening::Context(told("b")));
+    s.store_answers = false;
+    s.client(1, json!({"type": "conversation.item.delete", "item_id": "b"}));
+    s.input(Happening::Context(told("c")));
+    s.fail_store();
+    let in_memory: Vec<_> = s.machine.entries().iter().map(|entry| entry.item.id.as_str()).collect();
+    assert_eq!(in_memory, ["b", "c", "d"]);
+    let prompt: Vec<_> = s.machine.items().iter().map(|item| item.id.clone()).collect();
+    assert_eq!(prompt, ["d"]);
+}
+
+#[test]
+fn an_older_summary_gives_back_what_only_the_newer_one_told() {
+    let item = |id: &str, role| Item::new(id, ItemBody::message(role, id.to_owned()), ItemStatus::Completed);
+    let user = |id: &str| item(id, Role::User);
+    let told = |id: &str| Context { covered_through: Some(id.into()), ..Context::default() };
+    // As it comes from the store: without what the summary tells.
+    let mut start = start();
+    (start.items, start.leading) = (vec![item("head", Role::System), user("d"), user("e")], 1);
+    start.context = told("c");
+    let mut s = Stage::new(start);
+    let items = ["b", "c", "d", "e"].map(user).to_vec();
+    s.input(Happening::Recovered { items, behind: Some("a".into()) });
+    s.input(Happening::Context(told("a")));
+    let prompt: Vec<_> = s.machine.items().iter().map(|item| item.id.clone()).collect();
+    assert_eq!(prompt, ["head", "b", "c", "d", "e"]);
+}
+
+#[test]
 fn a_session_takes_so_many_bytes_while_it_is_in_memory() {
     let mut s = stage();
     let long = "word ".repeat(190);

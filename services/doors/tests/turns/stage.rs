@@ -19,6 +19,8 @@ pub const SPEAKING: u32 = 170;
 
 pub struct Stage {
     pub machine: Machine,
+    /// What a summary tells stays in memory.
+    keeps_all: bool,
     pub now: Millis,
     pub clients: BTreeMap<ConnId, Ear>,
     pub generations: Vec<Generate>,
@@ -89,9 +91,11 @@ pub fn start() -> Start {
         model: "test-model".into(),
         config: SessionConfig::new("Be brief."),
         items: Vec::new(),
+        leading: 0,
         context: Context::default(),
         limits: MachineLimits {
             session_items: 50,
+            told_items: 50,
             session_bytes: 100_000,
             responses_beside: 2,
             outbox_steps: 200,
@@ -126,6 +130,7 @@ impl Stage {
     pub fn new(start: Start) -> Stage {
         let store = FakeStore { items: start.items.clone(), ..FakeStore::default() };
         Stage {
+            keeps_all: start.limits.told_items >= start.limits.session_items,
             machine: Machine::new(start),
             now: 1000,
             clients: BTreeMap::new(),
@@ -150,7 +155,8 @@ impl Stage {
 
     pub fn attach(&mut self, conn: u64, extensions: bool, replay: Replay) {
         let conn = ConnId(conn);
-        let blind = replay != Replay::All && !self.machine.entries().is_empty();
+        let hears_all = replay == Replay::All && self.keeps_all;
+        let blind = !hears_all && !self.machine.entries().is_empty();
         self.attached += 1;
         self.clients.insert(conn, Ear::new(extensions, blind, self.attached));
         self.input(Happening::Attached { conn, replay });
@@ -412,6 +418,14 @@ impl Stage {
         assert_eq!(stored, said);
     }
 
+    /// What has left memory comes back.
+    pub fn recover(&mut self) {
+        self.store.settle();
+        let is_complete = |item: &&Item| item.status != ItemStatus::InProgress;
+        let items = self.store.items.iter().filter(is_complete).cloned().collect();
+        self.input(Happening::Recovered { items, behind: None });
+    }
+
     /// The store has what the machine has, whatever it refused; where an item stands is not looked at.
     pub fn check_store(&mut self) {
         self.store.settle();
@@ -525,12 +539,15 @@ impl Ear {
     }
 }
 
+const IS_THERE: &str = "there is such an item";
+
 impl FakeStore {
     fn apply(&mut self, op: StoreOp, sent: &HashMap<String, String>) -> Result<(), &'static str> {
         self.settle();
         let done = self.change(&op, sent);
         self.note(&op, done.is_ok());
-        assert!(self.torn || done.is_ok(), "{}: {op:?}", done.unwrap_err());
+        // Of an item that has left memory only the store knows that it is there.
+        assert!(self.torn || done.is_ok() || done == Err(IS_THERE), "{}: {op:?}", done.unwrap_err());
         self.ops.push(op);
         done
     }
@@ -573,7 +590,7 @@ impl FakeStore {
             StoreOp::ConfigChanged { config } => self.config = Some(config.clone()),
             StoreOp::ItemAdded { item, after } | StoreOp::ReplyBegun { item, after, .. } => {
                 if self.items.iter().any(|known| known.id == item.id) {
-                    return Err("there is such an item");
+                    return Err(IS_THERE);
                 }
                 let at = match after {
                     None => 0,

@@ -233,7 +233,7 @@ impl Task {
             // What the session did itself is not news, and no reason to begin a summary again.
             Ok(past) if past.standing.shows_the_same_as(&self.standing) => {}
             Ok(past) => {
-                let Past { standing, items, leading, .. } = *past;
+                let Past { standing, items, shown_from, .. } = *past;
                 let was_at_work = !self.phases.is_quiet();
                 self.stop();
                 if was_at_work || standing.owes_summary {
@@ -241,9 +241,8 @@ impl Task {
                 } else {
                     self.phases.over()
                 }
-                let behind = if standing.owes_summary { None } else { standing.covered_through.clone() };
-                let items: Vec<Item> = items[leading..].iter().map(|item| Item::clone(item)).collect();
-                self.say(FromCompactor::Recovered { items, behind });
+                let items: Vec<Item> = items[shown_from..].iter().map(|item| Item::clone(item)).collect();
+                self.say(FromCompactor::Recovered { items, behind: standing.covered_through.clone() });
                 self.standing = standing;
                 self.show();
                 if was_at_work {

@@ -1,8 +1,10 @@
 //! The items of a session, in order, and what stands in the prompt besides them.
 
 use super::recall::is_hidden;
+use crate::item::HIDDEN;
 use crate::prompt::Context;
 use crate::vocabulary::{Item, ItemPlace, ItemStatus, NamedSpeaker, Placed, Role};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -21,16 +23,33 @@ pub struct Removed {
     pub before: Option<String>,
 }
 
+/// What only the store has, because a summary tells it.
+#[derive(Clone, Debug)]
+struct Left {
+    /// So many items in memory stand before it.
+    at: usize,
+    /// The newest of it.
+    last: String,
+    /// The newest of it that clients know of.
+    announced: Option<String>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
     entries: Vec<Entry>,
+    left: Option<Left>,
     context: Arc<Context>,
 }
 
 impl Conversation {
-    pub fn new(items: Vec<Item>, context: Context) -> Conversation {
-        let mut conversation = Conversation { entries: Vec::new(), context: Arc::new(context) };
-        conversation.recover(items);
+    /// `leading`: items before those that a summary tells and that are not among these.
+    pub fn new(items: Vec<Item>, leading: usize, context: Context) -> Conversation {
+        let entry = |item| Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false };
+        let entries = items.into_iter().map(entry).collect();
+        let mut conversation = Conversation { entries, left: None, context: Arc::new(context) };
+        let through = conversation.context.covered_through.clone();
+        conversation.left = through.filter(|id| !conversation.has(id)).map(|last| Left::behind(leading, last));
+        conversation.cover();
         conversation
     }
 
@@ -38,9 +57,11 @@ impl Conversation {
         &self.context
     }
 
-    pub fn set_context(&mut self, context: Context) {
+    /// `most_told`: items that a summary tells and that stay in memory.
+    pub fn set_context(&mut self, context: Context, most_told: usize) {
         self.context = Arc::new(context);
         self.cover();
+        self.unload(most_told);
     }
 
     pub fn len(&self) -> usize {
@@ -73,30 +94,69 @@ impl Conversation {
 
     /// Puts the item in its place and returns its predecessor there; at the end if the place is gone.
     pub fn insert(&mut self, item: Item, announced: bool, place: &ItemPlace) -> Option<String> {
-        let at = match place {
-            ItemPlace::Head => 0,
-            ItemPlace::End => self.entries.len(),
-            ItemPlace::After(id) => self.index_of(id).map_or(self.entries.len(), |index| index + 1),
+        let end = || (self.entries.len(), self.before(self.entries.len()));
+        let (at, before) = match place {
+            ItemPlace::Head => (0, None),
+            ItemPlace::End => end(),
+            ItemPlace::After(id) => self.index_behind(id).map_or_else(end, |at| (at, Some(id.clone()))),
         };
-        // Before what a summary tells is where it tells, and so the store has it.
-        let covered = self.entries.get(at).is_some_and(|next| next.covered);
-        self.entries.insert(at, Entry { item: Arc::new(item), announced, covered });
-        at.checked_sub(1).map(|before| self.entries[before].item.id.clone())
+        // Before what a summary tells is where it tells, but for instructions at the head.
+        let is_told = self.entries.get(at).is_some_and(|next| next.covered)
+            || self.left.as_ref().is_some_and(|left| at == left.at && before.as_ref() != Some(&left.last));
+        let covered =
+            is_told && !(is_instruction(&item) && self.entries[..at].iter().all(|entry| is_instruction(&entry.item)));
+        self.put(at, before.as_deref(), Entry { item: Arc::new(item), announced, covered });
+        before
+    }
+
+    fn put(&mut self, at: usize, before: Option<&str>, entry: Entry) {
+        let is_before_left = self.is_before_left(at, before);
+        if let Some(left) = self.left.as_mut().filter(|_| is_before_left) {
+            left.at += 1;
+        }
+        self.entries.insert(at, entry);
+    }
+
+    /// Whether an item behind `before` stands before what has left memory.
+    fn is_before_left(&self, at: usize, before: Option<&str>) -> bool {
+        self.left.as_ref().is_some_and(|left| at < left.at || at == left.at && before != Some(&left.last))
+    }
+
+    /// What stands right before this place.
+    fn before(&self, at: usize) -> Option<String> {
+        match &self.left {
+            Some(left) if left.at == at => Some(left.last.clone()),
+            _ => at.checked_sub(1).map(|before| self.entries[before].item.id.clone()),
+        }
+    }
+
+    /// The place right behind this item.
+    fn index_behind(&self, id: &str) -> Option<usize> {
+        match &self.left {
+            Some(left) if left.last == id => Some(left.at),
+            _ => self.index_of(id).map(|index| index + 1),
+        }
     }
 
     /// Where an item stands that comes right before this one.
     pub fn place_before(&self, id: &str) -> ItemPlace {
-        match self.index_of(id).map(|index| index.checked_sub(1)) {
+        match self.index_of(id) {
             None => ItemPlace::End,
-            Some(None) => ItemPlace::Head,
-            Some(Some(before)) => ItemPlace::After(self.entries[before].item.id.clone()),
+            Some(index) => self.before(index).map_or(ItemPlace::Head, ItemPlace::After),
         }
     }
 
     /// The item that clients see before this one; None at the head.
     pub fn previous_announced(&self, id: &str) -> Option<String> {
         let index = self.index_of(id)?;
-        self.entries[..index].iter().rev().find(|entry| entry.announced).map(|entry| entry.item.id.clone())
+        let newest_of =
+            |entries: &[Entry]| entries.iter().rfind(|entry| entry.announced).map(|entry| entry.item.id.clone());
+        match self.left.as_ref().filter(|left| left.at <= index) {
+            None => newest_of(&self.entries[..index]),
+            Some(left) => newest_of(&self.entries[left.at..index])
+                .or_else(|| left.announced.clone())
+                .or_else(|| newest_of(&self.entries[..left.at])),
+        }
     }
 
     /// Where clients see the item.
@@ -118,7 +178,10 @@ impl Conversation {
 
     pub fn remove(&mut self, id: &str) -> Option<Removed> {
         let index = self.index_of(id)?;
-        let before = index.checked_sub(1).map(|before| self.entries[before].item.id.clone());
+        let before = self.before(index);
+        if let Some(left) = self.left.as_mut().filter(|left| index < left.at) {
+            left.at -= 1;
+        }
         Some(Removed { entry: self.entries.remove(index), before })
     }
 
@@ -127,28 +190,51 @@ impl Conversation {
         if self.has(&removed.entry.item.id) {
             return;
         }
-        let at = match &removed.before {
-            None => 0,
-            Some(id) => self.index_of(id).map_or(self.entries.len(), |index| index + 1),
+        let known = removed.before.as_ref().map(|id| self.index_behind(id));
+        let (at, before) = match (known, &self.left) {
+            (None, _) => (0, None),
+            (Some(Some(at)), _) => (at, removed.before),
+            // What stood before it has left memory.
+            (Some(None), Some(left)) if removed.entry.covered => (left.at, Some(left.last.clone())),
+            (Some(None), _) => (self.entries.len(), self.before(self.entries.len())),
         };
-        self.entries.insert(at, removed.entry);
+        self.put(at, before.as_deref(), removed.entry);
     }
 
-    /// Puts items before all others that were not in memory, because a summary told them.
-    pub fn recover(&mut self, items: Vec<Item>) {
-        let missing = items.into_iter().filter(|item| !self.has(&item.id));
-        let entry = |item| Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false };
-        let missing: Vec<_> = missing.map(entry).collect();
-        self.entries.splice(..0, missing);
-        self.entries.iter_mut().for_each(|entry| entry.covered = false);
-        self.cover();
+    /// These items stand in the prompt, in this order, and what is in memory behind them. Those that are not in memory come
+    /// back, behind this item of the store.
+    pub fn recover(&mut self, items: Vec<Item>, behind: Option<String>) {
+        let ids = self.entries.iter().map(|entry| entry.item.id.clone());
+        let index_of: HashMap<String, usize> = ids.zip(0..).collect();
+        let known = items.iter().find_map(|item| index_of.get(&item.id).copied());
+        let from = known.unwrap_or(self.entries.len());
+        if items.first().is_some_and(|first| !index_of.contains_key(&first.id)) {
+            self.left = behind.map(|last| Left::behind(from, last));
+        }
+        let rest = self.entries.split_off(from);
+        let mut rest = (from..).zip(rest).peekable();
+        for item in items {
+            match index_of.get(&item.id) {
+                Some(known) => {
+                    while let Some((_, entry)) = rest.next_if(|(index, _)| index <= known) {
+                        self.entries.push(entry);
+                    }
+                }
+                None => {
+                    let announced = !is_hidden(&item);
+                    self.entries.push(Entry { item: Arc::new(item), announced, covered: false });
+                }
+            }
+        }
+        self.entries.extend(rest.map(|(_, entry)| entry));
+        self.entries[from..].iter_mut().for_each(|entry| entry.covered = false);
     }
 
     /// What a prompt would be made of if items up to this one did not stand in it.
     pub fn behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
         let context = Context { covered_through: covered_through.map(str::to_owned), ..Context::default() };
         let mut conversation = self.clone();
-        conversation.set_context(context);
+        conversation.set_context(context, usize::MAX);
         conversation.snapshot()
     }
 
@@ -160,11 +246,33 @@ impl Conversation {
             Some(None) => return,
         };
         // Instructions at the head stand whatever is summarised.
-        let is_instruction = |entry: &&Entry| entry.item.role() == Some(Role::System) && !entry.item.is_note_of_past();
-        let leading = self.entries.iter().take_while(is_instruction).count();
+        let head = self.left.as_ref().map_or(self.entries.len(), |left| left.at);
+        let leading = self.entries[..head].iter().take_while(|entry| is_instruction(&entry.item)).count();
         for (index, entry) in self.entries.iter_mut().enumerate() {
             entry.covered = (leading..covered).contains(&index);
         }
+    }
+
+    /// The oldest items that a summary tells leave memory, but for the newest `most_told`. The store has them. Nothing leaves
+    /// behind a reply that is being said.
+    fn unload(&mut self, most_told: usize) {
+        let told = self.entries.iter().filter(|entry| entry.covered).count();
+        let mut beyond = told.saturating_sub(most_told);
+        let mut stayed = 0;
+        let left = &mut self.left;
+        self.entries.retain(|entry| {
+            if entry.item.status == ItemStatus::InProgress {
+                beyond = 0;
+            }
+            let leaves = beyond > 0 && entry.covered;
+            if leaves {
+                beyond -= 1;
+                Left::add(left, stayed, entry);
+            } else {
+                stayed += 1;
+            }
+            !leaves
+        });
     }
 
     /// What a prompt is made of: everything that is said and not told by a summary.
@@ -189,4 +297,30 @@ impl Conversation {
         // Almost always asked for one of the newest.
         self.entries.iter().rposition(|entry| entry.item.id == id)
     }
+}
+
+impl Left {
+    fn behind(at: usize, last: String) -> Left {
+        // The ids of hidden items tell that clients do not know of them.
+        let announced = (!last.starts_with(HIDDEN)).then(|| last.clone());
+        Left { at, last, announced }
+    }
+
+    /// The entry leaves memory, where `at` others stand before it.
+    fn add(left: &mut Option<Left>, at: usize, entry: &Entry) {
+        match left {
+            // What stands before all that has left is not the newest of it.
+            Some(left) if at < left.at => left.at -= 1,
+            _ => {
+                let (last, before) = (entry.item.id.clone(), left.take());
+                let announced = entry.announced.then(|| last.clone());
+                let known = before.as_ref().and_then(|before| before.announced.clone());
+                *left = Some(Left { at: before.map_or(at, |left| left.at), last, announced: announced.or(known) });
+            }
+        }
+    }
+}
+
+fn is_instruction(item: &Item) -> bool {
+    item.role() == Some(Role::System) && !item.is_note_of_past()
 }

@@ -32,6 +32,8 @@ pub struct Start {
     pub config: SessionConfig,
     /// In order. None may be in progress.
     pub items: Vec<Item>,
+    /// So many of them stand before what a summary tells.
+    pub leading: usize,
     pub context: Context,
     pub limits: MachineLimits,
     /// Of the voice.
@@ -46,6 +48,8 @@ pub struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineLimits {
     pub session_items: usize,
+    /// Items that a summary tells and that stay in memory.
+    pub told_items: usize,
     /// Bytes of items that clients add while the session is in memory.
     pub session_bytes: usize,
     /// Responses that may run beside the conversation at once.
@@ -88,7 +92,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(start: Start) -> Machine {
-        let conversation = Conversation::new(start.items, start.context);
+        let conversation = Conversation::new(start.items, start.leading, start.context);
         let ledger = Ledger { ids: Ids::new(start.id_seed), conversation, outbox: Outbox::default(), added_bytes: 0 };
         let config = Arc::new(start.config);
         Machine {
@@ -129,10 +133,10 @@ impl Machine {
             Happening::WordsWritten => self.ledger.outbox.words_written(),
             Happening::WordsNotWritten { message } => self.words_not_written(&message),
             Happening::Context(context) => {
-                self.ledger.conversation.set_context(context);
+                self.ledger.conversation.set_context(context, self.limits.told_items);
                 self.warming.changed();
             }
-            Happening::Recovered(items) => self.ledger.conversation.recover(items),
+            Happening::Recovered { items, behind } => self.ledger.conversation.recover(items, behind),
             Happening::Recalled { generation, results } => {
                 if let Some(reply) = self.replies.of_generation(generation) {
                     reply.recalled(results, &mut self.ledger);
@@ -187,11 +191,6 @@ impl Machine {
     /// What a prompt would be made of if items up to this one did not stand in it.
     pub fn items_behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
         self.ledger.conversation.behind(covered_through)
-    }
-
-    /// Whether some of these items are not in memory.
-    pub fn lacks(&self, items: &[Item]) -> bool {
-        items.iter().any(|item| !self.ledger.conversation.has(&item.id))
     }
 
     /// Whether a reply of the conversation is under way.

@@ -53,8 +53,12 @@ pub enum Happening {
     },
     /// What stands in the prompt besides the items has changed: from the next reply on.
     Context(Context),
-    /// Items that were not in memory because a summary told them, in order: they stand before all others.
-    Recovered(Vec<Item>),
+    /// What stands in the prompt after another summary has come into use, in order, and behind which item of the store. The
+    /// context of that summary follows.
+    Recovered {
+        items: Vec<Item>,
+        behind: Option<String>,
+    },
     /// What was found, of each query.
     Recalled {
         generation: GenerationId,

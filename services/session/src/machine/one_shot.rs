@@ -7,7 +7,6 @@ use super::outbox::Outbox;
 use super::output::Output;
 use super::reply::Reply;
 use crate::ids::Ids;
-use crate::prompt::Context;
 use crate::vocabulary::{Delta, Event, MaxTokens, Response, ResponseStatus, TurnReport};
 
 pub struct OneShot {
@@ -28,7 +27,7 @@ impl OneShot {
             usage: None,
             metadata: None,
         };
-        let conversation = Conversation::new(Vec::new(), Context::default());
+        let conversation = Conversation::default();
         let mut ledger = Ledger { ids: Ids::new(id_seed), conversation, outbox: Outbox::default(), added_bytes: 0 };
         ledger.outbox.attach(ConnId(0));
         OneShot { reply: Reply::new(GenerationId(0), response, None, 0), ledger, begun: false }

@@ -53,9 +53,11 @@ pub fn machine(life: u8, kept: &Kept, begins_early: bool) -> Machine {
             parallel_tool_calls: true,
         },
         items: kept.items.clone(),
+        leading: 0,
         context: context(kept.covered_through.clone()),
         limits: MachineLimits {
             session_items: 100,
+            told_items: 1,
             session_bytes: 1 << 20,
             responses_beside: 1,
             outbox_steps: 1000,
