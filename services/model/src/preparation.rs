@@ -124,21 +124,25 @@ pub fn text_bytes(prompt: &Prompt) -> u64 {
     parts.map(bytes).sum()
 }
 
-/// The C library frees into pools of which threads have their own. With few of them what is freed can go back whole; with
-/// the usual eight for each core a model that sleeps leaves its pieces in all of them.
+/// The C library frees into pools of which threads have their own, eight for each core if it is not told otherwise. What one
+/// thread frees no thread of another pool uses, so that many pools grow for hours, and a model that sleeps leaves its pieces
+/// in all of them.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub fn share_pools() {
+pub fn share_pools(sleeps: bool) {
     unsafe extern "C" {
         fn mallopt(option: std::ffi::c_int, value: std::ffi::c_int) -> std::ffi::c_int;
     }
     const MOST_POOLS: std::ffi::c_int = -8; // M_ARENA_MAX
+    const FEWEST: usize = 2;
+    let cores = std::thread::available_parallelism().map_or(FEWEST, usize::from);
+    let pools = if sleeps { FEWEST } else { cores.max(FEWEST) };
     // SAFETY: the function of the C library takes numbers and may be called by any thread at any time.
-    unsafe { mallopt(MOST_POOLS, 2) };
+    unsafe { mallopt(MOST_POOLS, std::ffi::c_int::try_from(pools).unwrap_or(std::ffi::c_int::MAX)) };
 }
 
 /// Other allocators have no such pools.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub fn share_pools() {}
+pub fn share_pools(_: bool) {}
 
 /// The C library keeps what was freed for the next time, which may never come.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -58,9 +58,7 @@ impl Args {
 
 pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
     // Before there are threads.
-    if loaded.settings.memory.idle_s > 0 {
-        model::share_pools();
-    }
+    model::share_pools(loaded.settings.memory.idle_s > 0);
     if args.print_config {
         print!("{}", settings::print_config(loaded));
         return Ok(());
