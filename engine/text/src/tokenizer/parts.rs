@@ -66,7 +66,8 @@ fn model(normal: Vocab, merges: Merges, ignore_merges: bool) -> Result<BPE, Erro
     if let Some((left, right)) = merges.iter().find(|(left, right)| left.len() + right.len() > longest) {
         return Err(needs(&format!("{left}{right}")));
     }
-    let builder = BPE::builder().vocab_and_merges(normal, merges).ignore_merges(ignore_merges);
+    // The library keeps words by thread, and goes on keeping them when the tokenizer is gone.
+    let builder = BPE::builder().vocab_and_merges(normal, merges).ignore_merges(ignore_merges).cache_capacity(0);
     builder.build().map_err(|error| match error.downcast_ref() {
         Some(bpe::Error::MergeTokenOutOfVocabulary(token)) => needs(token),
         _ => Error::Vocabulary(error.to_string()),
