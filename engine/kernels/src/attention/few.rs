@@ -4,6 +4,7 @@
 use super::{Shape, TILE};
 use crate::cpu::{CpuLevel, Lanes, at_level, lanes::prefetch};
 use crate::format::Format;
+use crate::unpack::unpack_columns;
 
 /// Heads of another width are not done here: registers hold so many numbers.
 pub(super) const WIDTH: usize = 16;
@@ -23,6 +24,12 @@ pub(super) struct PageRows<'a> {
 }
 
 impl PageRows<'_> {
+    /// Columns of the first rows: `out` is [row, column].
+    pub fn unpack(&self, level: CpuLevel, columns: std::ops::Range<usize>, out: &mut [f32]) {
+        let row_bytes = |columns| self.format.row_bytes(columns).expect("whole blocks");
+        unpack_columns(level, self.format, &self.bytes[row_bytes(columns.start)..], self.stride, columns.len(), out);
+    }
+
     fn check(&self, shape: Shape) {
         assert!(shape.dim.is_multiple_of(WIDTH) && self.format.row_bytes(shape.dim) == Some(self.stride));
         assert!(self.bytes.len() >= shape.positions * self.stride && shape.positions <= TILE);

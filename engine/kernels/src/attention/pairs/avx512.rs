@@ -111,26 +111,26 @@ pub(super) unsafe fn multiply(
     c: &mut [f32],
     c_stride: usize,
 ) {
-    let place = Place { before: before.map_or(std::ptr::null(), <[f32]>::as_ptr), c: c.as_mut_ptr(), c_stride };
+    let target = Target { before: before.map_or(std::ptr::null(), <[f32]>::as_ptr), c: c.as_mut_ptr(), c_stride };
     let mut column = 0;
     // SAFETY: the caller's promise. Columns outside: a block of b's columns stays near the core while all rows pass by.
     unsafe {
         while column + 64 <= n {
-            rows::<4>(product, &place, m, column);
+            rows::<4>(product, &target, m, column);
             column += 64;
         }
         while column + 32 <= n {
-            rows::<2>(product, &place, m, column);
+            rows::<2>(product, &target, m, column);
             column += 32;
         }
         if column < n {
-            rows::<1>(product, &place, m, column);
+            rows::<1>(product, &target, m, column);
         }
     }
 }
 
 /// Where a product goes. `before` may be null.
-struct Place {
+struct Target {
     before: *const f32,
     c: *mut f32,
     c_stride: usize,
@@ -139,16 +139,16 @@ struct Place {
 /// All rows of N registers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn rows<const N: usize>(product: &Product, place: &Place, m: usize, column: usize) {
+unsafe fn rows<const N: usize>(product: &Product, target: &Target, m: usize, column: usize) {
     let mut row = 0;
     // SAFETY: the caller's promise.
     unsafe {
         while row + 4 <= m {
-            block::<4, N>(product, place, row, column);
+            block::<4, N>(product, target, row, column);
             row += 4;
         }
         while row < m {
-            block::<1, N>(product, place, row, column);
+            block::<1, N>(product, target, row, column);
             row += 1;
         }
     }
@@ -157,7 +157,7 @@ unsafe fn rows<const N: usize>(product: &Product, place: &Place, m: usize, colum
 /// M rows of N registers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn block<const M: usize, const N: usize>(product: &Product, place: &Place, row: usize, column: usize) {
+unsafe fn block<const M: usize, const N: usize>(product: &Product, target: &Target, row: usize, column: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = [[_mm512_setzero_si512(); N]; M];
@@ -178,15 +178,15 @@ unsafe fn block<const M: usize, const N: usize>(product: &Product, place: &Place
         }
         for i in 0..M {
             let unit = _mm512_set1_ps(*product.a_units.as_ptr().add(row + i));
-            let c = place.c.add((row + i) * place.c_stride + column);
+            let c = target.c.add((row + i) * target.c_stride + column);
             for j in 0..N {
                 let units = _mm512_mul_ps(unit, _mm512_loadu_ps(product.b_units.as_ptr().add(column + 16 * j)));
                 let sum = _mm512_cvtepi32_ps(sums[i][j]);
-                let sum = if place.before.is_null() {
+                let sum = if target.before.is_null() {
                     _mm512_mul_ps(sum, units)
                 } else {
                     let before =
-                        _mm512_mul_ps(_mm512_loadu_ps(c.add(16 * j)), _mm512_set1_ps(*place.before.add(row + i)));
+                        _mm512_mul_ps(_mm512_loadu_ps(c.add(16 * j)), _mm512_set1_ps(*target.before.add(row + i)));
                     _mm512_fmadd_ps(sum, units, before)
                 };
                 _mm512_storeu_ps(c.add(16 * j), sum);
