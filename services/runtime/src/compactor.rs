@@ -292,7 +292,7 @@ impl Task {
         let may_reload = self.side.is_empty() && settled && !replying && !self.phases.is_swapping();
         if !self.reloads.is_empty() && may_reload {
             let tools = self.tools.clone();
-            let reload = async move { SideResult::Reloaded(epoch, Past::load(&tools).await.map(Box::new)) };
+            let reload = async move { SideResult::Reloaded(epoch, Past::for_summary(&tools).await.map(Box::new)) };
             self.side.push(Box::pin(reload));
         }
     }

@@ -63,14 +63,7 @@ pub(super) unsafe fn pack_weights(weights: &[f32], width: usize, words: &mut [u3
             let some = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(unit, _mm512_setzero_ps());
             let scale = _mm512_maskz_div_ps(some, _mm512_set1_ps(1.0), unit);
             _mm512_storeu_ps(units.as_mut_ptr().add(row), unit);
-            let packed = |position: usize| _mm512_cvtps_epi32(_mm512_mul_ps(at(position), scale));
-            for pair in 0..positions.div_ceil(2) {
-                let first = _mm512_and_si512(packed(2 * pair), _mm512_set1_epi32(0xffff));
-                let has_second = 2 * pair + 1 < positions;
-                let second = if has_second { packed(2 * pair + 1) } else { _mm512_setzero_si512() };
-                let word = _mm512_or_si512(first, _mm512_slli_epi32::<16>(second));
-                _mm512_storeu_si512(words.as_mut_ptr().add(pair * width + row).cast(), word);
-            }
+            pack_columns(weights, width, row, scale, words);
         }
     }
 }
@@ -90,14 +83,28 @@ pub(super) unsafe fn pack_values(values: &[f32], words: &mut [u32], units: &mut 
             let some = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(largest, _mm512_setzero_ps());
             let scale = _mm512_maskz_div_ps(some, _mm512_set1_ps(MOST_VALUE), largest);
             _mm512_storeu_ps(units.as_mut_ptr().add(column), _mm512_mul_ps(largest, _mm512_set1_ps(1.0 / MOST_VALUE)));
-            let packed = |position: usize| _mm512_cvtps_epi32(_mm512_mul_ps(at(position), scale));
-            for pair in 0..positions.div_ceil(2) {
-                let first = _mm512_and_si512(packed(2 * pair), _mm512_set1_epi32(0xffff));
-                let has_second = 2 * pair + 1 < positions;
-                let second = if has_second { packed(2 * pair + 1) } else { _mm512_setzero_si512() };
-                let word = _mm512_or_si512(first, _mm512_slli_epi32::<16>(second));
-                _mm512_storeu_si512(words.as_mut_ptr().add(pair * COLUMNS + column).cast(), word);
-            }
+            pack_columns(values, COLUMNS, column, scale, words);
+        }
+    }
+}
+
+/// Sixteen columns from this one on: two positions a word, and nothing beside the last one of an odd number.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn pack_columns(rows: &[f32], width: usize, column: usize, scale: __m512, words: &mut [u32]) {
+    let positions = rows.len() / width;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let packed = |position: usize| {
+            let row = _mm512_loadu_ps(rows.as_ptr().add(position * width + column));
+            _mm512_cvtps_epi32(_mm512_mul_ps(row, scale))
+        };
+        for pair in 0..positions.div_ceil(2) {
+            let first = _mm512_and_si512(packed(2 * pair), _mm512_set1_epi32(0xffff));
+            let has_second = 2 * pair + 1 < positions;
+            let second = if has_second { packed(2 * pair + 1) } else { _mm512_setzero_si512() };
+            let word = _mm512_or_si512(first, _mm512_slli_epi32::<16>(second));
+            _mm512_storeu_si512(words.as_mut_ptr().add(pair * width + column).cast(), word);
         }
     }
 }
