@@ -95,6 +95,8 @@ impl From<store::Error> for ApiError {
             E::StaleSummary { .. } => (StatusCode::CONFLICT, "stale_summary"),
             E::NoResponse { .. } => (StatusCode::NOT_FOUND, "response_not_found"),
             E::EmptyQuery { .. } | E::TooManyWords { .. } => (StatusCode::BAD_REQUEST, "invalid_value"),
+            E::TooFast { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
+            E::UserFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "insufficient_quota"),
             E::Busy { .. } | E::Full { .. } | E::ReadOnly { .. } | E::Closed | E::TookTooLong => {
                 (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable")
             }
@@ -115,6 +117,7 @@ impl From<runtime::Error> for ApiError {
             runtime::Error::NoSuchModel { .. } => {
                 ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message).param("model")
             }
+            runtime::Error::NoRoom => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).retry_after(5),
             runtime::Error::TooManySessions { .. } | runtime::Error::TooManySessionsOfUser { .. } => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_sessions", message).retry_after(5)
             }

@@ -17,6 +17,11 @@ pub enum Error {
          limits.live_sessions_per_user"
     )]
     TooManySessionsOfUser { limit: usize },
+    #[error(
+        "sessions and connections hold all the text that there is memory for (memory.text_bytes): close some of them, or \
+         try again in a moment"
+    )]
+    NoRoom,
     #[error("there is no summary in use that could be undone: see the session's summaries")]
     NoSummaryToUndo,
     #[error("there is no such summary that was undone: see the session's summaries")]

@@ -82,6 +82,12 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Session
     Ok(config_of("that is imported", form.instructions, &form.tools, &form.settings))
 }
 
+/// Bytes that it takes in its columns.
+pub fn stored_bytes(config: &SessionConfig) -> usize {
+    let forms = [tools_form(config), settings_form(config)];
+    config.instructions.len() + forms.iter().map(|form| form.to_string().len()).sum::<usize>()
+}
+
 pub fn settings_form(config: &SessionConfig) -> Value {
     json!(Settings::of(config))
 }

@@ -15,6 +15,8 @@ use sqlx::types::Json;
 const ROWS_AT_ONCE: u64 = 100;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
+type Removal = fn() -> Query<'static, Sqlite, SqliteArguments>;
+
 impl Store {
     /// Its `past_owner` stays in `pasts_to_forget` until `pasts_forgotten` is called.
     pub async fn delete_session(&self, session: &SessionRef, now_ms: i64) -> Result<(), Error> {
@@ -41,7 +43,7 @@ impl Store {
              WHERE deleted_at_ms IS NULL",
         );
         self.execute(query.bind(now_ms).bind(DAY_MS)).await?;
-        self.execute(sqlx::query("DELETE FROM client_secrets WHERE expires_at_ms < ?").bind(now_ms)).await?;
+        self.remove_expired_secrets(now_ms).await?;
         let query = sqlx::query_as(
             "SELECT key, id, user FROM sessions s WHERE deleted_at_ms IS NULL AND unused_ms >= ?
                 AND updated_at_ms = created_at_ms AND NOT EXISTS (SELECT 1 FROM item_versions v WHERE v.session = s.key)",
@@ -107,10 +109,25 @@ impl Store {
     /// Removes all rows of a session that is marked.
     pub(crate) async fn remove_rows(&self, key: i64) -> Result<(), Error> {
         for removal in REMOVALS {
-            let mut removed = ROWS_AT_ONCE;
-            while removed == ROWS_AT_ONCE {
-                removed = self.execute(removal().bind(key).bind(ROWS_AT_ONCE as i64)).await?;
-            }
+            self.remove_all(removal, key).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn remove_expired_secrets(&self, now_ms: i64) -> Result<(), Error> {
+        let removal = || {
+            sqlx::query(
+                "DELETE FROM client_secrets WHERE id IN (SELECT id FROM client_secrets WHERE expires_at_ms < ? LIMIT ?)",
+            )
+        };
+        self.remove_all(removal, now_ms).await
+    }
+
+    /// `removal` takes this number and how many rows may go.
+    async fn remove_all(&self, removal: Removal, number: i64) -> Result<(), Error> {
+        let mut removed = ROWS_AT_ONCE;
+        while removed == ROWS_AT_ONCE {
+            removed = self.execute(removal().bind(number).bind(ROWS_AT_ONCE as i64)).await?;
         }
         Ok(())
     }
@@ -175,7 +192,7 @@ pub(crate) async fn mark(
 }
 
 /// What points to something goes before what it points to. Each takes the session's key and how many rows may go.
-const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 11] = [
+const REMOVALS: [Removal; 11] = [
     || {
         sqlx::query(
             "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",

@@ -5,6 +5,7 @@
 //! Several sessions may follow each other in a file.
 
 use crate::error::Result;
+use crate::page::fitting;
 use crate::sessions::session_record;
 use crate::summaries::{pins_of_session, summaries_of_session};
 use crate::versions::versions_of;
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 
 /// Raised when an older release could not read the lines.
 pub const FORMAT: u32 = 1;
-const ITEMS_AT_ONCE: usize = 256;
+const ITEMS_AT_ONCE: u32 = 256;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -117,10 +118,15 @@ async fn page(
     if is_first {
         lines.push(ExportLine::Session { format: FORMAT, session: record });
     }
+    let lengths = sqlx::query_scalar(
+        "SELECT octet_length(content) FROM item_versions WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?",
+    );
+    let lengths = lengths.bind(session.key).bind(after_seq as i64).bind(i64::from(ITEMS_AT_ONCE) + 1);
+    let (fits, has_more) = fitting(reader, lengths, ITEMS_AT_ONCE).await?;
     let query = sqlx::query("SELECT * FROM item_versions WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?");
-    let query = query.bind(session.key).bind(after_seq as i64).bind(ITEMS_AT_ONCE as i64);
+    let query = query.bind(session.key).bind(after_seq as i64).bind(fits);
     let items = versions_of(&query.fetch_all(&mut *reader).await?, &session.id)?;
-    let last_seq = items.last().map(|item| item.seq).filter(|_| items.len() == ITEMS_AT_ONCE);
+    let last_seq = items.last().map(|item| item.seq).filter(|_| has_more);
     lines.extend(items.into_iter().map(ExportLine::Item));
     if last_seq.is_some() {
         return Ok((lines, last_seq));

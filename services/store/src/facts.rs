@@ -4,7 +4,7 @@
 //! says so. Of what was forgotten only stays where it was said, so that no search of the past tells it.
 
 use crate::error::Result;
-use crate::sessions::{check_session, check_user};
+use crate::sessions::check_session;
 use crate::versions::last_seq;
 use crate::{Error, SessionRef, Store};
 use serde::{Deserialize, Serialize};
@@ -247,9 +247,9 @@ impl Store {
 
     /// A fact that a user wrote. `older` are those whose place it takes.
     pub async fn put_fact(&self, user: &str, fact: NewFact, older: Vec<String>, now_ms: i64) -> Result<(), Error> {
-        let user = user.to_owned();
+        let (user, quota) = (user.to_owned(), self.quota.clone());
         self.write(async move |connection| {
-            check_user(connection, &user).await?;
+            quota.take(connection, &user, fact.text.len() + fact.words.len(), now_ms).await?;
             insert_fact(connection, &user, None, &fact, now_ms).await?;
             for id in &older {
                 let query =
@@ -278,6 +278,13 @@ impl Store {
              WHERE user = ? AND person = ? AND replaced_by IS NULL AND forgotten_at_ms IS NULL",
         );
         let count: i64 = self.read(async |reader| Ok(query.bind(user).bind(person).fetch_one(reader).await?)).await?;
+        Ok(count.unsigned_abs())
+    }
+
+    /// How many facts of all persons there are, those that were replaced included.
+    pub async fn count_all_facts(&self, user: &str) -> Result<u64, Error> {
+        let query = sqlx::query_scalar("SELECT count(*) FROM facts WHERE user = ? AND forgotten_at_ms IS NULL");
+        let count: i64 = self.read(async |reader| Ok(query.bind(user).fetch_one(reader).await?)).await?;
         Ok(count.unsigned_abs())
     }
 

@@ -3,7 +3,8 @@
 //! As with an import, the new session is marked like a deleted one until all of it is there.
 
 use crate::error::Result;
-use crate::sessions::{insert_session, session_record};
+use crate::quota::Quota;
+use crate::sessions::{begin_session, session_record};
 use crate::summaries::{insert_pin, insert_summary, pins_of_session, summaries_of_session};
 use crate::versions::{changed_under, insert_version, last_seq, versions_of};
 use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store, Summary};
@@ -25,8 +26,9 @@ impl Store {
         let record = self.session(from).await?;
         let (created_at_ms, updated_at_ms) = (now_ms, now_ms);
         let new = SessionRecord { id, metadata: None, created_at_ms, updated_at_ms, ..record };
+        let quota = self.quota.clone();
         let begun = self.write(async move |connection| {
-            let session = insert_session(connection, &new).await?;
+            let session = begin_session(connection, &quota, &new).await?;
             let hide = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
             hide.bind(now_ms).bind(session.key).execute(connection).await?;
             Ok(session)
@@ -50,7 +52,7 @@ impl Store {
                 let mut seq = last_seq(connection, &to).await?;
                 for item in &items {
                     seq += 1;
-                    quota.take(connection, &to, item.body.text_bytes(), now_ms).await?;
+                    quota.take(connection, to.user(), item.body.text_bytes(), now_ms).await?;
                     let copy = ItemVersion { seq, version: 1, change: Change::Created, ..item.clone() };
                     insert_version(connection, &to, &copy).await?;
                 }
@@ -61,9 +63,9 @@ impl Store {
                 None => break,
             }
         }
-        let (from, through, to) = (from.clone(), through.clone(), to.clone());
+        let (from, through, to, quota) = (from.clone(), through.clone(), to.clone(), self.quota.clone());
         self.write(async move |connection| {
-            copy_context(connection, &from, &through, &to).await?;
+            copy_context(connection, &quota, &from, &through, &to, now_ms).await?;
             // What was said is looked at where it was said, and what is told no more is not told here either.
             let unsay = sqlx::query(
                 "INSERT OR IGNORE INTO unsaid_items (session, item_id)
@@ -100,9 +102,11 @@ async fn items_between(
 /// What stands for the past in the prompt, where it tells nothing that was said later.
 async fn copy_context(
     connection: &mut SqliteConnection,
+    quota: &Quota,
     from: &SessionRef,
     through: &OrderKey,
     to: &SessionRef,
+    now_ms: i64,
 ) -> Result<()> {
     let mut stands = None;
     for summary in summaries_of_session(connection, from).await? {
@@ -112,6 +116,7 @@ async fn copy_context(
         }
     }
     if let Some(summary) = stands {
+        quota.take(connection, to.user(), summary.text.len(), now_ms).await?;
         let through_seq = last_seq(connection, to).await?;
         insert_summary(connection, to, &Summary { version: 1, based_on: None, through_seq, ..summary }).await?;
     }
@@ -119,6 +124,7 @@ async fn copy_context(
     let items: HashSet<String> = query.fetch_all(&mut *connection).await?.into_iter().collect();
     for pin in pins_of_session(connection, from, false).await? {
         if pin.source_item.as_ref().is_none_or(|item| items.contains(item)) {
+            quota.take(connection, to.user(), pin.text.len(), now_ms).await?;
             insert_pin(connection, to, &pin).await?;
         }
     }

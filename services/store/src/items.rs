@@ -18,7 +18,7 @@ impl Store {
     ) -> Result<ItemVersion, Error> {
         let quota = self.quota.clone();
         self.write_session(session, now_ms, async move |connection, session| {
-            quota.take(connection, session, item.body.text_bytes(), now_ms).await?;
+            quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
             let how = (Change::Created, VersionStatus::Completed);
             Ok(insert_item(connection, session, item, place, None, how, now_ms).await?.1)
         })
@@ -30,7 +30,7 @@ impl Store {
         let quota = self.quota.clone();
         self.write_session(session, now_ms, async move |connection, session| {
             for item in items {
-                quota.take(connection, session, item.body.text_bytes(), now_ms).await?;
+                quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
                 let how = (Change::Created, VersionStatus::Completed);
                 insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
             }
@@ -52,7 +52,7 @@ impl Store {
         let (item_id, quota) = (item_id.to_owned(), self.quota.clone());
         self.write_session(session, now_ms, async move |connection, session| {
             let old = settled_item(connection, session, &item_id).await?;
-            quota.take(connection, session, old.body.text_bytes(), now_ms).await?;
+            quota.take(connection, session.user(), old.body.text_bytes(), now_ms).await?;
             let not_truncatable = || Error::NotTruncatable { item: item_id, index: content_index };
             let (body, shorter) = heard(&old.body, content_index, heard_chars).ok_or_else(not_truncatable)?;
             let next = ItemVersion {
@@ -69,7 +69,7 @@ impl Store {
         .await
     }
 
-    /// The item leaves the conversation; what it said stays in the history.
+    /// The item leaves the conversation; what it said stays in the history. It needs no room: each item goes once.
     pub async fn delete_item(&self, session: &SessionRef, item_id: &str, now_ms: i64) -> Result<ItemVersion, Error> {
         let item_id = item_id.to_owned();
         self.write_session(session, now_ms, async move |connection, session| {

@@ -4,7 +4,7 @@
 
 use crate::error::Result;
 use crate::quota::Quota;
-use crate::sessions::insert_session;
+use crate::sessions::begin_session;
 use crate::versions::{insert_item, order_key_of};
 use crate::view::items_up_to;
 use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store, VersionStatus};
@@ -147,7 +147,7 @@ impl Store {
     ) -> Result<(), Error> {
         let (owner, quota) = (owner.clone(), self.quota.clone());
         self.write(async move |connection| {
-            let session = insert_session(connection, &new).await?;
+            let session = begin_session(connection, &quota, &new).await?;
             add(connection, &quota, &owner, &session, addition, now_ms).await?;
             Ok(())
         })
@@ -170,7 +170,7 @@ async fn add(
     }
     let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
     for item in items {
-        quota.take(connection, session, item.body.text_bytes(), now_ms).await?;
+        quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
         let how = (Change::Created, VersionStatus::Completed);
         insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
     }

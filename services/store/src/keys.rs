@@ -164,12 +164,20 @@ impl Store {
     ) -> Result<ClientSecret, Error> {
         let Secret { id, shown, salt, hash } = Secret::new("ek")?;
         let expires_at_ms = now_ms.saturating_add(lifetime_ms);
-        let query = sqlx::query(
-            "INSERT INTO client_secrets (id, user, api_key, salt, hash, session, created_at_ms, expires_at_ms)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        );
-        let query = query.bind(id).bind(identity.user.clone()).bind(identity.key.clone()).bind(salt).bind(hash);
-        self.execute(query.bind(session).bind(now_ms).bind(expires_at_ms)).await?;
+        let (user, key, quota) = (identity.user.clone(), identity.key.clone(), self.quota.clone());
+        // By itself, so that they are gone also where this one is refused.
+        self.remove_expired_secrets(now_ms).await?;
+        self.write(async move |connection| {
+            quota.take(connection, &user, session.to_string().len(), now_ms).await?;
+            let query = sqlx::query(
+                "INSERT INTO client_secrets (id, user, api_key, salt, hash, session, created_at_ms, expires_at_ms)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            );
+            let query = query.bind(id).bind(user).bind(key).bind(salt).bind(hash);
+            query.bind(session).bind(now_ms).bind(expires_at_ms).execute(connection).await?;
+            Ok(())
+        })
+        .await?;
         Ok(ClientSecret { value: shown, expires_at_ms })
     }
 

@@ -24,6 +24,7 @@ mod lock;
 mod measurements;
 mod open;
 mod order_key;
+mod page;
 mod persons;
 mod quota;
 mod records;
@@ -52,6 +53,7 @@ pub use keys::{ApiKey, ClientSecret, Identity, Scope};
 pub use measurements::{ExperimentTurn, Measurement};
 pub use open::{OpenedBy, StoreOptions};
 pub use order_key::OrderKey;
+pub use page::Page;
 pub use persons::PersonLine;
 pub use records::{
     Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus, past_user,

@@ -1,13 +1,12 @@
 //! What a user's clients may store: in a minute, and in all.
 
 use crate::error::Result;
-use crate::{Error, SessionRef, StoreOptions};
+use crate::{Error, StoreOptions};
 use parking_lot::Mutex;
 use sqlx::sqlite::SqliteConnection;
 use std::collections::HashMap;
-use std::sync::Arc;
 
-/// What a row takes beside the words in it, as the schema's step 5 counts it.
+/// What a row takes beside the words in it, as the schema's steps 5 and 13 count it.
 const ROW_BYTES: u64 = 512;
 const MINUTE_MS: i64 = 60_000;
 
@@ -15,7 +14,7 @@ pub struct Quota {
     user_bytes: u64,
     user_bytes_per_minute: u64,
     /// The minute, and what each user stored in it.
-    stored: Mutex<(i64, HashMap<Arc<str>, u64>)>,
+    stored: Mutex<(i64, HashMap<String, u64>)>,
 }
 
 impl Quota {
@@ -28,28 +27,29 @@ impl Quota {
     pub async fn take(
         &self,
         connection: &mut SqliteConnection,
-        session: &SessionRef,
+        user: &str,
         text_bytes: usize,
         now_ms: i64,
     ) -> Result<()> {
         let bytes = text_bytes as u64 + ROW_BYTES;
-        let query = sqlx::query_scalar("SELECT stored_bytes FROM users WHERE id = ?").bind(session.user());
-        let stored: i64 = query.fetch_one(connection).await?;
+        let query = sqlx::query_scalar("SELECT stored_bytes FROM users WHERE id = ?").bind(user);
+        let stored: Option<i64> = query.fetch_optional(connection).await?;
+        let stored = stored.ok_or_else(|| Error::NoUser { user: user.to_owned() })?;
         if self.user_bytes > 0 && u64::try_from(stored).unwrap_or(0).saturating_add(bytes) > self.user_bytes {
             return Err(Error::UserFull { limit: self.user_bytes }.into());
         }
-        if !self.has_room_in_minute(session, bytes, now_ms.div_euclid(MINUTE_MS)) {
+        if !self.has_room_in_minute(user, bytes, now_ms.div_euclid(MINUTE_MS)) {
             return Err(Error::TooFast { limit: self.user_bytes_per_minute }.into());
         }
         Ok(())
     }
 
-    fn has_room_in_minute(&self, session: &SessionRef, bytes: u64, minute: i64) -> bool {
+    fn has_room_in_minute(&self, user: &str, bytes: u64, minute: i64) -> bool {
         let mut stored = self.stored.lock();
         if stored.0 != minute {
             *stored = (minute, HashMap::new());
         }
-        let so_far = stored.1.entry(session.user.clone()).or_default();
+        let so_far = stored.1.entry(user.to_owned()).or_default();
         let fits = self.user_bytes_per_minute == 0 || so_far.saturating_add(bytes) <= self.user_bytes_per_minute;
         if fits {
             *so_far += bytes;

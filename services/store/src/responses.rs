@@ -70,7 +70,7 @@ impl Store {
         let (quota, metadata_bytes) = (self.quota.clone(), metadata.map_or(0, |text| text.0.len()));
         let metadata: Value = metadata.and_then(|text| serde_json::from_str(&text.0).ok()).unwrap_or_default();
         self.write_session(session, now_ms, async move |connection, session| {
-            quota.take(connection, session, metadata_bytes, now_ms).await?;
+            quota.take(connection, session.user(), metadata_bytes, now_ms).await?;
             // No report: measurements have it.
             let query = sqlx::query(
                 "INSERT INTO responses (session, id, conversation, status, status_details, metadata, usage, report,

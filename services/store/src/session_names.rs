@@ -1,7 +1,7 @@
 //! Sessions by what clients call them that know no ids of sessions.
 
 use crate::error::Result;
-use crate::sessions::insert_session;
+use crate::sessions::begin_session;
 use crate::{Error, SessionRecord, SessionRef, Store};
 use sqlx::sqlite::SqliteConnection;
 
@@ -21,11 +21,12 @@ impl Store {
 
     /// A new session that goes by this name, or the one that got it meanwhile. Its user must be there.
     pub async fn create_named_session(&self, new: SessionRecord, name: SessionName) -> Result<SessionRef, Error> {
+        let quota = self.quota.clone();
         self.write(async move |connection| {
             if let Some(session) = find_named(connection, &new.user, &name).await? {
                 return Ok(session);
             }
-            let session = insert_session(connection, &new).await?;
+            let session = begin_session(connection, &quota, &new).await?;
             let query = sqlx::query(
                 "INSERT INTO session_names (user, door, name, session) VALUES (?, ?, ?, ?)
                  ON CONFLICT (user, door, name) DO UPDATE SET session = excluded.session",

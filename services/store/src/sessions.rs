@@ -1,7 +1,9 @@
 //! Users and their sessions.
 
-use crate::config_form::{settings_form, tools_form};
+use crate::config_form::{settings_form, stored_bytes, tools_form};
 use crate::error::Result;
+use crate::page::{Page, fitting};
+use crate::quota::Quota;
 use crate::{Error, Placement, SessionLine, SessionRecord, SessionRef, Store, User};
 use serde_json::Value;
 use session::SessionConfig;
@@ -23,7 +25,8 @@ impl Store {
 
     /// Its user must be there.
     pub async fn create_session(&self, new: SessionRecord) -> Result<SessionRef, Error> {
-        self.write(async move |connection| insert_session(connection, &new).await).await
+        let quota = self.quota.clone();
+        self.write(async move |connection| begin_session(connection, &quota, &new).await).await
     }
 
     /// Another user's session is not there.
@@ -44,16 +47,29 @@ impl Store {
         older_than_ms: Option<i64>,
         limit: u32,
     ) -> Result<Vec<SessionLine>, Error> {
-        let query = sqlx::query_as(
-            "SELECT s.*,
-                (SELECT count(*) FROM items i WHERE i.session = s.key AND i.deleted = 0) AS items,
-                (SELECT m.fill_tokens FROM measurements m WHERE m.session = s.key ORDER BY m.turn DESC LIMIT 1) AS fill_tokens
-             FROM sessions s
-             WHERE s.user = ? AND s.deleted_at_ms IS NULL AND s.updated_at_ms < ?
-             ORDER BY s.updated_at_ms DESC, s.key DESC LIMIT ?",
+        let before_ms = older_than_ms.unwrap_or(i64::MAX);
+        self.read(async |reader| session_lines(reader, user, before_ms, i64::from(limit)).await).await
+    }
+
+    /// The same in pages that are no longer than an answer should be.
+    pub async fn sessions_page(
+        &self,
+        user: &str,
+        older_than_ms: Option<i64>,
+        limit: u32,
+    ) -> Result<Page<SessionLine>, Error> {
+        let before_ms = older_than_ms.unwrap_or(i64::MAX);
+        let lengths = sqlx::query_scalar(
+            "SELECT octet_length(instructions) + octet_length(tools) FROM sessions
+             WHERE user = ? AND deleted_at_ms IS NULL AND updated_at_ms < ?
+             ORDER BY updated_at_ms DESC, key DESC LIMIT ?",
         );
-        let query = query.bind(user).bind(older_than_ms.unwrap_or(i64::MAX)).bind(limit);
-        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+        let lengths = lengths.bind(user).bind(before_ms).bind(i64::from(limit) + 1);
+        self.read_moment(async |reader| {
+            let (fits, has_more) = fitting(reader, lengths, limit).await?;
+            Ok(Page { rows: session_lines(reader, user, before_ms, fits).await?, has_more })
+        })
+        .await
     }
 
     /// The user's sessions that were used last, with the number of items that clients know of, counted up to
@@ -71,16 +87,23 @@ impl Store {
     }
 
     pub async fn set_config(&self, session: &SessionRef, config: &SessionConfig, now_ms: i64) -> Result<(), Error> {
+        let (bytes, quota) = (stored_bytes(config), self.quota.clone());
         let query = sqlx::query("UPDATE sessions SET instructions = ?, tools = ?, settings = ? WHERE key = ?");
         let query = query.bind(config.instructions.clone()).bind(tools_form(config)).bind(settings_form(config));
-        self.execute_in(session, now_ms, query.bind(session.key)).await.map(drop)
+        let query = query.bind(session.key);
+        self.write_session(session, now_ms, async move |connection, session| {
+            quota.take(connection, session.user(), bytes, now_ms).await?;
+            query.execute(connection).await?;
+            Ok(())
+        })
+        .await
     }
 
     /// What a client keeps with a conversation that it made.
     pub async fn set_metadata(&self, session: &SessionRef, metadata: Value, now_ms: i64) -> Result<(), Error> {
         let quota = self.quota.clone();
         self.write_session(session, now_ms, async move |connection, session| {
-            quota.take(connection, session, metadata.to_string().len(), now_ms).await?;
+            quota.take(connection, session.user(), metadata.to_string().len(), now_ms).await?;
             let query = sqlx::query("UPDATE sessions SET metadata = ? WHERE key = ?");
             query.bind(metadata).bind(session.key).execute(connection).await?;
             Ok(())
@@ -95,6 +118,23 @@ impl Store {
         let query = query.bind(preset).bind(ctx_size as i64).bind(experiment).bind(arm).bind(session.key);
         self.execute_in(session, now_ms, query).await.map(drop)
     }
+}
+
+async fn session_lines(
+    reader: &mut SqliteConnection,
+    user: &str,
+    before_ms: i64,
+    limit: i64,
+) -> Result<Vec<SessionLine>> {
+    let query = sqlx::query_as(
+        "SELECT s.*,
+            (SELECT count(*) FROM items i WHERE i.session = s.key AND i.deleted = 0) AS items,
+            (SELECT m.fill_tokens FROM measurements m WHERE m.session = s.key ORDER BY m.turn DESC LIMIT 1) AS fill_tokens
+         FROM sessions s
+         WHERE s.user = ? AND s.deleted_at_ms IS NULL AND s.updated_at_ms < ?
+         ORDER BY s.updated_at_ms DESC, s.key DESC LIMIT ?",
+    );
+    Ok(query.bind(user).bind(before_ms).bind(limit).fetch_all(reader).await?)
 }
 
 pub async fn check_session(connection: &mut SqliteConnection, session: &SessionRef) -> Result<()> {
@@ -117,6 +157,17 @@ pub async fn check_user(connection: &mut SqliteConnection, user: &str) -> Result
     let query = sqlx::query("SELECT 1 FROM users WHERE id = ?").bind(user);
     let is_known = query.fetch_optional(connection).await?.is_some();
     if is_known { Ok(()) } else { Err(Error::NoUser { user: user.to_owned() }.into()) }
+}
+
+/// A session that a client begins.
+pub async fn begin_session(
+    connection: &mut SqliteConnection,
+    quota: &Quota,
+    new: &SessionRecord,
+) -> Result<SessionRef> {
+    let metadata_bytes = new.metadata.as_ref().map_or(0, |metadata| metadata.to_string().len());
+    quota.take(connection, &new.user, stored_bytes(&new.config) + metadata_bytes, new.created_at_ms).await?;
+    insert_session(connection, new).await
 }
 
 pub async fn insert_session(connection: &mut SqliteConnection, new: &SessionRecord) -> Result<SessionRef> {

@@ -125,7 +125,11 @@ impl Store {
         new: Summary,
         trimmed: Vec<String>,
     ) -> Result<u64, Error> {
+        let quota = self.quota.clone();
         self.write_session(session, new.created_at_ms, async move |connection, session| {
+            if new.made_by == MadeBy::User {
+                quota.take(connection, session.user(), new.text.len(), new.created_at_ms).await?;
+            }
             let (through_seq, applied_at_ms) = (last_seq(connection, session).await?, Some(new.created_at_ms));
             trim(connection, session, &trimmed).await?;
             add_summary(connection, session, Summary { through_seq, applied_at_ms, ..new }).await
@@ -169,7 +173,11 @@ impl Store {
     ) -> Result<Pin, Error> {
         let (id, text, source_item) = (new_id("pin")?, text.to_owned(), source_item.map(str::to_owned));
         let pin = Pin { id, text, source_item, made_by, created_at_ms: now_ms, removed_at_ms: None };
+        let quota = self.quota.clone();
         self.write_session(session, now_ms, async move |connection, session| {
+            if made_by == MadeBy::User {
+                quota.take(connection, session.user(), pin.text.len(), now_ms).await?;
+            }
             insert_pin(connection, session, &pin).await?;
             Ok(pin)
         })

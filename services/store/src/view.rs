@@ -1,6 +1,7 @@
 //! Reading a session: as it stands now, and everything that ever happened in it.
 
 use crate::error::Result;
+use crate::page::{Page, fitting};
 use crate::replies::add_pieces;
 use crate::sessions::{check_session, session_record};
 use crate::summaries::{newest_summary, pins_of_session};
@@ -40,7 +41,48 @@ impl Store {
         self.read(async |reader| changed_under(reader, session, to, through_seq).await).await
     }
 
-    /// Items as they stand today, in the order of reading, whatever a summary covers. `after` continues a page.
+    /// Bytes of text that `load` would read.
+    pub async fn text_bytes(&self, session: &SessionRef) -> Result<u64, Error> {
+        let query = sqlx::query_scalar(
+            "SELECT octet_length(instructions) + octet_length(tools) + (
+                SELECT coalesce(sum(octet_length(v.content)), 0) FROM items i JOIN item_versions v ON v.key = i.current
+                WHERE i.session = s.key AND i.deleted = 0 AND i.place > coalesce((
+                    SELECT to_place FROM summaries
+                    WHERE session = s.key AND applied_at_ms IS NOT NULL AND undone_at_ms IS NULL
+                    ORDER BY version DESC LIMIT 1
+                ), x''))
+             FROM sessions s WHERE key = ? AND deleted_at_ms IS NULL",
+        );
+        let query = query.bind(session.key);
+        let bytes: Option<i64> = self.read(async |reader| Ok(query.fetch_optional(reader).await?)).await?;
+        Ok(bytes.ok_or_else(|| session.missing())?.unsigned_abs())
+    }
+
+    /// A page of items as they stand today, in the order of reading, whatever a summary covers. `after` continues it.
+    pub async fn items_page(
+        &self,
+        session: &SessionRef,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<ItemVersion>, Error> {
+        self.read_moment(async |reader| {
+            check_session(reader, session).await?;
+            let from = match after {
+                Some(item_id) => order_key_of(reader, session, item_id).await?,
+                None => OrderKey::default(),
+            };
+            let lengths = sqlx::query_scalar(
+                "SELECT octet_length(v.content) FROM items i JOIN item_versions v ON v.key = i.current
+                 WHERE i.session = ? AND i.place > ? AND i.deleted = 0 ORDER BY i.place LIMIT ?",
+            );
+            let lengths = lengths.bind(session.key).bind(&from).bind(i64::from(limit) + 1);
+            let (fits, has_more) = fitting(reader, lengths, limit).await?;
+            Ok(Page { rows: items_after(reader, session, &from, fits).await?, has_more })
+        })
+        .await
+    }
+
+    /// The same items without a limit of bytes.
     pub async fn items(
         &self,
         session: &SessionRef,
@@ -58,25 +100,31 @@ impl Store {
         .await
     }
 
-    /// The same, the last item first.
+    /// A page of them, the last item first.
     pub async fn items_backwards(
         &self,
         session: &SessionRef,
         before: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<ItemVersion>, Error> {
+    ) -> Result<Page<ItemVersion>, Error> {
         self.read_moment(async |reader| {
             check_session(reader, session).await?;
             let before = match before {
                 Some(item_id) => Some(order_key_of(reader, session, item_id).await?),
                 None => None,
             };
+            let lengths = sqlx::query_scalar(
+                "SELECT octet_length(v.content) FROM items i JOIN item_versions v ON v.key = i.current
+                 WHERE i.session = ?1 AND (?2 IS NULL OR i.place < ?2) AND i.deleted = 0 ORDER BY i.place DESC LIMIT ?3",
+            );
+            let lengths = lengths.bind(session.key).bind(&before).bind(i64::from(limit) + 1);
+            let (fits, has_more) = fitting(reader, lengths, limit).await?;
             let query = sqlx::query(
                 "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
                  WHERE i.session = ?1 AND (?2 IS NULL OR i.place < ?2) AND i.deleted = 0 ORDER BY i.place DESC LIMIT ?3",
             );
-            let rows = query.bind(session.key).bind(before).bind(limit).fetch_all(&mut *reader).await?;
-            with_pieces(reader, session, rows).await
+            let rows = query.bind(session.key).bind(before).bind(fits).fetch_all(&mut *reader).await?;
+            Ok(Page { rows: with_pieces(reader, session, rows).await?, has_more })
         })
         .await
     }

@@ -8,6 +8,7 @@ mod keys;
 mod model;
 mod old_release;
 mod persons;
+mod quota;
 mod responses;
 mod resume;
 mod search;

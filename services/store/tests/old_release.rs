@@ -1,5 +1,6 @@
 //! What an older release left: `data/README.md` says how it was made and what is in it.
 
+use crate::quota::stored_bytes;
 use crate::support::*;
 use crate::transfer::{export, import};
 use serde_json::{Value, json};
@@ -144,6 +145,22 @@ async fn its_keys_open_as_before() {
     assert_eq!(store.identify(&told("revoked"), 1).await.unwrap(), None);
     let secret = store.identify(&told("client_secret"), 1).await.unwrap().unwrap();
     assert_eq!((secret.user.as_str(), secret.session), ("ben", Some(json!({"type": "realtime"}))));
+}
+
+#[tokio::test]
+async fn what_it_stored_counts_and_no_more_when_it_is_deleted() {
+    let (_folder, store) = opened().await;
+    for user in ["ann", "ben"] {
+        assert!(stored_bytes(store.path(), user).await > 0);
+        for line in store.list_sessions(user, None, 100).await.unwrap() {
+            let session = store.open_session(user, &line.session.id).await.unwrap();
+            store.delete_session(&session, 1).await.unwrap();
+        }
+    }
+    store.sweep(None, i64::MAX).await.unwrap();
+    for user in ["ann", "ben"] {
+        assert_eq!(stored_bytes(store.path(), user).await, 0);
+    }
 }
 
 /// The older schema has columns for them, though no release wrote any. The checksum was made as that release would have.

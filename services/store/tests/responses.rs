@@ -191,8 +191,8 @@ async fn items_come_all_or_none_and_from_both_ends() {
     assert_eq!(refused, Err(Error::ItemExists { item: "a".into() }));
     assert_eq!(texts(store, &session).await, ["one", "two", "three"]);
     let said = |items: Vec<ItemVersion>| items.iter().map(ItemVersion::said).collect::<Vec<_>>();
-    assert_eq!(said(store.items_backwards(&session, None, 2).await.unwrap()), ["three", "two"]);
-    assert_eq!(said(store.items_backwards(&session, Some("b"), 2).await.unwrap()), ["one"]);
+    assert_eq!(said(store.items_backwards(&session, None, 2).await.unwrap().rows), ["three", "two"]);
+    assert_eq!(said(store.items_backwards(&session, Some("b"), 2).await.unwrap().rows), ["one"]);
     assert_eq!(store.item(&session, "b").await.unwrap().said(), "two");
     assert_eq!(store.item(&session, "x").await, Err(Error::NoItem { item: "x".into() }));
 }

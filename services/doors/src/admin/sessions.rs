@@ -14,7 +14,7 @@ use runtime::wall_ms;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use store::{HistorySearch, ItemVersion, SearchPlace, SessionLine, SessionRef};
+use store::{HistorySearch, Page, SearchPlace, SessionRef};
 
 #[derive(Deserialize, JsonSchema)]
 pub struct SessionsPage {
@@ -49,10 +49,7 @@ type Asked<T> = Result<Query<T>, QueryRejection>;
 pub async fn list(State(app): State<App>, Extension(caller): Extension<Caller>, page: Asked<SessionsPage>) -> Answer {
     let Query(SessionsPage { limit, before }) = page?;
     let limit = app.rows(limit);
-    let mut lines: Vec<SessionLine> =
-        app.store.list_sessions(&caller.identity.user, before, limit.saturating_add(1)).await?;
-    let has_more = lines.len() > limit as usize;
-    lines.truncate(limit as usize);
+    let Page { rows: lines, has_more } = app.store.sessions_page(&caller.identity.user, before, limit).await?;
     let next = if has_more { lines.last().map(|line| line.session.updated_at_ms) } else { None };
     Ok(Json(json!({ "object": "list", "data": lines, "has_more": has_more, "before": next })))
 }
@@ -72,9 +69,7 @@ pub async fn read(State(app): State<App>, OwnSession(session): OwnSession) -> An
 pub async fn items(State(app): State<App>, OwnSession(session): OwnSession, page: Asked<ItemsPage>) -> Answer {
     let Query(ItemsPage { limit, after }) = page?;
     let limit = app.rows(limit);
-    let mut items: Vec<ItemVersion> = app.store.items(&session, after.as_deref(), limit.saturating_add(1)).await?;
-    let has_more = items.len() > limit as usize;
-    items.truncate(limit as usize);
+    let Page { rows: items, has_more } = app.store.items_page(&session, after.as_deref(), limit).await?;
     let after = if has_more { items.last().map(|item| item.item_id.clone()) } else { None };
     Ok(Json(json!({ "object": "list", "data": items, "has_more": has_more, "after": after })))
 }

@@ -147,14 +147,13 @@ pub async fn items(
     let most = u32::try_from(completions.settings.limits.page_rows).unwrap_or(u32::MAX);
     let limit = limit.unwrap_or(ITEMS).clamp(1, most);
     let (store, after) = (&completions.store, after.as_deref());
-    let mut found = match order.as_deref() {
-        Some("asc") => store.items(&session, after, limit.saturating_add(1)).await?,
-        None | Some("desc") => store.items_backwards(&session, after, limit.saturating_add(1)).await?,
+    let found = match order.as_deref() {
+        Some("asc") => store.items_page(&session, after, limit).await?,
+        None | Some("desc") => store.items_backwards(&session, after, limit).await?,
         Some(_) => return Err(wrong("order", "order must be asc or desc").into()),
     };
-    let has_more = found.len() > limit as usize;
-    found.truncate(limit as usize);
-    let shown = found.iter().map(ItemVersion::item).filter(|item| !is_hidden(item));
+    let has_more = found.has_more;
+    let shown = found.rows.iter().map(ItemVersion::item).filter(|item| !is_hidden(item));
     Ok(Json(list(shown, has_more)))
 }
 
@@ -241,6 +240,7 @@ fn refused(refusal: &Refusal) -> ApiError {
         Refusal::StoreFailed { .. } => {
             ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "store_failed", refusal.to_string())
         }
+        Refusal::NoRoom => runtime::Error::NoRoom.into(),
         refusal => ApiError::bad("invalid_value", refusal.to_string()),
     }
 }

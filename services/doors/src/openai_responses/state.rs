@@ -14,7 +14,7 @@ use session::{
     ConfigUpdate, FailureCode, Ids, Item, ItemBody, ItemStatus, MaxTokens, Message, MessageRole, NewItem, NewTurn,
     Part, ResponseRequest, ResponseStatus, Role,
 };
-use store::{ItemVersion, SessionRef, Store, StoredResponse, VersionStatus, new_id};
+use store::{ItemVersion, Page, SessionRef, Store, StoredResponse, VersionStatus, new_id};
 
 /// A response that its client may see: of its user, and of a session that it may open.
 pub async fn find(completions: &Completions, caller: &Caller, id: &str) -> Result<Option<StoredResponse>, ApiError> {
@@ -201,7 +201,7 @@ async fn last_of(
     let is_same = |item: &ItemVersion, body: &ItemBody| {
         item.body.unnamed() == body.unnamed() && item.status != VersionStatus::InProgress
     };
-    let last = store.items_backwards(session, None, 1).await?.pop();
+    let last = store.items_backwards(session, None, 1).await?.rows.pop();
     let Some(last) = last.filter(|last| past.last().is_some_and(|body| is_same(last, body))) else { return Ok(None) };
     let record = store.session(session).await?;
     let is_meant = choice.is_any_preset || record.placement.preset == choice.preset.name;
@@ -294,7 +294,7 @@ pub async fn past(
     let most = completions.settings.limits.body_bytes;
     let (mut messages, mut after, mut bytes) = (Vec::new(), None::<String>, 0);
     loop {
-        let page = completions.store.items(session, after.as_deref(), rows).await?;
+        let Page { rows: page, has_more } = completions.store.items_page(session, after.as_deref(), rows).await?;
         after = page.last().map(|item| item.item_id.clone());
         for item in &page {
             bytes += item.body.text_bytes();
@@ -307,7 +307,7 @@ pub async fn past(
                 return Ok(messages);
             }
         }
-        if page.len() < rows as usize {
+        if !has_more {
             return Ok(messages);
         }
     }
