@@ -4,6 +4,7 @@ use crate::ApiError;
 use crate::App;
 use crate::access::Peer;
 use crate::incoming::next;
+use crate::unended::{ClientStream, Unended};
 use crate::wyoming::WyomingPort;
 use axum::Router;
 use axum::body::Body;
@@ -52,7 +53,8 @@ async fn connection(app: App, router: Router, mut stream: TcpStream, address: So
         }
     };
     let _ = stream.set_nodelay(true);
-    let peer = Peer { address: address.ip(), _place: place };
+    let unended = Arc::new(Unended::default());
+    let peer = Peer { address: address.ip(), unended: unended.clone(), _place: place };
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(peer.clone());
@@ -64,7 +66,7 @@ async fn connection(app: App, router: Router, mut stream: TcpStream, address: So
         .header_read_timeout(Duration::from_millis(limits.handshake_ms))
         .max_buf_size(limits.header_bytes.max(SMALLEST_BUFFER));
     // A client that reads nothing holds what it is sent, and a reader of the store.
-    let mut stream = TimeoutStream::new(stream);
+    let mut stream = TimeoutStream::new(ClientStream::new(stream, unended));
     stream.set_write_timeout(Some(Duration::from_millis(limits.write_ms)));
     let serving = http.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades();
     let mut serving = std::pin::pin!(serving);

@@ -30,6 +30,8 @@ mod routes;
 mod serve;
 mod side_task;
 mod thinking;
+mod unended;
+mod unread;
 mod upkeep;
 mod words;
 pub mod wyoming;

@@ -29,6 +29,8 @@ pub struct Plan {
     pub token_cache_bytes: u64,
     /// Bodies and prompts of requests that are being read.
     pub prepare_bytes: u64,
+    /// What sessions in memory and connections hold.
+    pub text_bytes: u64,
     /// States of as many sequences as compute at once.
     pub sequences: usize,
     pub sequence_bytes: u64,
@@ -166,6 +168,7 @@ impl Plan {
             vocabulary_bytes: (network.shape().vocab * BYTES_OF_A_TOKEN) as u64,
             token_cache_bytes: settings.memory.token_cache_bytes as u64,
             prepare_bytes: prepare_bytes(settings),
+            text_bytes: text_bytes(settings),
             sequences,
             sequence_bytes: state.fixed_bytes() as u64,
             left_bytes: 0,
@@ -189,7 +192,7 @@ impl Plan {
 
     /// What is there whatever is talked about.
     fn fixed_bytes(&self) -> u64 {
-        let texts = self.vocabulary_bytes + self.token_cache_bytes + self.prepare_bytes;
+        let texts = self.vocabulary_bytes + self.token_cache_bytes + self.prepare_bytes + self.text_bytes;
         self.process_bytes + self.weight_bytes + self.scratch_bytes + texts
     }
 
@@ -224,6 +227,11 @@ pub(crate) fn total_bytes(settings: &Settings) -> u64 {
 /// What all requests together may take while they are prepared.
 pub(crate) fn prepare_bytes(settings: &Settings) -> u64 {
     settings.memory.prepare_bytes.unwrap_or_else(|| total_bytes(settings) / 16)
+}
+
+/// What sessions in memory and connections may hold together.
+pub fn text_bytes(settings: &Settings) -> u64 {
+    settings.memory.text_bytes.unwrap_or_else(|| total_bytes(settings) / 16)
 }
 
 /// Memory of this machine, or of the container that it is taken for.
@@ -291,7 +299,7 @@ mod tests {
         };
         assert_eq!(of("1GiB", "0").snapshot_spacing_tokens, PAGE_TOKENS);
         // Three MiB are left, of which a window takes more than two.
-        let short = of("72MiB", "21381000");
+        let short = of("72MiB", "16662408");
         assert!(short.snapshot_spacing_tokens > PAGE_TOKENS, "{short}");
         let snapshots = u64::from(short.windows[0].ctx_size) / short.snapshot_spacing_tokens as u64;
         assert!(snapshots * short.snapshot_bytes <= short.left_bytes / 4, "{short}");

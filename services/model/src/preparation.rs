@@ -2,7 +2,7 @@
 //! here, so that large requests at the same time wait for each other and the process stays under its ceiling.
 
 use crate::plan::prepare_bytes;
-use session::{Failure, FailureCode, Part, Prompt};
+use session::{Failure, FailureCode, Prompt};
 use settings::Settings;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,12 +116,7 @@ fn kib(bytes: u64) -> u32 {
 
 /// Bytes of the words of a prompt.
 pub fn text_bytes(prompt: &Prompt) -> u64 {
-    let parts = prompt.messages.iter().flat_map(|message| &message.parts);
-    let bytes = |part: &Part| match part {
-        Part::Text(text) => text.len() as u64,
-        Part::Image(image) => image.0.len() as u64,
-    };
-    parts.map(bytes).sum()
+    prompt.messages.iter().map(|message| message.text_bytes() as u64).sum()
 }
 
 /// The C library frees into pools of which threads have their own, eight for each core if it is not told otherwise. What one

@@ -1,5 +1,6 @@
 //! A session from the store into memory.
 
+use crate::Error;
 use crate::compactor::{CompactedView, Compactor, Standing};
 use crate::connections::Connections;
 use crate::generations::Generations;
@@ -17,11 +18,12 @@ use std::sync::Arc;
 use store::SessionRef;
 use tokio::sync::Notify;
 
-pub async fn load(
-    shared: Arc<Shared>,
-    session: &SessionRef,
-    written: Arc<Notify>,
-) -> Result<SessionTask, store::Error> {
+pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify>) -> Result<SessionTask, Error> {
+    let mut held = shared.held.share();
+    let bytes = shared.store.text_bytes(session).await?;
+    if !held.take(usize::try_from(bytes).unwrap_or(usize::MAX)) {
+        return Err(Error::NoRoom);
+    }
     let view = shared.store.load(session).await?;
     let measurements = shared.store.measurements(session).await?;
     let placement = view.session.placement.clone();
@@ -68,6 +70,7 @@ pub async fn load(
         compactor,
         to_compactor: Vec::new(),
         recalls: FuturesUnordered::new(),
+        held,
         life: Life::begin(),
         shared,
     })

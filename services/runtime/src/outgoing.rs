@@ -3,6 +3,7 @@
 //! Not a channel of the usual kind, because the store may have a reply's words only after they were written, and because
 //! what a connection is told when it comes (the items it has missed) is bounded by the session and not by the queue.
 
+use crate::held::HeldShare;
 use parking_lot::Mutex;
 use session::Event;
 use std::collections::VecDeque;
@@ -28,6 +29,8 @@ pub enum End {
     KeyRevoked,
     /// It reads too slowly.
     TooSlow,
+    /// What it began to send has no room.
+    NoRoom,
     /// It sent a message that is too large.
     TooLarge,
     /// It sent something that is no websocket message.
@@ -75,12 +78,15 @@ struct Shared {
     written: Arc<Notify>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    /// Each with what it takes of the queue's bytes. None: it does not fill the queue.
-    queue: VecDeque<(Arc<Event>, Option<usize>)>,
+    queue: VecDeque<(Arc<Event>, Weight)>,
+    /// What was taken and is not on its way yet.
+    writing: VecDeque<Weight>,
     events: usize,
     bytes: usize,
+    /// Of all that waits.
+    held: HeldShare,
     pushed: u64,
     written: u64,
     end: Option<End>,
@@ -90,10 +96,28 @@ struct State {
     closed: bool,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Weight {
+    bytes: usize,
+    /// It fills the queue.
+    is_counted: bool,
+}
+
 /// `written` is told of every write.
-pub fn outgoing(limits: OutgoingLimits, written: Arc<Notify>) -> (Outgoing, Written) {
-    let shared =
-        Arc::new(Shared { limits, state: Mutex::default(), more: Notify::new(), ended: Notify::new(), written });
+pub fn outgoing(limits: OutgoingLimits, held: HeldShare, written: Arc<Notify>) -> (Outgoing, Written) {
+    let state = Mutex::new(State {
+        queue: VecDeque::new(),
+        writing: VecDeque::new(),
+        events: 0,
+        bytes: 0,
+        held,
+        pushed: 0,
+        written: 0,
+        end: None,
+        end_is_now: false,
+        closed: false,
+    });
+    let shared = Arc::new(Shared { limits, state, more: Notify::new(), ended: Notify::new(), written });
     (Outgoing { shared: shared.clone() }, Written { shared })
 }
 
@@ -101,23 +125,22 @@ impl Outgoing {
     /// Queues an event and returns the mark under which it is known. None: it cannot be written any more, or the reader is
     /// too slow, which ends the connection. What is not `counted` does not fill the queue.
     pub fn push(&self, event: Arc<Event>, counted: bool) -> Option<u64> {
-        let counted_bytes = counted.then(|| event.weight_bytes());
+        let weight = Weight { bytes: event.weight_bytes(), is_counted: counted };
         let mut state = self.shared.state.lock();
         if state.closed || state.end.is_some() {
             return None;
         }
-        if let Some(bytes) = counted_bytes {
-            let bytes = state.bytes + bytes;
-            if state.events >= self.shared.limits.events || bytes > self.shared.limits.bytes {
-                state.end_now(End::TooSlow);
-                drop(state);
-                self.shared.tell_end();
-                return None;
-            }
-            state.events += 1;
-            state.bytes = bytes;
+        if !state.has_room(weight, self.shared.limits) || !state.held.take(weight.bytes) {
+            state.end_now(End::TooSlow);
+            drop(state);
+            self.shared.tell_end();
+            return None;
         }
-        state.queue.push_back((event, counted_bytes));
+        if counted {
+            state.events += 1;
+            state.bytes += weight.bytes;
+        }
+        state.queue.push_back((event, weight));
         state.pushed += 1;
         let mark = state.pushed;
         drop(state);
@@ -173,11 +196,8 @@ impl Written {
     pub fn try_next(&mut self) -> Option<ToWrite> {
         let mut state = self.shared.state.lock();
         match state.queue.pop_front() {
-            Some((event, counted_bytes)) => {
-                if let Some(bytes) = counted_bytes {
-                    state.events -= 1;
-                    state.bytes -= bytes;
-                }
+            Some((event, weight)) => {
+                state.writing.push_back(weight);
                 Some(ToWrite::Event(event))
             }
             None => state.end.map(ToWrite::End),
@@ -186,7 +206,12 @@ impl Written {
 
     /// So many more left for the network.
     pub fn done(&mut self, count: u64) {
-        self.shared.state.lock().written += count;
+        let mut state = self.shared.state.lock();
+        state.written += count;
+        for _ in 0..count {
+            state.leave_one();
+        }
+        drop(state);
         self.shared.written.notify_one();
     }
 
@@ -203,17 +228,36 @@ impl Drop for Written {
         let mut state = self.shared.state.lock();
         state.closed = true;
         state.queue.clear();
+        state.held.set(0);
         drop(state);
         self.shared.written.notify_one();
     }
 }
 
 impl State {
+    fn has_room(&self, weight: Weight, limits: OutgoingLimits) -> bool {
+        !weight.is_counted || (self.events < limits.events && self.bytes + weight.bytes <= limits.bytes)
+    }
+
+    /// The first that was taken is on its way.
+    fn leave_one(&mut self) {
+        let Some(Weight { bytes, is_counted }) = self.writing.pop_front() else { return };
+        self.held.give_back(bytes);
+        if is_counted {
+            self.events -= 1;
+            self.bytes -= bytes;
+        }
+    }
+
     fn end_now(&mut self, end: End) {
         self.end.get_or_insert(end);
         self.end_is_now = true;
-        self.queue.clear();
-        (self.events, self.bytes) = (0, 0);
+        for (_, weight) in self.queue.drain(..) {
+            self.writing.push_back(weight);
+        }
+        while !self.writing.is_empty() {
+            self.leave_one();
+        }
     }
 }
 
@@ -228,6 +272,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::held::HeldText;
 
     const LIMITS: OutgoingLimits = OutgoingLimits { events: 3, bytes: 3 * size_of::<Event>() + 100 };
 
@@ -236,7 +281,7 @@ mod tests {
     }
 
     fn pair() -> (Outgoing, Written) {
-        outgoing(LIMITS, Arc::new(Notify::new()))
+        outgoing(LIMITS, HeldText::new(1 << 20, 1).share(), Arc::new(Notify::new()))
     }
 
     fn text(next: Option<ToWrite>) -> String {
@@ -267,8 +312,37 @@ mod tests {
         let most_of_it = "x".repeat(2 * size_of::<Event>());
         assert!(session.push(frame(&most_of_it), true).is_some());
         assert_eq!(text(socket.try_next()), most_of_it);
+        socket.done(1);
         assert!(session.push(frame(&most_of_it), true).is_some());
         assert!(session.push(frame(&most_of_it), true).is_none());
+    }
+
+    #[test]
+    fn what_is_being_written_still_takes_its_place() {
+        let (session, mut socket) = pair();
+        let most_of_it = "x".repeat(2 * size_of::<Event>());
+        assert!(session.push(frame(&most_of_it), true).is_some());
+        assert_eq!(text(socket.try_next()), most_of_it);
+        assert!(session.push(frame(&most_of_it), true).is_none());
+    }
+
+    #[test]
+    fn connections_that_do_not_read_hold_no_more_together_than_they_may() {
+        let event = size_of::<Event>() + 10;
+        let held = HeldText::new(3 * event as u64, 3);
+        let connect = || outgoing(LIMITS, held.share(), Arc::new(Notify::new()));
+        let (lazy, _unread) = connect();
+        assert!(lazy.push(frame("x".repeat(10)), true).is_some() && lazy.push(frame("x".repeat(10)), false).is_some());
+        let (greedy, _unread_too) = connect();
+        assert!(greedy.push(frame("x".repeat(10)), true).is_some());
+        let (other, mut socket) = connect();
+        assert!(other.push(frame("x".repeat(10)), true).is_some(), "others have their even part");
+        assert!(greedy.push(frame("x"), true).is_none() && lazy.push(frame("x"), false).is_none());
+        assert_eq!(held.bytes(), event as u64);
+        assert!(matches!(socket.try_next(), Some(ToWrite::Event(_))));
+        assert_eq!(held.bytes(), event as u64);
+        socket.done(1);
+        assert_eq!(held.bytes(), 0);
     }
 
     #[test]
@@ -299,7 +373,7 @@ mod tests {
     #[tokio::test]
     async fn a_mark_is_written_when_the_socket_says_so() {
         let written = Arc::new(Notify::new());
-        let (session, mut socket) = outgoing(LIMITS, written.clone());
+        let (session, mut socket) = outgoing(LIMITS, HeldText::new(1 << 20, 1).share(), written.clone());
         let mark = session.push(Arc::new(Event::SpeechDropped), false).unwrap();
         assert!(matches!(socket.next().await, ToWrite::Event(_)));
         assert!(!session.is_written(mark));

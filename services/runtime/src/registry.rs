@@ -2,6 +2,7 @@
 
 use crate::clock::wall_ms;
 use crate::connections::{Connection, Interest};
+use crate::held::HeldText;
 use crate::load::{load, wording};
 use crate::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
 use crate::placement::{draw, place, placement};
@@ -110,13 +111,18 @@ impl Runtime {
     pub fn new(parts: RuntimeParts) -> Runtime {
         let RuntimeParts { settings, store, model, presets } = parts;
         let (wording, gpu, started) = (Arc::new(wording(&settings)), Gpu::find().map(Arc::new), Instant::now());
-        let shared = Shared { settings, store, model, presets, gpu, wording, started };
+        let held = HeldText::new(model::text_bytes(&settings), settings.limits.connections);
+        let shared = Shared { settings, store, model, presets, gpu, wording, held, started };
         let live = LiveSessions { sessions: Mutex::default(), left: Notify::new(), next_id: AtomicU64::new(1) };
         Runtime { shared: Arc::new(shared), live: Arc::new(live) }
     }
 
     pub fn presets(&self) -> &Presets {
         &self.shared.presets
+    }
+
+    pub fn held(&self) -> &HeldText {
+        &self.shared.held
     }
 
     pub(super) fn store(&self) -> &Store {
@@ -207,7 +213,7 @@ impl Runtime {
         loop {
             let entry = self.entry(session).await?;
             let conn = ConnId(self.live.next_id.fetch_add(1, Ordering::Relaxed));
-            let (session_end, socket_end) = outgoing(limits, entry.written.clone());
+            let (session_end, socket_end) = outgoing(limits, self.shared.held.share(), entry.written.clone());
             let connected = entry.connected(conn, session_end.clone());
             let (answer, attached) = oneshot::channel();
             let connection = Connection { outgoing: session_end, interest: attach.interest.clone(), mark: 0 };
@@ -291,9 +297,9 @@ impl Runtime {
                 idlest(&sessions, |other| !has_most || is_ours(other)).ok_or(refused)?
             };
             // A session without a connection makes room.
-            let _ = idlest.commands.send(Command::Leave).await;
-            let gone = tokio::time::timeout(LEAVING, idlest.commands.closed()).await;
-            gone.map_err(|_| Error::TooManySessions { limit: self.shared.settings.limits.live_sessions })?;
+            if !idlest.leaves().await {
+                return Err(Error::TooManySessions { limit: self.shared.settings.limits.live_sessions });
+            }
             tokio::task::yield_now().await;
         }
     }
@@ -316,7 +322,14 @@ impl Runtime {
         let span = tracing::info_span!("session", session = %session.id());
         let session = session.clone();
         let task = async move {
-            match load(shared, &session, written).await {
+            let loaded = loop {
+                match load(shared.clone(), &session, written.clone()).await {
+                    // A session without a connection makes room.
+                    Err(Error::NoRoom) if live.one_leaves(&session).await => {}
+                    loaded => break loaded,
+                }
+            };
+            match loaded {
                 Ok(task) => {
                     let was_large = task.run(&mut waiting, &mut departed).await;
                     waiting.close();
@@ -326,7 +339,7 @@ impl Runtime {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the session could not be loaded");
-                    refuse(&mut waiting, &Error::Store(error));
+                    refuse(&mut waiting, &error);
                 }
             }
             // A client that asks for it from here on starts it anew; one that asked too late hears nothing and asks again.
@@ -347,6 +360,12 @@ fn idlest(sessions: &HashMap<SessionRef, Entry>, may_leave: impl Fn(&SessionRef)
 }
 
 impl Entry {
+    /// Asks the session to leave memory. False: it has not done so yet.
+    async fn leaves(&self) -> bool {
+        let _ = self.commands.send(Command::Leave).await;
+        tokio::time::timeout(LEAVING, self.commands.closed()).await.is_ok()
+    }
+
     fn connected(&self, conn: ConnId, outgoing: Outgoing) -> Connected {
         self.connections.fetch_add(1, Ordering::Relaxed);
         let departure = Departure { conn, departures: self.departures.clone(), connections: self.connections.clone() };
@@ -367,6 +386,15 @@ impl Connected {
 }
 
 impl LiveSessions {
+    /// A session without a connection leaves memory for this one. False: there is none, or it does not.
+    async fn one_leaves(&self, session: &SessionRef) -> bool {
+        let idlest = idlest(&self.sessions.lock(), |other| other != session);
+        match idlest {
+            Some(idlest) => idlest.leaves().await,
+            None => false,
+        }
+    }
+
     fn forget(&self, session: &SessionRef, id: u64) {
         let mut sessions = self.sessions.lock();
         if sessions.get(session).is_some_and(|entry| entry.id == id) {

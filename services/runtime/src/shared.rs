@@ -1,6 +1,7 @@
 //! What all sessions of a service use.
 
 use crate::Presets;
+use crate::held::HeldText;
 use crate::prompts::{SessionTools, limits_of};
 use model::{Gpu, Model};
 use session::prompt::Wording;
@@ -17,6 +18,7 @@ pub struct Shared {
     /// None: this machine has none.
     pub gpu: Option<Arc<Gpu>>,
     pub wording: Arc<Wording>,
+    pub held: HeldText,
     /// The zero of the machines' time.
     pub started: Instant,
 }

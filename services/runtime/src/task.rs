@@ -4,6 +4,7 @@ use crate::Error;
 use crate::compactor::{Compactor, FromCompactor, Standing, ToCompactor};
 use crate::connections::{Connection, Connections};
 use crate::generations::Generations;
+use crate::held::HeldShare;
 use crate::look_back::{PastOf, look_back, question_of};
 use crate::metrics;
 use crate::outgoing::End;
@@ -72,6 +73,8 @@ pub struct SessionTask {
     pub to_compactor: Vec<ToCompactor>,
     /// Searches of the past that the model wants.
     pub recalls: FuturesUnordered<BoxFuture<'static, Happening>>,
+    /// Of the text that the session holds.
+    pub held: HeldShare,
     pub life: Life,
 }
 
@@ -121,7 +124,8 @@ impl SessionTask {
             self.tell_compactor().await;
             let tick = self.machine.next_deadline().map(|due| self.shared.started + Duration::from_millis(due));
             let unused = self.connections.is_empty() && self.machine.is_idle() && self.compactor.is_quiet();
-            let idle = if self.machine.is_large() { Duration::ZERO } else { idle };
+            let is_large = self.machine.is_large() || self.held.is_uneven();
+            let idle = if is_large { Duration::ZERO } else { idle };
             let leave = unused.then(|| self.life.used_at + idle);
             let drain = self.life.draining_by.filter(|_| !self.life.is_drained);
             let wake = [tick, drain, leave].into_iter().flatten().min();
@@ -179,7 +183,15 @@ impl SessionTask {
                 let event = Event::Refused { input_id, refusal: Refusal::Stopping };
                 self.feed(Happening::TellOne { conn, event });
             }
-            Command::Said { conn, input_id, input } => self.feed(Happening::Said { conn, input_id, input }),
+            Command::Said { conn, input_id, input } => {
+                let bytes = input.text_bytes();
+                if bytes > 0 && !self.held.has_room(bytes) {
+                    let event = Event::Refused { input_id, refusal: Refusal::NoRoom };
+                    return self.feed(Happening::TellOne { conn, event });
+                }
+                self.feed(Happening::Said { conn, input_id, input });
+                self.held.set(self.machine.text_bytes() as u64);
+            }
             Command::Relay { conn, frame } => {
                 self.feed(Happening::TellOne { conn, event: Event::DoorFrame(frame) });
             }

@@ -1,6 +1,6 @@
 //! What a session is set to: its begin and its changes.
 
-use crate::vocabulary::{ConfigUpdate, JsonText, MaxTokens, SessionConfig, ToolChoice};
+use crate::vocabulary::{ConfigUpdate, JsonText, MaxTokens, SessionConfig, Tool, ToolChoice};
 
 impl SessionConfig {
     /// What a session starts with: everything as the preset has it.
@@ -35,13 +35,24 @@ impl SessionConfig {
 
     /// Bytes of text in it.
     pub fn text_bytes(&self) -> usize {
-        let schema = |text: &Option<JsonText>| text.as_ref().map_or(0, |text| text.0.len());
-        let tools = self
-            .tools
-            .iter()
-            .map(|tool| tool.name.len() + tool.description.as_ref().map_or(0, String::len) + schema(&tool.parameters));
-        self.persona.len() + self.remembered.len() + self.instructions.len() + tools.sum::<usize>()
+        self.persona.len() + self.remembered.len() + self.instructions.len() + tools_bytes(&self.tools)
     }
+}
+
+impl ConfigUpdate {
+    /// Bytes of text in it.
+    pub fn text_bytes(&self) -> usize {
+        self.instructions.as_ref().map_or(0, String::len) + self.tools.as_deref().map_or(0, tools_bytes)
+    }
+}
+
+fn tools_bytes(tools: &[Tool]) -> usize {
+    let json = |text: &Option<JsonText>| text.as_ref().map_or(0, |text| text.0.len());
+    let bytes = |tool: &Tool| {
+        let words = tool.name.len() + tool.description.as_ref().map_or(0, String::len);
+        words + json(&tool.parameters) + json(&tool.verbatim)
+    };
+    tools.iter().map(bytes).sum()
 }
 
 impl MaxTokens {

@@ -10,6 +10,17 @@ impl Input {
             Input::Respond(_) | Input::TakeTurn(_) | Input::Resume(_) | Input::HeardAll { respond: true, .. }
         )
     }
+
+    /// Bytes of text that the session holds then.
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            Input::Configure(update) => update.text_bytes(),
+            Input::AddItem { item, .. } => item.body.text_bytes(),
+            Input::TakeTurn(turn) => turn.items.iter().map(|item| item.body.text_bytes()).sum(),
+            Input::Hear { text } | Input::HeardAll { text: Some(text), .. } => text.len(),
+            _ => 0,
+        }
+    }
 }
 
 impl Event {

@@ -150,6 +150,16 @@ impl Message {
         Message { call_id: Some(call_id.to_owned()), ..Message::new(MessageRole::Tool, text) }
     }
 
+    /// Bytes of all that it says, images included.
+    pub fn text_bytes(&self) -> usize {
+        let part = |part: &Part| match part {
+            Part::Text(text) => text.len(),
+            Part::Image(image) => image.0.len(),
+        };
+        let calls = self.calls.iter().map(|call| call.name.len() + call.arguments.len());
+        self.parts.iter().map(part).sum::<usize>() + calls.sum::<usize>()
+    }
+
     /// The words, a part a line.
     pub fn text(&self) -> String {
         let mut texts = self.parts.iter().filter_map(|part| match part {

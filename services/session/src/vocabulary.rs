@@ -688,6 +688,11 @@ pub enum Refusal {
          and connect again"
     )]
     TooMuchText { limit: usize },
+    #[error(
+        "sessions and connections hold all the text that there is memory for (memory.text_bytes): close some of them, or \
+         try again in a moment"
+    )]
+    NoRoom,
     #[error("there is no item '{item_id}' to place the new one after")]
     NoSuchPlace { item_id: String },
     #[error("there is an item '{item_id}' already: delete it first")]

@@ -5,6 +5,8 @@ use super::policy::Refused;
 use crate::ApiError;
 use crate::App;
 use crate::bodies;
+use crate::unended::Unended;
+use crate::unread;
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -22,6 +24,7 @@ pub const LOCAL_USER: &str = "local";
 pub struct Peer {
     /// Behind a trusted proxy the client's.
     pub address: IpAddr,
+    pub unended: Arc<Unended>,
     /// Kept as long as the connection is used, also after it became a websocket.
     pub _place: Arc<super::gate::ConnectionPlace>,
 }
@@ -41,7 +44,7 @@ pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> 
     }
     // A refused body may be unread, so its connection ends: a client that used it again would fail.
     let has_body = !request.body().is_end_stream();
-    let mut response = answer(&app, request, next).await;
+    let mut response = unread::counted(app.runtime.held(), answer(&app, request, next).await);
     if has_body && response.status().is_client_error() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

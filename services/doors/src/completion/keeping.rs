@@ -136,7 +136,7 @@ impl ConversationKeeping {
             log.last().is_some_and(|last| matches!(last.role, MessageRole::User | MessageRole::Tool));
         let has_replies = log.iter().any(|message| message.role == MessageRole::Assistant);
         let is_probe = !has_replies && request.max_tokens.is_some_and(|most| most <= PROBE_TOKENS);
-        let is_short = log.iter().map(text_bytes).sum::<usize>() <= self.shared.settings.limits.session_bytes;
+        let is_short = log.iter().map(Message::text_bytes).sum::<usize>() <= self.shared.settings.limits.session_bytes;
         is_known
             && !speaker.is_private
             && request.priority == Priority::Talk
@@ -425,11 +425,6 @@ fn kept_bodies(message: &Message) -> Vec<ItemBody> {
     let text = [&message.text(), &"[image] ".repeat(images)].map(|text| text.trim()).join(" ");
     let parts = vec![Part::Text(text.trim().to_owned())];
     bodies(&Message { parts, ..message.clone() })
-}
-
-fn text_bytes(message: &Message) -> usize {
-    let calls: usize = message.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
-    calls + message.parts.iter().map(|part| if let Part::Text(text) = part { text.len() } else { 0 }).sum::<usize>()
 }
 
 fn minutes_ago(minutes: u64) -> i64 {

@@ -166,6 +166,7 @@ fn failure_of(refusal: &Refusal) -> Failure {
     let code = match refusal {
         Refusal::ResponseActive { .. } | Refusal::SaidSince => FailureCode::Conflict,
         Refusal::StoreFailed { .. } => FailureCode::StoreFailed,
+        Refusal::NoRoom => FailureCode::Busy,
         Refusal::Stopping => FailureCode::Unavailable,
         _ => FailureCode::InvalidRequest,
     };

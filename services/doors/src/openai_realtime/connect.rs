@@ -22,6 +22,7 @@ use session::ConfigUpdate;
 use session::machine::Replay;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use tracing::Instrument;
 
 #[derive(Deserialize, JsonSchema)]
@@ -92,7 +93,9 @@ pub async fn connect(
     let span = tracing::info_span!("connection", session = %session.id(), conn = connected.conn.0);
     Ok(upgrade.on_upgrade(move |websocket| {
         let limits = event_limits(&app.settings);
-        let socket = Socket { app, caller, headers, clues, connected, written, limits, extensions, seed };
+        let unended = peer.unended.clone();
+        unended.watch(app.runtime.held().share(), Duration::from_millis(app.settings.limits.body_ms));
+        let socket = Socket { app, caller, headers, clues, connected, written, unended, limits, extensions, seed };
         async move {
             converse(socket, websocket).await;
             drop((peer, key_place));

@@ -53,6 +53,7 @@ impl From<Wrong> for ErrorBody {
 pub fn error_body(refusal: &Refusal, event_id: Option<String>) -> ErrorBody {
     let (code, param) = match refusal {
         Refusal::TooManyItems { .. } => ("too_many_items", None),
+        Refusal::NoRoom => ("server_error", None),
         Refusal::TooMuchText { .. } => ("too_much_text", None),
         Refusal::NoSuchPlace { .. } => ("item_create_invalid_previous_item_id", Some("previous_item_id")),
         Refusal::ItemExists { .. } => ("item_create_duplicate_item_id", Some("item.id")),

@@ -5,6 +5,7 @@ use super::parse::{Limits, Received, note_unread, parse};
 use super::{EXTENSION, ErrorBody, Renderer};
 use crate::access::{Caller, Left};
 use crate::identity::BodyClues;
+use crate::unended::Unended;
 use crate::{ApiError, App};
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
 use axum::http::HeaderMap;
@@ -26,6 +27,7 @@ pub struct Socket {
     pub clues: BodyClues,
     pub connected: Connected,
     pub written: Written,
+    pub unended: Arc<Unended>,
     pub limits: Limits,
     /// The connection has opted in to the extensions.
     pub extensions: Arc<AtomicBool>,
@@ -35,7 +37,7 @@ pub struct Socket {
 
 /// Until one of the two sides ends it.
 pub async fn converse(socket: Socket, websocket: WebSocket) {
-    let Socket { app, caller, headers, clues, connected, written, limits, extensions, seed } = socket;
+    let Socket { app, caller, headers, clues, connected, written, unended, limits, extensions, seed } = socket;
     let (sink, stream) = websocket.split();
     let outgoing = connected.outgoing.clone();
     tracing::debug!(user = %caller.identity.user, "connected");
@@ -44,7 +46,8 @@ pub async fn converse(socket: Socket, websocket: WebSocket) {
     let writer = tokio::spawn(write(sink, written, renderer, ping).in_current_span());
     let own = Renderer::new(extensions.clone(), !seed);
     let last_heard = Instant::now();
-    let mut reader = Reader { app, caller, headers, clues, connected, stream, limits, extensions, own, last_heard };
+    let mut reader =
+        Reader { app, caller, headers, clues, connected, stream, unended, limits, extensions, own, last_heard };
     let end = match reader.read().await {
         // What is queued is still written.
         Ended::ByUs(end) => end,
@@ -64,6 +67,8 @@ pub async fn converse(socket: Socket, websocket: WebSocket) {
 
 /// How long a goodbye may take on either side.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// A message of so many bytes takes little memory while it is read.
+const SMALL_BYTES: usize = 64 << 10; // not a window: bytes of a message
 /// Pings that may go unanswered.
 const PINGS: u32 = 3;
 
@@ -80,6 +85,7 @@ struct Reader {
     clues: BodyClues,
     connected: Connected,
     stream: SplitStream<WebSocket>,
+    unended: Arc<Unended>,
     limits: Limits,
     extensions: Arc<AtomicBool>,
     /// Writes the frames that are the door's own.
@@ -109,11 +115,15 @@ impl Reader {
             self.last_heard = Instant::now();
             let text = match message {
                 None | Some(Ok(Message::Close(_))) => return Ended::ByThem(End::ClientLeft),
-                Some(Err(error)) => return Ended::ByThem(broken(&error)),
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+                Some(Err(error)) => return Ended::ByThem(self.unended.end().unwrap_or_else(|| broken(&error))),
+                Some(Ok(Message::Ping(carried) | Message::Pong(carried))) => {
+                    self.unended.control_frame(carried.len());
+                    continue;
+                }
                 Some(Ok(Message::Binary(_))) => None,
                 Some(Ok(Message::Text(text))) => Some(text),
             };
+            self.unended.message_ended();
             has_spoken = true;
             silent_until = self.last_heard + Duration::from_secs(limits.idle_s);
             if !self.heard(text).await {
@@ -157,10 +167,17 @@ impl Reader {
             let message = "events are text messages, and this one is binary";
             return self.refuse(ErrorBody::new("invalid_json", message)).await;
         };
+        let mut share = self.app.model.preparation().share();
+        if text.len() > SMALL_BYTES
+            && let Err(failure) = share.take_work(text.len() as u64).await
+        {
+            return self.refuse(ErrorBody::new("server_error", failure.message)).await;
+        }
         let Received { event_id, mut input, is_extension, extensions, unread } = match parse(&text, &self.limits) {
             Ok(received) => received,
             Err(error) => return self.refuse(error).await,
         };
+        drop((text, share));
         note_unread(unread);
         if is_extension && !self.extensions.load(Ordering::Relaxed) {
             let message = format!("connect with ?extensions={EXTENSION} or set session.extensions to use this event");
@@ -245,7 +262,8 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, mut written: Written, mu
                 }
             }
             taken += 1;
-            next = if taken < EVENTS_TOGETHER { written.try_next() } else { None };
+            let has_room = frames.iter().map(String::len).sum::<usize>() < BYTES_TOGETHER;
+            next = if taken < EVENTS_TOGETHER && has_room { written.try_next() } else { None };
         }
         let sent = tokio::select! {
             sent = send_all(&mut sink, &mut frames) => Some(sent),
@@ -263,6 +281,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, mut written: Written, mu
 }
 
 const EVENTS_TOGETHER: u64 = 64;
+const BYTES_TOGETHER: usize = 64 << 10; // not a window: bytes of frames
 
 async fn send_all(sink: &mut SplitSink<WebSocket, Message>, frames: &mut Vec<String>) -> bool {
     for frame in frames.drain(..) {
@@ -280,6 +299,7 @@ pub async fn say_goodbye(sink: &mut SplitSink<WebSocket, Message>, end: End) {
         End::SessionGone => (1001, "the session was deleted, or left memory: connect again"),
         End::KeyRevoked => (1008, "the key was revoked"),
         End::TooSlow => (1008, "the connection does not read what it is sent"),
+        End::NoRoom => (1013, "clients send more at once than there is room for: try again in a moment"),
         End::TooLarge => (1009, "the message is too large"),
         End::BadMessage => (1002, "this is no websocket message"),
         End::NoText => (1007, "a text message is UTF-8"),

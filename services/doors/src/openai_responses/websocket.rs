@@ -8,6 +8,7 @@ use crate::access::{Caller, Peer};
 use crate::completion::{Completion, Completions, Render, push_item};
 use crate::identity::name_last;
 use crate::openai_realtime::{broken, say_goodbye};
+use crate::unended::Unended;
 use crate::{ApiError, App};
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
@@ -19,7 +20,7 @@ use axum::response::Response;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use runtime::End;
+use runtime::{End, HeldShare};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -74,7 +75,9 @@ pub async fn connect(
     Ok(upgrade.on_upgrade(move |websocket| {
         async move {
             let model = model.unwrap_or_default();
-            Connection::new(app, completions, caller, headers, model, websocket).converse().await;
+            let (unended, body_ms) = (peer.unended.clone(), app.settings.limits.body_ms);
+            unended.watch(app.runtime.held().share(), Duration::from_millis(body_ms));
+            Connection::new(app, completions, caller, headers, model, unended, websocket).converse().await;
             drop((peer, key_place));
         }
         .instrument(span)
@@ -95,12 +98,15 @@ struct Connection {
     prepared: Option<Prepared>,
     /// A response that is asked for while another is said.
     waiting: Option<Utf8Bytes>,
+    /// Of what is said in `newest` and `prepared`.
+    held: HeldShare,
 }
 
 /// What the client says, and how long it may be silent.
 struct Ear {
     app: App,
     stream: SplitStream<WebSocket>,
+    unended: Arc<Unended>,
     revoked: BoxFuture<'static, ()>,
     pings: Interval,
     last_heard: Instant,
@@ -137,6 +143,7 @@ impl Connection {
         caller: Caller,
         headers: HeaderMap,
         model: String,
+        unended: Arc<Unended>,
         websocket: WebSocket,
     ) -> Connection {
         let (sink, stream) = websocket.split();
@@ -145,8 +152,10 @@ impl Connection {
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         pings.reset();
         let now = Instant::now();
-        let ear = Ear { app, stream, revoked, pings, last_heard: now, last_said: now, has_spoken: false };
-        Connection { completions, caller, headers, model, sink, ear, newest: None, prepared: None, waiting: None }
+        let held = app.runtime.held().share();
+        let ear = Ear { app, stream, unended, revoked, pings, last_heard: now, last_said: now, has_spoken: false };
+        let (newest, prepared, waiting) = (None, None, None);
+        Connection { completions, caller, headers, model, sink, ear, newest, prepared, waiting, held }
     }
 
     async fn converse(mut self) {
@@ -242,6 +251,8 @@ impl Connection {
         self.recall(&mut request);
         if !request.generate {
             let (id, frames) = prepared(&self.completions, &self.caller, &request)?;
+            self.prepared = None;
+            self.hold(&request.input)?;
             self.prepared = Some(Prepared { id, goes_on_from: request.goes_on_from, input: request.input });
             return Ok(Asked::Prepared(frames));
         }
@@ -305,8 +316,19 @@ impl Connection {
             }
             self.send(frames.into_iter().map(Frame::text)).await?;
         }
-        self.newest = said.zip(output).map(|(messages, output)| unkept(reply.id, messages, output));
+        let newest = said.zip(output).map(|(messages, output)| unkept(reply.id, messages, output));
+        // Where there is no room for it, the client says all of it again, as after a connection that broke.
+        self.newest = newest.filter(|newest| self.hold(&newest.messages).is_ok());
         Ok(Ok(()))
+    }
+
+    /// Takes room for what was said, beside what is held already.
+    fn hold(&mut self, said: &[Message]) -> Result<(), ApiError> {
+        let newest = self.newest.as_ref().map_or(&[][..], |newest| &newest.messages);
+        let prepared = self.prepared.as_ref().map_or(&[][..], |prepared| &prepared.input);
+        let bytes = |messages: &[Message]| messages.iter().map(Message::text_bytes).sum::<usize>();
+        self.held.set((bytes(newest) + bytes(prepared)) as u64);
+        if self.held.take(bytes(said)) { Ok(()) } else { Err(runtime::Error::NoRoom.into()) }
     }
 
     async fn tell(&mut self, error: &ApiError) -> Alive {
@@ -347,11 +369,15 @@ impl Ear {
             self.last_heard = Instant::now();
             let heard = match message {
                 None | Some(Ok(Frame::Close(_))) => return Err(End::ClientLeft),
-                Some(Err(error)) => return Err(broken(&error)),
-                Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => continue,
+                Some(Err(error)) => return Err(self.unended.end().unwrap_or_else(|| broken(&error))),
+                Some(Ok(Frame::Ping(carried) | Frame::Pong(carried))) => {
+                    self.unended.control_frame(carried.len());
+                    continue;
+                }
                 Some(Ok(Frame::Binary(_))) => Heard::Binary,
                 Some(Ok(Frame::Text(text))) => Heard::Text(text),
             };
+            self.unended.message_ended();
             (self.has_spoken, self.last_said) = (true, self.last_heard);
             return Ok(heard);
         }

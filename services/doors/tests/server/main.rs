@@ -11,6 +11,7 @@ mod doors;
 mod early;
 mod experiment;
 mod heads;
+mod held;
 mod home;
 mod kept;
 #[allow(dead_code)]

@@ -14,6 +14,7 @@ impl fmt::Display for Plan {
             ("vocabulary", self.vocabulary_bytes, ""),
             ("tokens of old turns", self.token_cache_bytes, ""),
             ("requests being read", self.prepare_bytes, "memory.prepare_bytes"),
+            ("text of sessions", self.text_bytes, "memory.text_bytes"),
         ];
         let weights = |weights, scratch| [("weights", weights, ""), ("buffers of a step", scratch, "")];
         let sequences = [

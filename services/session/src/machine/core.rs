@@ -173,6 +173,12 @@ impl Machine {
         self.ledger.added_bytes > self.limits.session_bytes / 4
     }
 
+    /// Bytes of text that the session holds.
+    pub fn text_bytes(&self) -> usize {
+        let items = self.ledger.conversation.entries().iter().map(|entry| entry.item.body.text_bytes());
+        self.config.text_bytes() + items.sum::<usize>()
+    }
+
     /// The store has all that was said.
     pub fn is_settled(&self) -> bool {
         self.ledger.outbox.is_settled()

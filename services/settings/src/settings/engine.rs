@@ -47,6 +47,8 @@ sections! {
         pub token_cache_bytes: usize = bytes(0..=1 << 40),
         /// None: a sixteenth of `total`.
         pub prepare_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
+        /// None: a sixteenth of `total`.
+        pub text_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
         pub shared_between_users: bool = bool(),
         pub heads: usize = whole(0..=1024),
         /// None: nothing is kept on disk.

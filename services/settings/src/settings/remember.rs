@@ -13,6 +13,7 @@ sections! {
         pub waiting: usize = whole(1..=10_000),
         pub silence_s: u64 = time(1..=86_400),
         pub facts: usize = whole(1..=100_000),
+        pub fact_bytes: usize = bytes(16..=1 << 20),
         /// 0: for ever.
         pub unused_days: u64 = time(0..=36_500),
         pub heading: String = text(),
