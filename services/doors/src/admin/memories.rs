@@ -6,7 +6,7 @@ use crate::{ApiError, App};
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use runtime::{fact_lines, facts_about, wall_ms};
@@ -61,16 +61,26 @@ pub async fn read(State(app): State<App>, Extension(caller): Extension<Caller>, 
     Ok(Json(json!(find(&app, &caller, &id).await?)))
 }
 
+/// A user may ask for so many times what is kept unasked.
+const MOST_ASKED: usize = 10;
+
 pub async fn add(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     JsonBody(new): JsonBody<NewMemory>,
 ) -> Answer {
     let NewMemory { text, person } = new;
-    let limit = app.settings.limits.item_bytes;
+    let remember = &app.settings.remember;
+    let limit = remember.fact_bytes;
     if text.trim().is_empty() || text.len() > limit || person.len() > app.settings.limits.id_chars {
         let message = format!("text must have 1 to {limit} bytes, and person at most the length of a name");
         return Err(ApiError::bad("invalid_value", message).param("text"));
+    }
+    let user = &caller.identity.user;
+    let most = remember.facts.saturating_mul(MOST_ASKED);
+    if app.store.count_all_facts(user).await? >= most as u64 {
+        let message = format!("{most} memories are all that one user may have (ten times remember.facts): forget some");
+        return Err(ApiError::new(StatusCode::CONFLICT, "memories_full", message));
     }
     Ok(Json(json!(app.runtime.write_fact(&caller.identity.user, &person, &text).await?)))
 }

@@ -3,7 +3,7 @@
 use crate::client::{Client, PATIENCE};
 use crate::support::Server;
 use model::Purpose;
-use serde_json::Value;
+use serde_json::{Value, json};
 use session::{Finish, Priority, Prompt};
 use settings::{KeptConversations, Learn, Settings};
 use store::RememberedFact;
@@ -194,5 +194,21 @@ async fn what_is_remembered_can_be_read_corrected_and_forgotten() {
     assert_eq!(server.http("DELETE", "/v1/memories?person=", &[], "").await.0, 200);
     let prompts = says(&mut server, &["What do I like?"]).await;
     assert_eq!(remembered(&prompts[0]), "");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_writes_no_more_facts_than_may_be_read_before_a_reply() {
+    let server = Server::with(|settings| settings.remember.facts = 1).await;
+    let write = async |text: &str| server.http("POST", "/v1/memories", &[], &json!({ "text": text }).to_string()).await;
+    let (status, refused) = write(&"word ".repeat(1000)).await;
+    assert!(status == 400 && refused.to_string().contains("4096"), "{refused}");
+    for n in 0..10 {
+        assert_eq!(write(&format!("Cat {n} is called Tom{n}.")).await.0, 200);
+    }
+    let (status, refused) = write("One more.").await;
+    assert!(status == 409 && refused["error"]["code"] == "memories_full", "{refused}");
+    server.http("DELETE", "/v1/memories?person=", &[], "").await;
+    assert_eq!(write("One more.").await.0, 200);
     server.stop().await;
 }
