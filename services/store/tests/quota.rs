@@ -83,7 +83,7 @@ async fn secret(store: &Store, session: Value, now_ms: i64) -> Result<(), Error>
     store.create_client_secret(&ada(), session, 1000, now_ms).await.map(drop)
 }
 
-/// A session with three items, of a user who has no room left.
+/// A session with three items, and a user whose store is full.
 async fn full() -> (Fixture, Store, SessionRef) {
     let fixture = Fixture::new().await;
     let session = fixture.session().await;
@@ -128,7 +128,7 @@ async fn without_room_a_client_stores_nothing() {
         assert_eq!(result, Err(Error::UserFull { limit: 1 }), "{write}");
     }
     assert_eq!(stored_bytes(store.path(), "ada").await, before);
-    // Another user is kept from nothing, and one who is not there is told so.
+    // Another user has room, and a user that does not exist is told so.
     assert_eq!(store.create_session(new_session("eve", None, 30)).await, Err(Error::NoUser { user: "eve".into() }));
     let unlimited = limited(&Fixture { store, ..fixture }, 0, 0).await;
     unlimited.create_session(new_session("bob", None, 30)).await.unwrap();

@@ -120,7 +120,7 @@ async fn nobody_sees_the_sessions_of_others() {
     let mut client = server.try_connect("", &[("authorization", &ann)]).await.unwrap();
     let id = client.session_id().await;
     client.ask("The safe's number is 4711.").await;
-    let mut asked = server.script.next().await;
+    let mut asked = server.reply_asked().await;
     asked.say("I will keep it.");
     asked.done(Finish::Stop);
     client.until("response.done").await;
@@ -192,7 +192,7 @@ async fn everybody_gets_as_much_as_the_limits_say() {
         let limit = &notice["rate_limits"][0];
         assert_eq!((&limit["name"], &limit["limit"]), (&json!("requests"), &json!(6)));
         assert_eq!(limit["remaining"], json!(remaining), "{notice}");
-        server.script.next().await.done(Finish::Stop);
+        server.reply_asked().await.done(Finish::Stop);
         one.until("response.done").await;
     }
     one.say(json!({"type": "response.create", "event_id": "more"})).await;
@@ -246,7 +246,7 @@ async fn a_reader_that_does_not_read_is_closed_and_the_session_lives_on() {
     let mut sleeper = server.connect_with_little_room(&format!("?session={id}")).await;
     sleeper.session_id().await;
     reader.ask("Tell me a very long story.").await;
-    let mut asked = server.script.next().await;
+    let mut asked = server.reply_asked().await;
     // More than the network between two programs holds.
     let piece = "word ".repeat(20 << 10);
     for _ in 0..128 {
@@ -293,7 +293,7 @@ async fn sessions_leave_memory_and_come_back() {
     let mut first = server.connect(&format!("?session={}", ids[0])).await;
     first.until("conversation.item.added").await;
     first.say(json!({"type": "response.create"})).await;
-    let mut asked = server.script.next().await;
+    let mut asked = server.reply_asked().await;
     assert_eq!(asked.chat().messages.last().unwrap()["content"], "one");
     asked.done(Finish::Stop);
     let _second = server.connect(&format!("?session={}", ids[1])).await;

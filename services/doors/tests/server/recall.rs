@@ -135,7 +135,8 @@ async fn talk(client: &mut Client, says: &str) {
     client.until("turn.report").await;
     // What is begun in the silence comes to its end.
     let count = |client: &Client, kind: &str| client.heard.iter().filter(|event| event["type"] == kind).count();
-    while count(client, "compaction.started") > count(client, "compaction.completed") {
+    let ends = |client: &Client| count(client, "compaction.completed") + count(client, "compaction.failed");
+    while count(client, "compaction.started") > ends(client) {
         timeout(PATIENCE, client.next()).await.expect("the summary is made").expect("it is connected");
     }
 }

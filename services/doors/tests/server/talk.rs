@@ -14,7 +14,7 @@ async fn a_turn_in_the_order_that_clients_expect() {
     assert_eq!(created["session"]["model"], "test-model");
 
     client.ask("Is it late?").await;
-    let mut asked = server.script.next().await;
+    let mut asked = server.reply_asked().await;
     assert_eq!(asked.chat().messages.last().unwrap()["content"], "Is it late?");
     asked.prompt(12, 4);
     asked.say("Not");
@@ -53,7 +53,7 @@ async fn the_conversation_goes_on_after_a_restart() {
         .await;
     client.until("session.updated").await;
     client.ask("Who are you?").await;
-    let mut asked = server.script.next().await;
+    let mut asked = server.reply_asked().await;
     asked.say("Arr.");
     asked.done(Finish::Stop);
     let done = client.until("response.done").await;
@@ -78,7 +78,7 @@ async fn the_conversation_goes_on_after_a_restart() {
     assert_eq!(other.event().await["item"]["id"], second["item"]["id"]);
 
     client.ask("Where is the treasure?").await;
-    let mut asked = server.script.next().await;
+    let mut asked = server.reply_asked().await;
     let chat = asked.chat();
     let roles: Vec<_> = chat.messages.iter().map(|message| message["content"].as_str().unwrap()).collect();
     assert_eq!(roles, ["Be a pirate.", "Who are you?", "Arr.", "Where is the treasure?"]);
@@ -97,7 +97,7 @@ async fn a_barge_in_at_every_phase() {
     // Before the first word.
     client.ask("One").await;
     client.until("response.created").await;
-    let asked = server.script.next().await;
+    let asked = server.reply_asked().await;
     client.say(json!({"type": "response.cancel"})).await;
     let done = client.until("response.done").await;
     assert_eq!(
@@ -109,7 +109,7 @@ async fn a_barge_in_at_every_phase() {
 
     // In the middle.
     client.ask("Two").await;
-    let mut asked = server.script.next().await;
+    let mut asked = server.reply_asked().await;
     asked.say("This is a long");
     client.until("response.output_text.delta").await;
     client.say(json!({"type": "response.cancel"})).await;
@@ -133,7 +133,7 @@ async fn a_barge_in_at_every_phase() {
     let truncated = client.until("conversation.item.truncated").await;
     assert_eq!(truncated["item_id"], *item_id);
     client.ask("Three").await;
-    let mut asked = server.script.next().await;
+    let mut asked = server.reply_asked().await;
     let chat = asked.chat();
     let said: Vec<_> = chat.messages[1..].iter().map(|message| message["content"].as_str().unwrap()).collect();
     assert_eq!(said, ["One", "Two", "This is", "Three"]);
@@ -166,7 +166,7 @@ async fn two_sockets_of_one_session_hear_the_same() {
     two.until("response.created").await;
     two.say(json!({"type": "response.create"})).await;
     two.expect_error("conversation_already_has_active_response").await;
-    let mut asked = server.script.next().await;
+    let mut asked = server.reply_asked().await;
     asked.say("Both.");
     asked.done(Finish::Stop);
     let [first, second] = [one.until("response.done").await, two.until("response.done").await];
