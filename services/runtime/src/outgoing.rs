@@ -252,12 +252,10 @@ impl State {
     fn end_now(&mut self, end: End) {
         self.end.get_or_insert(end);
         self.end_is_now = true;
-        for (_, weight) in self.queue.drain(..) {
-            self.writing.push_back(weight);
-        }
-        while !self.writing.is_empty() {
-            self.leave_one();
-        }
+        self.queue.clear();
+        self.writing.clear();
+        (self.events, self.bytes) = (0, 0);
+        self.held.set(0);
     }
 }
 

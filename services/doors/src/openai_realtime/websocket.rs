@@ -123,12 +123,13 @@ impl Reader {
                 Some(Ok(Message::Binary(_))) => None,
                 Some(Ok(Message::Text(text))) => Some(text),
             };
-            self.unended.message_ended();
             has_spoken = true;
             silent_until = self.last_heard + Duration::from_secs(limits.idle_s);
             if !self.heard(text).await {
                 return Ended::ByThem(End::SessionGone);
             }
+            // Until here it was in memory.
+            self.unended.message_ended();
         }
     }
 

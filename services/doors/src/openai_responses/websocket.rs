@@ -98,7 +98,7 @@ struct Connection {
     prepared: Option<Prepared>,
     /// A response that is asked for while another is said.
     waiting: Option<Utf8Bytes>,
-    /// Of what is said in `newest` and `prepared`.
+    /// Of what is said in `newest`, `prepared` and `waiting`.
     held: HeldShare,
 }
 
@@ -113,6 +113,8 @@ struct Ear {
     /// When it last sent a message.
     last_said: Instant,
     has_spoken: bool,
+    /// The message that came last is in memory until the next one is awaited.
+    has_message: bool,
 }
 
 struct Unkept {
@@ -153,7 +155,17 @@ impl Connection {
         pings.reset();
         let now = Instant::now();
         let held = app.runtime.held().share();
-        let ear = Ear { app, stream, unended, revoked, pings, last_heard: now, last_said: now, has_spoken: false };
+        let ear = Ear {
+            app,
+            stream,
+            unended,
+            revoked,
+            pings,
+            last_heard: now,
+            last_said: now,
+            has_spoken: false,
+            has_message: false,
+        };
         let (newest, prepared, waiting) = (None, None, None);
         Connection { completions, caller, headers, model, sink, ear, newest, prepared, waiting, held }
     }
@@ -307,8 +319,9 @@ impl Connection {
                     Heard::Binary => self.tell(&binary()).await?,
                     Heard::Text(text) => match meanwhile(&text, &reply.id) {
                         Meanwhile::Cancel => canceller.cancel(),
-                        Meanwhile::Next if self.waiting.is_none() => self.waiting = Some(text),
-                        Meanwhile::Next => self.tell(&too_many()).await?,
+                        Meanwhile::Next if self.waiting.is_some() => self.tell(&too_many()).await?,
+                        Meanwhile::Next if self.held.take(text.len()) => self.waiting = Some(text),
+                        Meanwhile::Next => self.tell(&runtime::Error::NoRoom.into()).await?,
                         Meanwhile::Nothing => {}
                         Meanwhile::Wrong(error) => self.tell(&error).await?,
                     },
@@ -327,7 +340,8 @@ impl Connection {
         let newest = self.newest.as_ref().map_or(&[][..], |newest| &newest.messages);
         let prepared = self.prepared.as_ref().map_or(&[][..], |prepared| &prepared.input);
         let bytes = |messages: &[Message]| messages.iter().map(Message::text_bytes).sum::<usize>();
-        self.held.set((bytes(newest) + bytes(prepared)) as u64);
+        let waiting = self.waiting.as_ref().map_or(0, |text| text.len());
+        self.held.set((bytes(newest) + bytes(prepared) + waiting) as u64);
         if self.held.take(bytes(said)) { Ok(()) } else { Err(runtime::Error::NoRoom.into()) }
     }
 
@@ -349,6 +363,9 @@ impl Connection {
 impl Ear {
     /// The next message of the client, or why there will be none. May be dropped and called again.
     async fn hear(&mut self) -> Result<Heard, End> {
+        if std::mem::take(&mut self.has_message) {
+            self.unended.message_ended();
+        }
         let limits = self.app.settings.limits.clone();
         let dead = Duration::from_secs(limits.ping_s) * PINGS;
         let patience = match self.has_spoken {
@@ -377,7 +394,7 @@ impl Ear {
                 Some(Ok(Frame::Binary(_))) => Heard::Binary,
                 Some(Ok(Frame::Text(text))) => Heard::Text(text),
             };
-            self.unended.message_ended();
+            self.has_message = true;
             (self.has_spoken, self.last_said) = (true, self.last_heard);
             return Ok(heard);
         }
