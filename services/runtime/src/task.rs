@@ -345,7 +345,13 @@ impl SessionTask {
                 }
             }),
             Output::Store { id, op } => self.store(id, op, happenings),
-            Output::Generate(generate) => self.generations.begin(generate),
+            Output::Generate(generate) => {
+                let (generation, response_id) = (generate.generation, generate.response_id.clone());
+                self.generations.begin(generate);
+                if let Some(response_id) = response_id {
+                    self.turns.asked(response_id, self.generations.span(generation));
+                }
+            }
             Output::Resume(resume) => self.generations.resume(*resume),
             Output::Recall { generation, arguments, shown } => self.search_past(generation, arguments, shown),
             Output::CancelGenerate { generation } => {

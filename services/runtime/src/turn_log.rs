@@ -9,6 +9,7 @@ use settings::Preset;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::Measurement;
+use tracing::Span;
 
 pub struct TurnLog {
     preset: Arc<Preset>,
@@ -20,6 +21,8 @@ pub struct TurnLog {
     /// Responses of the conversation that are not reported, and how many are kept at most.
     responses: VecDeque<OpenTurn>,
     most_responses: usize,
+    /// Of responses that are not reported.
+    spans: VecDeque<(String, Span)>,
     /// Of the prompt and the reply of the last turn that was measured.
     fill_tokens: u64,
     /// Behind which item the last reply was asked for.
@@ -47,9 +50,17 @@ impl TurnLog {
         turns: u64,
         most_responses: usize,
     ) -> TurnLog {
-        let (responses, answered) = (VecDeque::new(), None);
+        let (responses, spans, answered) = (VecDeque::new(), VecDeque::new(), None);
         let (fill_tokens, compactions, drops) = (0, 0, 0);
-        TurnLog { preset, arm, gpu, turns, responses, most_responses, fill_tokens, answered, compactions, drops }
+        TurnLog { preset, arm, gpu, turns, responses, most_responses, spans, fill_tokens, answered, compactions, drops }
+    }
+
+    /// The model is asked for a response. Its report may come when the store has answered, long after its last word.
+    pub fn asked(&mut self, response_id: String, span: Span) {
+        self.spans.push_back((response_id, span));
+        while self.spans.len() > self.most_responses {
+            self.spans.pop_front();
+        }
     }
 
     /// What clients are told counts.
@@ -108,6 +119,9 @@ impl TurnLog {
     }
 
     fn measure(&mut self, response_id: &str, report: &TurnReport, at_ms: i64) -> Option<Measurement> {
+        let asked = self.spans.iter().position(|(id, _)| id == response_id).and_then(|at| self.spans.remove(at));
+        let span = asked.map(|(_, span)| span).filter(|span| span.id() != Span::current().id());
+        let entered = span.as_ref().map(Span::enter);
         tracing::info!(
             reused_tokens = report.reused_tokens,
             computed_tokens = report.computed_tokens,
@@ -118,6 +132,7 @@ impl TurnLog {
             total_ms = report.total_ms,
             "a reply is done"
         );
+        drop(entered);
         let index = self.responses.iter().position(|turn| turn.response_id == response_id)?;
         let OpenTurn { regenerated, barged_in, usage, .. } = self.responses.remove(index)?;
         let usage = usage?;
