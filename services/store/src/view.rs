@@ -66,11 +66,7 @@ impl Store {
         limit: u32,
     ) -> Result<Page<ItemVersion>, Error> {
         self.read_moment(async |reader| {
-            check_session(reader, session).await?;
-            let from = match after {
-                Some(item_id) => order_key_of(reader, session, item_id).await?,
-                None => OrderKey::default(),
-            };
+            let from = begin_of_page(reader, session, after).await?;
             let lengths = sqlx::query_scalar(
                 "SELECT octet_length(v.content) FROM items i JOIN item_versions v ON v.key = i.current
                  WHERE i.session = ? AND i.place > ? AND i.deleted = 0 ORDER BY i.place LIMIT ?",
@@ -90,11 +86,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<ItemVersion>, Error> {
         self.read_moment(async |reader| {
-            check_session(reader, session).await?;
-            let from = match after {
-                Some(item_id) => order_key_of(reader, session, item_id).await?,
-                None => OrderKey::default(),
-            };
+            let from = begin_of_page(reader, session, after).await?;
             items_after(reader, session, &from, i64::from(limit)).await
         })
         .await
@@ -188,6 +180,15 @@ async fn load(reader: &mut SqliteConnection, session: &SessionRef) -> Result<Vie
         trimmed: trimmed.bind(session.key).bind(&from).fetch_all(&mut *reader).await?,
         last_seq: last_seq(reader, session).await?,
     })
+}
+
+/// Where a page begins that continues behind this item.
+async fn begin_of_page(reader: &mut SqliteConnection, session: &SessionRef, after: Option<&str>) -> Result<OrderKey> {
+    check_session(reader, session).await?;
+    match after {
+        Some(item_id) => order_key_of(reader, session, item_id).await,
+        None => Ok(OrderKey::default()),
+    }
 }
 
 async fn items_after(
