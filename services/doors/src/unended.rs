@@ -20,8 +20,8 @@ pub struct Unended {
 }
 
 struct State {
+    /// Of what has come of it.
     held: HeldShare,
-    bytes: usize,
     /// When so many bytes had come that they are more than pings.
     begun_at: Option<Instant>,
     most_time: Duration,
@@ -30,20 +30,20 @@ struct State {
 }
 
 /// A message that is longer has to come in time.
-const SHORT_BYTES: usize = 64 << 10; // not a window: bytes of a message
+const SHORT_BYTES: u64 = 64 << 10; // not a window: bytes of a message
 /// Of a control frame of a client, before what it carries.
 const CONTROL_HEADER_BYTES: usize = 6;
 
 impl Unended {
     /// From here on the connection is a websocket.
     pub fn watch(&self, held: HeldShare, most_time: Duration) {
-        *self.state.lock() = Some(State { held, bytes: 0, begun_at: None, most_time, end: None });
+        *self.state.lock() = Some(State { held, begun_at: None, most_time, end: None });
     }
 
     /// A message came to its end.
     pub fn message_ended(&self) {
         if let Some(state) = &mut *self.state.lock() {
-            (state.bytes, state.begun_at) = (0, None);
+            state.begun_at = None;
             state.held.set(0);
         }
     }
@@ -51,9 +51,7 @@ impl Unended {
     /// A ping or pong came, which may stand within a message.
     pub fn control_frame(&self, carried: usize) {
         if let Some(state) = &mut *self.state.lock() {
-            let bytes = carried + CONTROL_HEADER_BYTES;
-            state.bytes = state.bytes.saturating_sub(bytes);
-            state.held.give_back(bytes);
+            state.held.give_back(carried + CONTROL_HEADER_BYTES);
         }
     }
 
@@ -65,12 +63,12 @@ impl Unended {
     fn came(&self, bytes: usize) -> io::Result<()> {
         let state = &mut *self.state.lock();
         let Some(state) = state else { return Ok(()) };
-        state.bytes += bytes;
-        if state.bytes > SHORT_BYTES {
+        let has_room = state.held.take(bytes);
+        if state.held.bytes() > SHORT_BYTES {
             state.begun_at.get_or_insert_with(Instant::now);
         }
         let is_late = state.begun_at.is_some_and(|begun_at| begun_at.elapsed() > state.most_time);
-        if is_late || !state.held.take(bytes) {
+        if is_late || !has_room {
             state.end = Some(if is_late { End::TooSlow } else { End::NoRoom });
             return Err(io::Error::other("the message is not read to its end"));
         }
@@ -164,7 +162,7 @@ mod tests {
         let slow = Unended::default();
         slow.watch(text.share(), Duration::ZERO);
         let came = (0..1 << 20).map(|_| slow.came(1));
-        assert!(came.take_while(Result::is_ok).count() >= SHORT_BYTES);
+        assert!(came.take_while(Result::is_ok).count() as u64 >= SHORT_BYTES);
         assert_eq!(slow.end(), Some(End::TooSlow));
     }
 }

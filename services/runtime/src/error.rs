@@ -1,6 +1,6 @@
 //! Why a session could not be had.
 
-use session::Failure;
+use session::{Failure, Refusal};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -17,10 +17,7 @@ pub enum Error {
          limits.live_sessions_per_user"
     )]
     TooManySessionsOfUser { limit: usize },
-    #[error(
-        "sessions and connections hold all the text that there is memory for (memory.text_bytes): close some of them, or \
-         try again in a moment"
-    )]
+    #[error("{}", Refusal::NoRoom)]
     NoRoom,
     #[error("there is no summary in use that could be undone: see the session's summaries")]
     NoSummaryToUndo,

@@ -38,6 +38,10 @@ impl HeldText {
 }
 
 impl HeldShare {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub fn has_room(&self, more: usize) -> bool {
         let more = more as u64;
         self.bytes + more <= self.text.even_part || self.text.bytes() + more <= self.text.limit
