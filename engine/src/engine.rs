@@ -418,6 +418,12 @@ impl Engine {
         self.checksums.check(sequences, self.cache.heads(), &self.meter, self.limits.memory_bytes)
     }
 
+    /// The least lead of an expert over one that was not chosen, since this was called last: near zero, rounding chooses, and
+    /// the same tokens may have another answer elsewhere. For tests. None: there was no choice, or a GPU chose.
+    pub fn take_least_lead(&mut self) -> Option<f32> {
+        self.executor.take_least_lead()
+    }
+
     /// Bytes of this kind that all sequences take.
     pub fn memory_bytes(&self, kind: MemoryKind) -> usize {
         self.meter.bytes(kind)

@@ -77,6 +77,14 @@ impl Executor {
         }
     }
 
+    /// As `Workspace::take_least_lead`. None also where a GPU chooses.
+    pub fn take_least_lead(&mut self) -> Option<f32> {
+        match &mut self.kind {
+            ExecutorKind::Cpu { work, .. } => work.take_least_lead(),
+            ExecutorKind::Gpu { .. } => None,
+        }
+    }
+
     /// Tokens of a lane that may turn out not to come.
     pub fn most_drafts(&self) -> usize {
         match self.kind {

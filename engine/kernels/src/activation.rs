@@ -47,19 +47,25 @@ fn times_sigmoid_body<L: Lanes>(out: &mut [f32], gate: &[f32]) {
     }
 }
 
-/// The `used` largest of softmax(scores) as (index, weight), largest first; `renormalise` makes the weights sum to one.
-pub fn top_of_softmax(scores: &[f32], used: usize, renormalise: bool, out: &mut Vec<(usize, f32)>) {
+/// The `used` largest of softmax(scores) as (index, weight), largest first; `renormalise` makes the weights sum to one. Returns
+/// by what share of its weight the last that is used leads the first that is not: near zero, rounding chooses between the two.
+pub fn top_of_softmax(scores: &[f32], used: usize, renormalise: bool, out: &mut Vec<(usize, f32)>) -> f32 {
     out.clear();
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f32 = scores.iter().map(|score| (score - largest).exp()).sum();
     out.extend(scores.iter().enumerate().map(|(index, score)| (index, (score - largest).exp() / sum)));
     // Equal weights are taken by the lower index, so that a run can be repeated anywhere.
     out.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let lead = match out.get(used.saturating_sub(1)..) {
+        Some([(_, last), (_, next), ..]) => 1.0 - next / last,
+        _ => f32::INFINITY,
+    };
     out.truncate(used);
     if renormalise {
         let sum: f32 = out.iter().map(|(_, weight)| weight).sum();
         out.iter_mut().for_each(|(_, weight)| *weight /= sum);
     }
+    lead
 }
 
 #[cfg(test)]
@@ -78,8 +84,11 @@ mod tests {
     #[test]
     fn top_of_softmax_is_sorted_and_sums_to_one() {
         let mut top = Vec::new();
-        top_of_softmax(&[0.0, 2.0, 1.0, 2.0], 3, true, &mut top);
+        let lead = top_of_softmax(&[0.0, 2.0, 1.0, 2.0], 3, true, &mut top);
+        assert!((lead - (1.0 - (-1.0_f32).exp())).abs() < 1e-6);
         assert_eq!(top.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [1, 3, 2]);
         assert!((top.iter().map(|(_, weight)| weight).sum::<f32>() - 1.0).abs() < 1e-6);
+        assert_eq!(top_of_softmax(&[0.0, 2.0, 1.0, 2.0], 1, true, &mut top), 0.0, "two are equal");
+        assert_eq!(top_of_softmax(&[0.0, 1.0], 2, true, &mut top), f32::INFINITY, "all are used");
     }
 }

@@ -53,7 +53,8 @@ impl Network {
         routing.rows.iter_mut().for_each(Vec::clear);
         routing.shares.iter_mut().for_each(Vec::clear);
         for (row, scores) in routing.scores.chunks_exact(moe.experts.len()).enumerate() {
-            top_of_softmax(scores, used, renormalise, &mut routing.top);
+            let lead = top_of_softmax(scores, used, renormalise, &mut routing.top);
+            routing.least_lead = Some(routing.least_lead.map_or(lead, |least| least.min(lead)));
             for &(expert, share) in &routing.top {
                 routing.rows[expert].push(row);
                 routing.shares[expert].push(share);

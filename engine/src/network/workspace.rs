@@ -37,6 +37,8 @@ pub struct Workspace {
 /// Which rows each expert computes.
 #[derive(Default)]
 pub struct ExpertRouting {
+    /// The least lead of an expert that was chosen over one that was not.
+    pub(super) least_lead: Option<f32>,
     pub(super) scores: Vec<f32>,
     pub(super) top: Vec<(usize, f32)>,
     /// For each expert its rows, and their weights.
@@ -44,4 +46,11 @@ pub struct ExpertRouting {
     pub(super) shares: Vec<Vec<f32>>,
     pub(super) gathered: Activations,
     pub(super) out: Vec<f32>,
+}
+
+impl Workspace {
+    /// The least lead of an expert over one that was not chosen, as a share of its weight, since this was called last.
+    pub fn take_least_lead(&mut self) -> Option<f32> {
+        self.moe.least_lead.take()
+    }
 }

@@ -24,7 +24,7 @@ pub async fn run(args: &Args) -> Result<ExitCode> {
     let crash = crash::Args { minutes: minutes * 0.35, kills: None, seed, json };
     summaries.push(crash::prove(&crash).await?);
     summaries.push(explore::prove(&explore::Args { minutes: minutes * 0.15, depth: None, scene: None, json }));
-    summaries.push(same::prove(&same::Args { minutes: minutes * 0.15, conversations: None, seed, json })?);
+    summaries.push(same::prove(&same::Args { minutes: minutes * 0.15, conversations: None, first: 0, seed, json })?);
     let sizes = load::HouseSizes { idle: 2000, talking: 40, at_once: 4, crowd: 12, seed };
     let load = load::Args { minutes: minutes * 0.1, sizes, json };
     summaries.push(load::prove(&load).await?);

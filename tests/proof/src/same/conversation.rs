@@ -1,6 +1,6 @@
 //! One random conversation, each turn of which is asked in several ways.
 
-use super::engines::{Early, MODELS, answers, cold, compare, open, request};
+use super::engines::{Compared, Early, MODELS, answers, cold, compare, open, request};
 use anyhow::{Context, Result};
 use engine::Engine;
 use kernels::cpu::CpuLevel;
@@ -28,6 +28,8 @@ pub struct Figures {
     /// Turns on each level of this processor besides the highest.
     pub other_levels: u64,
     pub largest_difference: f32,
+    /// Answers that differ because rounding chose between two experts that were as good as each other.
+    pub expert_ties: u64,
 }
 
 /// Engines of one model: one that remembers, and one for each level that does not, the highest first.
@@ -95,9 +97,10 @@ impl Stage {
         let was_begun = early.is_some();
         let requests = [vec![asked.clone()], beside].concat();
         let said = answers(&mut self.warm, requests, early, stopped_after)?;
-        let mut note = |(most, compared): (f32, u64)| {
-            figures.largest_difference = figures.largest_difference.max(most);
-            figures.tokens += compared;
+        let mut note = |compared: Compared| {
+            figures.largest_difference = figures.largest_difference.max(compared.largest_difference);
+            figures.tokens += compared.tokens;
+            figures.expert_ties += u64::from(compared.expert_tie);
         };
         note(compare(&said[0], &oracle, false)?);
         for (other, said) in others.iter().zip(&said[1..]) {
