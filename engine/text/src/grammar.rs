@@ -15,6 +15,7 @@
 //! Architecture invariant: llguidance is told nothing but bytes, control tokens and stop tokens. It never sees a
 //! tokenizer of another library, and its types do not leave this module.
 
+mod circles;
 mod compile;
 mod env;
 mod error;

@@ -27,8 +27,9 @@ impl GrammarEnv {
         }
         let parser = self.shared.factory.create_parser(source);
         let bytes = parser.as_ref().map_or(0, |parser| parser.parser.lexer_stats().num_bytes);
-        let inner = llguidance::Matcher::new(parser);
-        if let Some(error) = inner.get_error() {
+        let mut inner = llguidance::Matcher::new(parser);
+        // The first mask tells what compiling does not: that nothing fits.
+        if let Err(error) = inner.compute_mask_or_eos() {
             return Err(self.refusal(grammar, why(error)));
         }
         self.keep_compiled(key, &inner, bytes);

@@ -22,11 +22,16 @@ pub enum GrammarError {
 
 const BEYOND: &str = "a number or a length in it is beyond what can be promised: choose a smaller one";
 
+const NOTHING_FITS: &str = "nothing can be written that fits it; it may refer to nothing but itself";
+
 /// An error of llguidance without the dump of its state.
 pub fn why(error: impl std::fmt::Display) -> String {
     let text = error.to_string();
     let end = ["\n<state>", "\n<non-verbose/>", "\n<backtrace>"].iter().filter_map(|mark| text.find(mark)).min();
     let text = text[..end.unwrap_or(text.len())].trim();
     // The library broke, and catches that itself: by numbers at the end of their range, for one.
-    if text.starts_with("panic") { BEYOND.to_string() } else { text.to_string() }
+    if text.starts_with("panic") {
+        return BEYOND.to_string();
+    }
+    if text.contains("NoExtensionBias") { NOTHING_FITS.to_string() } else { text.to_string() }
 }

@@ -3,6 +3,7 @@
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value, json};
 
+use super::circles::circle;
 use super::env::GrammarEnv;
 use super::error::GrammarError;
 
@@ -19,7 +20,7 @@ const WHITESPACE: &str = r"\x20|\r?\n[\x20\t]{0,32}";
 const LEAST_NUMBER: f64 = -9e18;
 const LOWER_BOUNDS: [&str; 2] = ["minimum", "exclusiveMinimum"];
 
-/// Refuses what would end the process when it is compiled.
+/// Refuses what would end the process when it is compiled, and what no reply could fit.
 pub fn check(schema: &Value) -> Result<(), GrammarError> {
     let refused = |part: String, why: String| Err(GrammarError::Schema { part, why });
     if depth_exceeds(schema, DEEPEST_SCHEMA) {
@@ -30,6 +31,9 @@ pub fn check(schema: &Value) -> Result<(), GrammarError> {
             format!("#{part}"),
             format!("numbers below {LEAST_NUMBER:e} are not supported; choose a larger one"),
         );
+    }
+    if let Some(part) = circle(schema) {
+        return refused(part, "its references go round in a circle or too far".into());
     }
     Ok(())
 }
@@ -97,19 +101,7 @@ struct RefusedPartSearch<'a> {
 
 impl<'a> RefusedPartSearch<'a> {
     fn refused_child(&mut self, schema: &'a Value) -> Option<(String, &'a Value, String)> {
-        let mut children: Vec<(String, &Value)> = Vec::new();
-        for key in ["properties", "patternProperties", "$defs", "definitions"] {
-            let map = schema.get(key).and_then(Value::as_object).into_iter().flatten();
-            children.extend(map.map(|(name, child)| (format!("{key}/{}", escaped(name)), child)));
-        }
-        for key in ["anyOf", "oneOf", "allOf", "prefixItems"] {
-            let list = schema.get(key).and_then(Value::as_array).into_iter().flatten();
-            children.extend(list.enumerate().map(|(index, child)| (format!("{key}/{index}"), child)));
-        }
-        for key in ["items", "additionalProperties"] {
-            children.extend(schema.get(key).map(|child| (key.to_string(), child)));
-        }
-        children.into_iter().filter(|(_, child)| child.is_object()).find_map(|(path, child)| {
+        children(schema).into_iter().find_map(|(path, child)| {
             self.tries += 1;
             if self.tries > MOST_PARTS_TRIED {
                 return None;
@@ -119,6 +111,24 @@ impl<'a> RefusedPartSearch<'a> {
             Some((path, child, why))
         })
     }
+}
+
+/// The schemas that stand in a schema, with their paths.
+pub fn children(schema: &Value) -> Vec<(String, &Value)> {
+    let mut children: Vec<(String, &Value)> = Vec::new();
+    for key in ["properties", "patternProperties", "$defs", "definitions"] {
+        let map = schema.get(key).and_then(Value::as_object).into_iter().flatten();
+        children.extend(map.map(|(name, child)| (format!("{key}/{}", escaped(name)), child)));
+    }
+    for key in ["anyOf", "oneOf", "allOf", "prefixItems"] {
+        let list = schema.get(key).and_then(Value::as_array).into_iter().flatten();
+        children.extend(list.enumerate().map(|(index, child)| (format!("{key}/{index}"), child)));
+    }
+    for key in ["items", "additionalProperties"] {
+        children.extend(schema.get(key).map(|child| (key.to_string(), child)));
+    }
+    children.retain(|(_, child)| child.is_object());
+    children
 }
 
 fn depth_exceeds(value: &Value, limit: usize) -> bool {

@@ -82,6 +82,42 @@ fn the_least_integer_ends_no_process() {
     }
 }
 
+/// Found by hostile bytes: it was refused only when the reply began, in words of the library.
+#[test]
+fn a_schema_that_refers_to_nothing_but_itself_is_refused() {
+    let definitions = json!({ "a": { "$ref": "#/$defs/b" }, "b": { "anyOf": [{ "$ref": "#/$defs/a" }] } });
+    let circle = json!({ "$ref": "#/$defs/a" });
+    for (part, schema) in [
+        ("#", json!({ "$ref": "#" })),
+        ("#", json!({ "anyOf": [{ "$ref": "#" }] })),
+        ("#", json!({ "allOf": [{ "$ref": "#" }, { "type": "object" }] })),
+        ("#/$defs/b", json!({ "properties": { "x": circle }, "type": "object", "$defs": definitions })),
+        ("#/items", json!({ "type": "array", "items": circle, "$defs": definitions })),
+        (
+            "#/$ref/items",
+            json!({ "$ref": "#/x", "x": { "type": "array", "items": { "$ref": "#/y" } }, "y": { "$ref": "#/y" } }),
+        ),
+    ] {
+        let (refused_part, why) = refused(&schema);
+        assert_eq!((refused_part.as_str(), why.as_str()), (part, "its references go round in a circle or too far"));
+        let tool = Grammar::tool_calls(&[json!({ "name": "t", "parameters": schema })], &CallChoice::Auto, true);
+        assert!(matches!(tool, Err(GrammarError::Tool { .. })), "{schema}");
+    }
+    // The library takes this for the root.
+    assert!(refused(&json!({ "$ref": "#/" })).1.contains("nothing can be written"));
+    for fine in [
+        json!({ "anyOf": [{ "$ref": "#" }, { "type": "integer" }] }),
+        json!({ "type": "object", "properties": { "a": { "$ref": "#" } } }),
+        json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "type": "null" } } }),
+    ] {
+        assert!(Grammar::json_schema(&fine).and_then(|grammar| env().matcher(&grammar)).is_ok(), "{fine}");
+    }
+    // Each of many asks each other again, and none is sound.
+    let choices: Vec<Value> = (0..60).map(|at| json!({ "$ref": format!("#/$defs/d{at}") })).collect();
+    let definitions: Map<String, Value> = (0..60).map(|at| (format!("d{at}"), json!({ "anyOf": choices }))).collect();
+    refused(&json!({ "$defs": definitions }));
+}
+
 #[test]
 fn depth_size_and_cycles_are_errors() {
     let mut deep = json!({ "type": "integer" });
