@@ -11,36 +11,45 @@ const MOST_STEPS: usize = 100_000;
 /// References from one to the next.
 const MOST_REFERENCES: usize = 100;
 
-/// The first part that refers to nothing but itself, as a JSON pointer. A reference that leads to nothing is not for this to tell.
+/// A part that refers to nothing but itself, as a JSON pointer. A reference that leads to nothing is not for this to tell.
 pub fn circle(root: &Value) -> Option<String> {
-    let mut search = CircleSearch { root, sound: HashSet::new(), steps: 0 };
-    let mut parts = vec![("#".to_string(), root)];
-    let mut seen = HashSet::new();
-    while let Some((path, part)) = parts.pop() {
-        if !seen.insert(std::ptr::from_ref(part)) {
-            continue;
+    let mut search =
+        CircleSearch { root, seen: HashSet::new(), sound: HashSet::new(), steps: 0, targets: vec![("#", root)] };
+    while let Some((reference, target)) = search.targets.pop() {
+        if let Some(path) = search.circle_in(target) {
+            return Some(format!("{reference}{path}"));
         }
-        if !search.is_sound(part, &mut Vec::new()) {
-            return Some(path);
-        }
-        parts.extend(target(part, root).map(|target| (format!("{path}/$ref"), target)));
-        parts.extend(children(part).into_iter().map(|(child, part)| (format!("{path}/{child}"), part)));
     }
     None
 }
 
-fn target<'a>(schema: &Value, root: &'a Value) -> Option<&'a Value> {
-    root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
-}
-
 struct CircleSearch<'a> {
     root: &'a Value,
+    seen: HashSet<*const Value>,
     /// Those that are more than a reference to themselves.
     sound: HashSet<*const Value>,
     steps: usize,
+    /// What references lead to, and was not looked at.
+    targets: Vec<(&'a str, &'a Value)>,
 }
 
 impl<'a> CircleSearch<'a> {
+    fn circle_in(&mut self, part: &'a Value) -> Option<String> {
+        if !self.seen.insert(std::ptr::from_ref(part)) {
+            return None;
+        }
+        if !self.is_sound(part, &mut Vec::new()) {
+            return Some(String::new());
+        }
+        self.targets.extend(self.target(part));
+        children(part).find_map(|(name, child)| Some(format!("/{name}{}", self.circle_in(child)?)))
+    }
+
+    fn target(&self, schema: &'a Value) -> Option<(&'a str, &'a Value)> {
+        let reference = schema.get("$ref")?.as_str()?;
+        Some((reference, self.root.pointer(reference.strip_prefix('#')?)?))
+    }
+
     /// `followed`: what must be sound for this to be asked.
     fn is_sound(&mut self, schema: &'a Value, followed: &mut Vec<*const Value>) -> bool {
         let this = std::ptr::from_ref(schema);
@@ -53,7 +62,7 @@ impl<'a> CircleSearch<'a> {
         }
         followed.push(this);
         let choices = |key: &str| schema.get(key).and_then(Value::as_array).filter(|choices| !choices.is_empty());
-        let is_sound = target(schema, self.root).is_none_or(|target| self.is_sound(target, followed))
+        let is_sound = self.target(schema).is_none_or(|(_, target)| self.is_sound(target, followed))
             && choices("allOf").is_none_or(|all| all.iter().all(|part| self.is_sound(part, followed)))
             && ["anyOf", "oneOf"].into_iter().all(|key| {
                 choices(key).is_none_or(|choices| choices.iter().any(|choice| self.is_sound(choice, followed)))

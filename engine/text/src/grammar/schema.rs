@@ -101,7 +101,7 @@ struct RefusedPartSearch<'a> {
 
 impl<'a> RefusedPartSearch<'a> {
     fn refused_child(&mut self, schema: &'a Value) -> Option<(String, &'a Value, String)> {
-        children(schema).into_iter().find_map(|(path, child)| {
+        children(schema).find_map(|(path, child)| {
             self.tries += 1;
             if self.tries > MOST_PARTS_TRIED {
                 return None;
@@ -114,21 +114,18 @@ impl<'a> RefusedPartSearch<'a> {
 }
 
 /// The schemas that stand in a schema, with their paths.
-pub fn children(schema: &Value) -> Vec<(String, &Value)> {
-    let mut children: Vec<(String, &Value)> = Vec::new();
-    for key in ["properties", "patternProperties", "$defs", "definitions"] {
+pub fn children(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
+    let named = ["properties", "patternProperties", "$defs", "definitions"].into_iter().flat_map(|key| {
         let map = schema.get(key).and_then(Value::as_object).into_iter().flatten();
-        children.extend(map.map(|(name, child)| (format!("{key}/{}", escaped(name)), child)));
-    }
-    for key in ["anyOf", "oneOf", "allOf", "prefixItems"] {
+        map.map(move |(name, child)| (format!("{key}/{}", escaped(name)), child))
+    });
+    let listed = ["anyOf", "oneOf", "allOf", "prefixItems"].into_iter().flat_map(|key| {
         let list = schema.get(key).and_then(Value::as_array).into_iter().flatten();
-        children.extend(list.enumerate().map(|(index, child)| (format!("{key}/{index}"), child)));
-    }
-    for key in ["items", "additionalProperties"] {
-        children.extend(schema.get(key).map(|child| (key.to_string(), child)));
-    }
-    children.retain(|(_, child)| child.is_object());
-    children
+        list.enumerate().map(move |(index, child)| (format!("{key}/{index}"), child))
+    });
+    let single =
+        ["items", "additionalProperties"].into_iter().filter_map(|key| Some((key.to_string(), schema.get(key)?)));
+    named.chain(listed).chain(single).filter(|(_, child)| child.is_object())
 }
 
 fn depth_exceeds(value: &Value, limit: usize) -> bool {

@@ -91,10 +91,10 @@ fn a_schema_that_refers_to_nothing_but_itself_is_refused() {
         ("#", json!({ "$ref": "#" })),
         ("#", json!({ "anyOf": [{ "$ref": "#" }] })),
         ("#", json!({ "allOf": [{ "$ref": "#" }, { "type": "object" }] })),
-        ("#/$defs/b", json!({ "properties": { "x": circle }, "type": "object", "$defs": definitions })),
-        ("#/items", json!({ "type": "array", "items": circle, "$defs": definitions })),
+        ("#/properties/x", json!({ "properties": { "x": circle }, "type": "object", "$defs": definitions })),
+        ("#/$defs/a", json!({ "type": "array", "items": circle, "$defs": definitions })),
         (
-            "#/$ref/items",
+            "#/x/items",
             json!({ "$ref": "#/x", "x": { "type": "array", "items": { "$ref": "#/y" } }, "y": { "$ref": "#/y" } }),
         ),
     ] {
