@@ -21,6 +21,7 @@ mod env;
 mod error;
 mod free;
 mod matcher;
+mod parts;
 mod schema;
 #[cfg(test)]
 mod tests;

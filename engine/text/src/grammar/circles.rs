@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::schema::children;
+use super::parts::children;
 
 /// Steps that looking at one schema may take.
 const MOST_STEPS: usize = 100_000;

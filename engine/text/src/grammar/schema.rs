@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::circles::circle;
 use super::env::GrammarEnv;
 use super::error::GrammarError;
+use super::parts::{children, escaped};
 
 /// How deep a schema may be nested. Compiling follows the nesting on the stack, which must not run out.
 const DEEPEST_SCHEMA: usize = 64;
@@ -113,21 +114,6 @@ impl<'a> RefusedPartSearch<'a> {
     }
 }
 
-/// The schemas that stand in a schema, with their paths.
-pub fn children(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
-    let named = ["properties", "patternProperties", "$defs", "definitions"].into_iter().flat_map(|key| {
-        let map = schema.get(key).and_then(Value::as_object).into_iter().flatten();
-        map.map(move |(name, child)| (format!("{key}/{}", escaped(name)), child))
-    });
-    let listed = ["anyOf", "oneOf", "allOf", "prefixItems"].into_iter().flat_map(|key| {
-        let list = schema.get(key).and_then(Value::as_array).into_iter().flatten();
-        list.enumerate().map(move |(index, child)| (format!("{key}/{index}"), child))
-    });
-    let single =
-        ["items", "additionalProperties"].into_iter().filter_map(|key| Some((key.to_string(), schema.get(key)?)));
-    named.chain(listed).chain(single).filter(|(_, child)| child.is_object())
-}
-
 fn depth_exceeds(value: &Value, limit: usize) -> bool {
     match (value, limit) {
         (Value::Object(_) | Value::Array(_), 0) => true,
@@ -174,8 +160,4 @@ fn raise_lower_bounds(value: &mut Value) {
         Value::Array(list) => list.iter_mut().for_each(raise_lower_bounds),
         _ => {}
     }
-}
-
-fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
