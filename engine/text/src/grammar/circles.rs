@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::parts::children;
 
+pub const CIRCLE: &str = "its references go round in a circle or too far; let each lead to a type";
+
 /// Steps that looking at one schema may take.
 const MOST_STEPS: usize = 100_000;
 /// References from one to the next.

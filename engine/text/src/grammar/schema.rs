@@ -3,7 +3,7 @@
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value, json};
 
-use super::circles::circle;
+use super::circles::{CIRCLE, circle};
 use super::env::GrammarEnv;
 use super::error::GrammarError;
 use super::parts::{children, escaped};
@@ -34,7 +34,7 @@ pub fn check(schema: &Value) -> Result<(), GrammarError> {
         );
     }
     if let Some(part) = circle(schema) {
-        return refused(part, "its references go round in a circle or too far".into());
+        return refused(part, CIRCLE.into());
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::cell::Cell;
 
 use serde_json::Value;
 
+use super::circles::CIRCLE;
 use super::schema::with_definitions;
 
 /// What stands behind a value that is not free text.
@@ -154,7 +155,6 @@ fn add_forms<'a>(
         Value::Bool(true) => return forms.add(Form::Text),
         other => return Err(unsupported("", &format!("{other} is not a schema; use an object"))),
     };
-    const CIRCLE: &str = "its references go round in a circle or too far";
     let Some(steps) = steps.checked_sub(1) else { return Err(unsupported("/$ref", CIRCLE)) };
     let within = |part: &str| {
         let part = part.to_string();
