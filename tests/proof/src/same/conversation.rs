@@ -1,6 +1,6 @@
 //! One random conversation, each turn of which is asked in several ways.
 
-use super::engines::{Compared, Early, MODELS, answers, cold, compare, open, request};
+use super::engines::{Compared, Early, MODELS, answers, cold, compare, open, open_shaken, request};
 use anyhow::{Context, Result};
 use engine::Engine;
 use kernels::cpu::CpuLevel;
@@ -30,6 +30,8 @@ pub struct Figures {
     pub largest_difference: f32,
     /// Answers that differ because rounding chose between two experts that were as good as each other.
     pub expert_ties: u64,
+    /// Answers that differ where the model is so steep that rounding moves them as far.
+    pub steep: u64,
 }
 
 /// Engines of one model: one that remembers, and one for each level that does not, the highest first.
@@ -38,6 +40,7 @@ pub struct Stage {
     folder: TempDir,
     warm: Engine,
     cold: Vec<Engine>,
+    shaken: Engine,
 }
 
 impl Stage {
@@ -48,7 +51,7 @@ impl Stage {
             let mut levels: Vec<CpuLevel> = CpuLevel::available().collect();
             levels.reverse();
             let cold = levels.into_iter().map(|level| open(model, level, None)).collect::<Result<_>>()?;
-            anyhow::Ok(Stage { model, folder, warm, cold })
+            anyhow::Ok(Stage { model, folder, warm, cold, shaken: open_shaken(model)? })
         };
         MODELS.into_iter().map(stage).collect()
     }
@@ -101,13 +104,16 @@ impl Stage {
             figures.largest_difference = figures.largest_difference.max(compared.largest_difference);
             figures.tokens += compared.tokens;
             figures.expert_ties += u64::from(compared.expert_tie);
+            figures.steep += u64::from(compared.steep);
         };
-        note(compare(&said[0], &oracle, false)?);
+        note(compare(&said[0], &oracle, false, || cold(&mut self.shaken, &asked))?);
         for (other, said) in others.iter().zip(&said[1..]) {
-            note(compare(said, &cold(&mut self.cold[0], other)?, false).context("beside it")?);
+            let oracle = cold(&mut self.cold[0], other)?;
+            note(compare(said, &oracle, false, || cold(&mut self.shaken, other)).context("beside it")?);
         }
         for level in &mut self.cold[1..] {
-            note(compare(&cold(level, &asked)?, &oracle, true).context("on another level")?);
+            let said = cold(level, &asked)?;
+            note(compare(&said, &oracle, true, || cold(&mut self.shaken, &asked)).context("on another level")?);
             figures.other_levels += 1;
         }
         figures.turns += 1;

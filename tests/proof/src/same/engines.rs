@@ -12,6 +12,7 @@ use kernels::cpu::CpuLevel;
 use kernels::format::Format;
 use std::path::Path;
 use std::sync::Arc;
+use weights::ModelWeights;
 
 pub const MODELS: [&str; 6] = ["dense-tied", "dense-gva2", "dense-gva3", "moe", "dense-yarn", "dense-wide"];
 
@@ -36,8 +37,26 @@ const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7, mtp: 0, mtp_vocab
 
 /// With a disk the engine remembers, and drafts.
 pub fn open(model: &str, level: CpuLevel, disk: Option<&Path>) -> Result<Engine> {
+    engine(weights_of(model)?, level, disk)
+}
+
+/// What each layer reads is moved by two units of its last place, as rounding may move it.
+pub fn open_shaken(model: &str) -> Result<Engine> {
+    let mut model = weights_of(model)?;
+    for layer in &mut model.layers {
+        for (at, weight) in layer.attn_norm.iter_mut().chain(&mut layer.ffn_norm).enumerate() {
+            *weight *= if at % 3 == 0 { 1.0 + 2.0 * f32::EPSILON } else { 1.0 - 2.0 * f32::EPSILON };
+        }
+    }
+    engine(model, CpuLevel::detect(), None)
+}
+
+fn weights_of(model: &str) -> Result<ModelWeights> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/reference").join(model);
-    let model = weights::open(&path, true).with_context(|| format!("{}", path.display()))?;
+    weights::open(&path, true).with_context(|| format!("{}", path.display()))
+}
+
+fn engine(model: ModelWeights, level: CpuLevel, disk: Option<&Path>) -> Result<Engine> {
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(model.vocab.clone())?);
     let executor = Executor::on_cpu(Cpu::with_level(1, level));
     let mut engine = Engine::new(executor, Network::new(model, Precision::F32), tokenizer, LIMITS);
@@ -172,10 +191,14 @@ pub struct Compared {
     pub tokens: u64,
     /// The answer is another, and an expert of it was chosen by rounding: what follows was not compared.
     pub expert_tie: bool,
+    /// A log probability differs by more than is allowed, and it moves as far where inputs are moved as rounding moves them:
+    /// what follows was not compared.
+    pub steep: bool,
 }
 
 /// `may_tie`: other arithmetic may choose the other of two tokens that are as good, and what follows is another reply.
-pub fn compare(ours: &Said, oracle: &Said, may_tie: bool) -> Result<Compared> {
+/// `shaken`: asks a model that is shaken.
+pub fn compare(ours: &Said, oracle: &Said, may_tie: bool, shaken: impl FnOnce() -> Result<Said>) -> Result<Compared> {
     ensure!(ours.tokens.len() == oracle.tokens.len(), "{} tokens and {}", ours.tokens.len(), oracle.tokens.len());
     let mut compared = Compared::default();
     for at in 0..ours.tokens.len() {
@@ -187,6 +210,19 @@ pub fn compare(ours: &Said, oracle: &Said, may_tie: bool) -> Result<Compared> {
         let is_same = ours.tokens[at] == oracle.tokens[at] && difference <= TOLERANCE;
         if !is_same && oracle.experts_apart.is_some_and(|apart| apart <= EXPERTS_TIE) {
             compared.expert_tie = true;
+            break;
+        }
+        if !is_same && ours.tokens[at] == oracle.tokens[at] {
+            let shaken = shaken()?;
+            let moved = (shaken.logprobs[at] - oracle.logprobs[at]).abs();
+            ensure!(
+                shaken.tokens[at] == oracle.tokens[at] && moved >= difference / 2.0,
+                "token {at} is {} with {}, and cold with {}; rounding would move it by {moved:e}",
+                ours.tokens[at],
+                ours.logprobs[at],
+                oracle.logprobs[at],
+            );
+            compared.steep = true;
             break;
         }
         ensure!(
@@ -209,7 +245,8 @@ mod tests {
     use super::*;
 
     fn told(said: &Said, oracle: &Said, may_tie: bool) -> (f32, u64, bool) {
-        let Compared { largest_difference, tokens, expert_tie } = compare(said, oracle, may_tie).unwrap();
+        let Compared { largest_difference, tokens, expert_tie, .. } =
+            compare(said, oracle, may_tie, || Ok(oracle.clone())).unwrap();
         (largest_difference, tokens, expert_tie)
     }
 
@@ -218,13 +255,20 @@ mod tests {
         let said = Said { tokens: vec![3, 4], logprobs: vec![-0.5, -0.25], leads: vec![0.5, 0.0], ..Said::default() };
         assert_eq!(told(&said, &said, false), (0.0, 2, false));
         let other = Said { tokens: vec![3, 5], ..said.clone() };
-        assert!(compare(&other, &said, false).is_err());
+        assert!(compare(&other, &said, false, || Ok(said.clone())).is_err());
         assert_eq!(told(&other, &said, true), (0.0, 1, false), "a tie");
         let unsure = Said { logprobs: vec![-0.5, -0.26], ..said.clone() };
-        assert!(compare(&unsure, &said, true).is_err());
+        assert!(compare(&unsure, &said, true, || Ok(said.clone())).is_err());
+        for (moved, is_steep) in [(-0.256, true), (-0.254, false)] {
+            let shaken = Said { logprobs: vec![-0.5, moved], ..said.clone() };
+            assert_eq!(compare(&unsure, &said, true, || Ok(shaken)).is_ok_and(|compared| compared.steep), is_steep);
+        }
         for (apart, is_tie) in [(1e-5, true), (2e-5, false)] {
             let oracle = Said { experts_apart: Some(apart), ..said.clone() };
-            assert_eq!(compare(&unsure, &oracle, false).is_ok_and(|compared| compared.expert_tie), is_tie);
+            assert_eq!(
+                compare(&unsure, &oracle, false, || Ok(oracle.clone())).is_ok_and(|compared| compared.expert_tie),
+                is_tie
+            );
             assert_eq!(told(&said, &oracle, false), (0.0, 2, false), "the same answer is no tie");
         }
     }
