@@ -40,7 +40,7 @@ pub fn prove(args: &Args) -> Result<Summary> {
     let line = format!(
         "{conversations} conversations, {turns} turns ({} reused, {} of them from disk, {} in a batch, {} stopped and resumed, {} \
          begun early and {} to other words, {} on other levels), {tokens} tokens compared, {} of {} drafts came; log probabilities differ by {:.1e} at most; \
-         in {} answers rounding chose another expert, and in {} it moved a token by more than that",
+         rounding chose another token in {} answers and another expert in {}, and in {} it moved a token by more than that",
         figures.reused,
         figures.from_disk,
         figures.in_batch,
@@ -51,6 +51,7 @@ pub fn prove(args: &Args) -> Result<Summary> {
         figures.accepted_tokens,
         figures.drafted_tokens,
         figures.largest_difference,
+        figures.token_ties,
         figures.expert_ties,
         figures.steep
     );

@@ -30,6 +30,8 @@ pub struct Figures {
     pub largest_difference: f32,
     /// Answers that differ because rounding chose between two experts that were as good as each other.
     pub expert_ties: u64,
+    /// Answers that go on otherwise because two tokens were as good as each other; most of them on another level.
+    pub token_ties: u64,
     /// Answers that differ where the model is so steep that rounding moves them as far.
     pub steep: u64,
 }
@@ -103,6 +105,7 @@ impl Stage {
         let mut note = |compared: Compared| {
             figures.largest_difference = figures.largest_difference.max(compared.largest_difference);
             figures.tokens += compared.tokens;
+            figures.token_ties += u64::from(compared.token_tie);
             figures.expert_ties += u64::from(compared.expert_tie);
             figures.steep += u64::from(compared.steep);
         };

@@ -180,6 +180,9 @@ pub fn cold(engine: &mut Engine, request: &EngineRequest) -> Result<Said> {
 /// The most that log probabilities may differ, and the lead below which a token is as good as the next.
 const TOLERANCE: f32 = 1e-3;
 
+/// As the lead, where the arithmetic is the same and only sums have another order.
+const ORDER_TOLERANCE: f32 = 5e-5;
+
 /// Two experts that are not further apart are as good as each other: a sum in another order chooses the other one. Such sums
 /// were seen to differ by 3e-6.
 const EXPERTS_TIE: f32 = 1e-5;
@@ -191,20 +194,28 @@ pub struct Compared {
     pub tokens: u64,
     /// The answer is another, and an expert of it was chosen by rounding: what follows was not compared.
     pub expert_tie: bool,
+    /// Rounding chose between two tokens that are as good: what follows is another reply.
+    pub token_tie: bool,
     /// A log probability differs by more than is allowed, and it moves as far where inputs are moved as rounding moves them:
     /// what follows was not compared.
     pub steep: bool,
 }
 
-/// `may_tie`: other arithmetic may choose the other of two tokens that are as good, and what follows is another reply.
+/// `other_level`: the arithmetic is another, and finds more tokens as good as each other.
 /// `shaken`: asks a model that is shaken.
-pub fn compare(ours: &Said, oracle: &Said, may_tie: bool, shaken: impl FnOnce() -> Result<Said>) -> Result<Compared> {
+pub fn compare(
+    ours: &Said,
+    oracle: &Said,
+    other_level: bool,
+    shaken: impl FnOnce() -> Result<Said>,
+) -> Result<Compared> {
     ensure!(ours.tokens.len() == oracle.tokens.len(), "{} tokens and {}", ours.tokens.len(), oracle.tokens.len());
     let mut compared = Compared::default();
     for at in 0..ours.tokens.len() {
         let difference = (ours.logprobs[at] - oracle.logprobs[at]).abs();
-        let is_tie = may_tie && oracle.leads[at] <= TOLERANCE;
+        let is_tie = oracle.leads[at] <= if other_level { TOLERANCE } else { ORDER_TOLERANCE };
         if is_tie && ours.tokens[at] != oracle.tokens[at] {
+            compared.token_tie = true;
             break;
         }
         let is_same = ours.tokens[at] == oracle.tokens[at] && difference <= TOLERANCE;
@@ -244,19 +255,21 @@ pub fn compare(ours: &Said, oracle: &Said, may_tie: bool, shaken: impl FnOnce() 
 mod tests {
     use super::*;
 
-    fn told(said: &Said, oracle: &Said, may_tie: bool) -> (f32, u64, bool) {
+    fn told(said: &Said, oracle: &Said, other_level: bool) -> (f32, u64, bool) {
         let Compared { largest_difference, tokens, expert_tie, .. } =
-            compare(said, oracle, may_tie, || Ok(oracle.clone())).unwrap();
+            compare(said, oracle, other_level, || Ok(oracle.clone())).unwrap();
         (largest_difference, tokens, expert_tie)
     }
 
     #[test]
     fn another_answer_is_told() {
-        let said = Said { tokens: vec![3, 4], logprobs: vec![-0.5, -0.25], leads: vec![0.5, 0.0], ..Said::default() };
+        let said = Said { tokens: vec![3, 4], logprobs: vec![-0.5, -0.25], leads: vec![0.5, 2e-4], ..Said::default() };
         assert_eq!(told(&said, &said, false), (0.0, 2, false));
         let other = Said { tokens: vec![3, 5], ..said.clone() };
         assert!(compare(&other, &said, false, || Ok(said.clone())).is_err());
         assert_eq!(told(&other, &said, true), (0.0, 1, false), "a tie");
+        let near = Said { leads: vec![0.5, 1e-5], ..said.clone() };
+        assert_eq!(told(&other, &near, false), (0.0, 1, false), "a tie on one level");
         let unsure = Said { logprobs: vec![-0.5, -0.26], ..said.clone() };
         assert!(compare(&unsure, &said, true, || Ok(said.clone())).is_err());
         for (moved, is_steep) in [(-0.256, true), (-0.254, false)] {
