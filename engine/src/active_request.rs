@@ -26,6 +26,7 @@ pub(crate) struct ActiveRequest {
     pub class: RequestClass,
     pub speculative: bool,
     pub passing: bool,
+    pub unsaved: bool,
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
     pub ctx_size: usize,
@@ -113,6 +114,7 @@ impl ActiveRequest {
     /// A sequence from which it begins is its own from here on.
     pub fn take_over(&self, sequence: &mut CachedSequence) {
         sequence.speculative = self.speculative || self.passing;
+        sequence.unsaved = self.unsaved;
         (sequence.owner, sequence.scope) = (self.owner, self.scope);
         (sequence.given_tokens, sequence.fork) = (self.given_tokens, self.fork);
     }

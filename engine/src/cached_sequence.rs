@@ -21,6 +21,8 @@ pub(crate) struct CachedSequence {
     pub recurrence_log: RecurrenceLog,
     /// Computed for a prompt that may never be asked for. The cache drops it first, and never writes it to disk.
     pub speculative: bool,
+    /// Computed for a request of which the disk gets nothing.
+    pub unsaved: bool,
     /// The owner with which `Engine::forget` drops it.
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
@@ -58,7 +60,17 @@ impl CachedSequence {
     pub fn new(state: SequenceState, recurrence_log_tokens: usize) -> CachedSequence {
         let recurrence_log = RecurrenceLog::new(&state.shape, recurrence_log_tokens, &state.meter);
         let (snapshots, speculative, owner, scope) = (Vec::new(), false, None, ReuseScope::default());
-        CachedSequence { state, snapshots, recurrence_log, speculative, owner, scope, given_tokens: 0, fork: None }
+        CachedSequence {
+            state,
+            snapshots,
+            recurrence_log,
+            speculative,
+            unsaved: false,
+            owner,
+            scope,
+            given_tokens: 0,
+            fork: None,
+        }
     }
 
     /// Adds its bytes to `bytes`, by kind. Shared parts that are in `seen` already do not count.
@@ -142,8 +154,9 @@ impl CachedSequence {
             _ => self.state.branch(),
         };
         let given_tokens = self.given_tokens.min(reached);
-        let CachedSequence { owner, scope, .. } = *self;
-        CachedSequence { state, snapshots, recurrence_log, speculative: false, owner, scope, given_tokens, fork: None }
+        let CachedSequence { owner, scope, unsaved, .. } = *self;
+        let (speculative, fork) = (false, None);
+        CachedSequence { state, snapshots, recurrence_log, speculative, unsaved, owner, scope, given_tokens, fork }
     }
 
     /// Whether its parts agree.

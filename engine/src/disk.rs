@@ -138,7 +138,7 @@ impl DiskCache {
         let user = sequence.scope.user;
         let is_ours = |stored: &StoredSequence| stored.ours && stored.kv == kv && stored.user == user;
         let held = self.stored.iter().any(|stored| is_ours(stored) && stored.tokens.starts_with(tokens));
-        if held || tokens.len() < self.limits.min_tokens || sequence.speculative {
+        if held || tokens.len() < self.limits.min_tokens || sequence.speculative || sequence.unsaved {
             return;
         }
         // Those of the head, from which other conversations go on, or else the first; the last before the reply, which the next
@@ -419,6 +419,22 @@ pub fn forget_files(folder: &Path, owner: OwnerId) -> std::io::Result<usize> {
     }
     sweep(folder, &held)?;
     Ok(deleted)
+}
+
+/// Deletes the files of users' words that have no owner, while no engine runs: no deletion would find them. An earlier release
+/// wrote such files.
+pub fn forget_unowned_files(folder: &Path) -> std::io::Result<()> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == file::EXTENSION) && file::is_unowned(&path) {
+            delete(&path)?;
+        }
+    }
+    Ok(())
 }
 
 fn delete(path: &Path) -> std::io::Result<()> {

@@ -219,6 +219,7 @@ impl Engine {
             class: request.class,
             speculative: request.speculative,
             passing: request.passing,
+            unsaved: request.unsaved,
             owner: request.owner,
             scope: request.scope,
             ctx_size: request.ctx_size,

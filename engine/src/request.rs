@@ -31,6 +31,8 @@ pub struct EngineRequest {
     /// No later prompt goes on from its reply, as from a summary: what is computed for it is evicted first and never written to
     /// disk, and the past with which it begins stays what it is.
     pub passing: bool,
+    /// Whether what is computed for it must stay in memory: the disk gets nothing of it.
+    pub unsaved: bool,
     /// 0: the prompt is computed and cached, without a reply.
     pub max_new_tokens: usize,
     pub sampling: SamplingOptions,
@@ -58,6 +60,7 @@ impl EngineRequest {
             scope: ReuseScope::default(),
             speculative: false,
             passing: false,
+            unsaved: false,
             max_new_tokens: 0,
             sampling: SamplingOptions::default(),
             seed: 0,

@@ -120,6 +120,11 @@ fn user_of(path: &Path) -> Option<u64> {
     u64::from_str_radix(user, 16).ok()
 }
 
+/// Whether a file holds words of a user and has no owner.
+pub(super) fn is_unowned(path: &Path) -> bool {
+    owner_of(path).is_none() && user_of(path).is_some()
+}
+
 /// The names of a sequence's full pages.
 pub(super) fn page_names(tokens: &[u32], kv: KvFormats, model: &ModelIdentity) -> Vec<PageName> {
     let mut hash = Sha256::new();

@@ -1,7 +1,10 @@
 //! Cached sequences on disk: what is read again, what is a miss, what is deleted.
 
 use super::support::*;
-use engine::{DiskLimits, EngineEvent, EngineRequest, OwnerId, PrefillReason, ReuseScope, StopReason, forget_files};
+use engine::{
+    DiskLimits, EngineEvent, EngineRequest, OwnerId, PrefillReason, ReuseScope, StopReason, forget_files,
+    forget_unowned_files,
+};
 use std::path::{Path, PathBuf};
 
 /// Files of sequences.
@@ -27,6 +30,46 @@ fn a_restart_goes_on_where_it_was() {
     assert_eq!((second.report.reused_tokens, second.report.reason), (309, PrefillReason::NewText));
     assert_eq!(second.tokens, answer(&mut engine("dense-gva2", LIMITS), request(&next, 5)).tokens);
     assert_eq!(after.take_notes(), [""; 0]);
+}
+
+#[test]
+fn a_private_request_stays_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = || std::fs::read_dir(folder.path()).unwrap().count();
+    let private = |tokens: &[u32]| EngineRequest { unsaved: true, owner: Some(OwnerId(1)), ..request(tokens, 5) };
+    let prompt = words(300, 1);
+    let mut engine = engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    let first = answer(&mut engine, private(&prompt));
+    engine.save_all();
+    assert_eq!(files(), 0);
+    // Its own next turn is warm all the same, and another branch of it is no more on disk than it is.
+    let next = [&prompt[..], &first.tokens, &words(7, 2)].concat();
+    assert_eq!(answer(&mut engine, private(&next)).report.reused_tokens, 304);
+    answer(&mut engine, private(&[&prompt[..200], &words(9, 3)].concat()));
+    engine.save_all();
+    assert_eq!(files(), 0);
+    // What the same client says openly is written.
+    answer(&mut engine, EngineRequest { unsaved: false, ..private(&next) });
+    engine.save_all();
+    assert!(files() > 0);
+}
+
+#[test]
+fn words_of_a_user_without_an_owner_are_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    let scope = ReuseScope { user: Some(7), shared_tokens: 0 };
+    for (seed, owner, scope) in [(1, None, scope), (2, Some(OwnerId(1)), scope), (3, None, ReuseScope::default())] {
+        answer(&mut engine, EngineRequest { owner, scope, ..request(&words(300, seed), 5) });
+    }
+    engine.save_all();
+    drop(engine);
+    assert_eq!(lines(folder.path()), 3);
+    forget_unowned_files(folder.path()).unwrap();
+    assert_eq!(lines(folder.path()), 2, "an owner finds the one, and the other is of the service itself");
+    forget_unowned_files(&folder.path().join("nowhere")).unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What every request may need.
 
 use crate::access::{Gate, Policy, RevokedKeys};
-use crate::completion::{ConversationKeeping, RecentTurns, StandingPrompts};
+use crate::completion::{ConversationKeeping, PastOwners, RecentTurns, StandingPrompts};
 use crate::identity::Persons;
 use crate::pulls::Pulls;
 use model::Model;
@@ -22,6 +22,7 @@ pub struct App {
     pub recent: Arc<RecentTurns>,
     pub persons: Arc<Persons>,
     pub keeping: ConversationKeeping,
+    pub owners: Arc<PastOwners>,
     pub standing: Arc<StandingPrompts>,
     pub pulls: Pulls,
     pub policy: Arc<Policy>,

@@ -7,19 +7,21 @@ mod keeping;
 mod laying_out;
 mod listening;
 mod log;
+mod past_owners;
 mod retries;
 mod source;
 mod standing;
 
-pub use durable::{MARK, bodies, name_persons, push_item};
+pub use durable::{MARK, bodies, push_item};
 pub use keeping::ConversationKeeping;
+pub use past_owners::PastOwners;
 use retries::SharedReply;
 pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
 pub use standing::StandingPrompts;
 
-use crate::ApiError;
 use crate::access::{Caller, Gate};
-use crate::identity::{Persons, RequestSpeaker};
+use crate::identity::{Persons, Scope};
+use crate::{ApiError, heavy};
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
 use laying_out::{PutIn, log_length};
@@ -37,7 +39,7 @@ use source::Source;
 use standing::NewHead;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{SessionRef, Store, past_user};
+use store::{SessionRef, Store};
 use tokio_util::sync::CancellationToken;
 
 /// What the handlers need; cheap to clone.
@@ -51,6 +53,7 @@ pub struct Completions {
     pub recent: Arc<RecentTurns>,
     pub persons: Arc<Persons>,
     pub keeping: ConversationKeeping,
+    pub owners: Arc<PastOwners>,
     pub standing: Arc<StandingPrompts>,
     pub wording: Arc<Wording>,
 }
@@ -71,7 +74,7 @@ pub struct CompletionRequest {
     pub arms: usize,
     /// None: the door's clients send nothing again by themselves.
     pub attempt: Option<RequestAttempt>,
-    pub speaker: RequestSpeaker,
+    pub scope: Scope,
 }
 
 /// One reply under way. A client that hangs up drops it, and with it the source.
@@ -115,9 +118,13 @@ impl Completions {
         preparation: Arc<PreparationShare>,
     ) -> Result<Vec<Completion>, ApiError> {
         let arms = request.arms;
-        let kept = self.keeping.begin(caller, choice, &request).await;
-        show_speakers(&mut request, choice.preset.speakers);
-        settle(&mut request.prompt.messages, &self.wording);
+        let kept = self.keeping.begin(choice, &request).await;
+        let bytes = request.prompt.messages.iter().map(Message::text_bytes).sum();
+        heavy::run(bytes, || {
+            show_speakers(&mut request, choice.preset.speakers);
+            settle(&mut request.prompt.messages, &self.wording);
+        })
+        .await;
         // A task beside a conversation says itself how it is to be answered.
         if request.priority == Priority::Talk {
             let before = before_instructions(&choice.instructions, &choice.preset, &self.wording);
@@ -125,7 +132,7 @@ impl Completions {
         } else {
             prepend(&mut request.prompt.messages, &choice.instructions);
         }
-        let known = self.known_log(caller, choice, &request);
+        let known = heavy::run(bytes, || self.known_log(caller, choice, &request)).await;
         let many = log_length(&request.prompt);
         let kept = match kept {
             Some((turn, before)) => {
@@ -138,14 +145,17 @@ impl Completions {
         let mut put_in = self.put_in(&mut request.prompt, many, known, owner, &choice.preset).await;
         // After a request in the background no user goes on talking, and of several replies the client chooses one.
         let goes_on = request.priority == Priority::Talk && arms == 1;
-        let user = past_user(&caller.identity.user);
+        let scope = request.scope.clone();
+        self.owners.note(&scope);
         let prompt = put_in.without_notes.take().unwrap_or_else(|| request.prompt.clone());
         let (model, preset) = (self.model.clone(), choice.preset.clone());
         let (new_head, next_note) = (put_in.new_head.take(), put_in.next_note.take());
-        let warm = goes_on.then(|| Warm { model, prompt, preset: preset.clone(), user, new_head, next_note });
+        let warm =
+            goes_on.then(|| Warm { model, prompt, preset: preset.clone(), scope: scope.clone(), new_head, next_note });
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
         let preparation = Some(preparation);
-        let asked = ModelRequest { user: Some(user), preparation, ..model_request(request, preset) };
+        let mut asked = ModelRequest { preparation, ..model_request(request, preset) };
+        scope.own(&mut asked);
         let (mut warm, mut kept, mut put_in) = (warm, kept.filter(|_| arms == 1), Some(put_in));
         let answers = self.model.ask_arms(asked, arms).into_iter();
         let completion = |answer| {
@@ -161,20 +171,21 @@ impl Completions {
         &self,
         progress: &mut ReplyProgress,
         session: &SessionRef,
+        scope: &Scope,
         turn: NewTurn,
         metadata: Map<String, Value>,
     ) -> Result<Result<(), Failure>, ApiError> {
-        let listening = durable::listen(self, session, Vec::new(), None, turn, metadata).await?;
+        let listening = durable::listen(self, session, scope, Vec::new(), None, turn, metadata).await?;
         progress.session = Some(session.clone());
         progress.listen(listening);
         Ok(progress.begun().await)
     }
 
     /// The reply to a turn that its client does not ask for again.
-    pub async fn talk(&self, session: &SessionRef, turn: NewTurn) -> Result<Completion, ApiError> {
+    pub async fn talk(&self, session: &SessionRef, scope: &Scope, turn: NewTurn) -> Result<Completion, ApiError> {
         let reply = Arc::<SharedReply>::default();
         let source = Source::Shared(reply.clone().reader());
-        self.take_turn(&mut *reply.progress().await, session, turn, Map::new()).await??;
+        self.take_turn(&mut *reply.progress().await, session, scope, turn, Map::new()).await??;
         Ok(Completion::of_session(source, session.id().to_owned()))
     }
 
@@ -182,31 +193,32 @@ impl Completions {
     /// was done and no answer came, `again` asks for a response and adds nothing.
     pub async fn take_turn_once(
         &self,
-        caller: &Caller,
+        scope: &Scope,
         name: &str,
         attempt: Option<RequestAttempt>,
         first: impl AsyncFnOnce(&mut ReplyProgress) -> Result<SessionRef, ApiError>,
         again: (NewTurn, Map<String, Value>),
     ) -> Result<(Completion, SessionRef), ApiError> {
-        let (source, session) = durable::take_turn_once(self, caller, name, attempt, first, again).await?;
+        let (source, session) = durable::take_turn_once(self, scope, name, attempt, first, again).await?;
         Ok((Completion::of_session(source, session.id().to_owned()), session))
     }
 }
 
 impl Completions {
     /// Reads a prompt ahead whose last message stands for what will be said.
-    pub fn warm(&self, caller: &Caller, choice: &ModelChoice, mut prompt: Prompt) {
+    pub fn warm(&self, scope: &Scope, choice: &ModelChoice, mut prompt: Prompt) {
         let before = before_instructions(&choice.instructions, &choice.preset, &self.wording);
         prepend(&mut prompt.messages, &before);
-        let (model, preset, user) = (self.model.clone(), choice.preset.clone(), past_user(&caller.identity.user));
-        let warm = Warm { model, prompt, preset, user, new_head: None, next_note: None };
+        self.owners.note(scope);
+        let (model, preset, scope) = (self.model.clone(), choice.preset.clone(), scope.clone());
+        let warm = Warm { model, prompt, preset, scope, new_head: None, next_note: None };
         warm.begin();
     }
 }
 
 /// As the preset wants it. What a client itself says to the template stays.
 fn show_speakers(request: &mut CompletionRequest, how: ShownSpeakers) {
-    if let Some(last) = request.prompt.messages.last_mut().filter(|_| request.speaker.name.is_some()) {
+    if let Some(last) = request.prompt.messages.last_mut().filter(|_| request.scope.name.is_some()) {
         last.name.take_if(|_| how == ShownSpeakers::Off);
     }
     let is_said = |message: &&mut Message| message.role == MessageRole::User;
@@ -374,7 +386,7 @@ struct Warm {
     model: Model,
     prompt: Prompt,
     preset: Arc<Preset>,
-    user: u64,
+    scope: Scope,
     new_head: Option<(Prompt, NewHead)>,
     /// Instructions that changed at this turn will at the next one: the note about it differs in its last words.
     next_note: Option<Message>,
@@ -427,7 +439,8 @@ impl Warm {
     }
 
     fn request(&self, prompt: Prompt, priority: Priority) -> ModelRequest {
-        let mut asked = ModelRequest { user: Some(self.user), ..ModelRequest::new(prompt, self.preset.clone()) };
+        let mut asked = ModelRequest::new(prompt, self.preset.clone());
+        self.scope.own(&mut asked);
         (asked.purpose, asked.priority) = (Purpose::WarmHistory { placeholders: 1 }, priority);
         asked
     }

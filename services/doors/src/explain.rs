@@ -97,7 +97,9 @@ pub fn explain(
     let Heard { mut clues, is_durable } = heard(request, route, query, settings)?;
     clues.is_private |=
         headers.get("x-reprise-private").is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"));
-    let clues = Clues { key, path: before, headers: &headers, body: &clues };
+    let speaker = clues.speaker.clone();
+    let most = settings.remember.rule_bytes;
+    let clues = Clues { key, path: before, headers: &headers, body: &clues, speaker: speaker.as_deref(), most };
     let Recognised { person, room, rule, is_private, continue_minutes, .. } = recognise(rules, &clues);
     let trials = rules.iter().enumerate().map(|(at, rule)| {
         let trials = rule.conditions.iter().zip(outcomes(rule, &clues));

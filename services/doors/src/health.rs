@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde_json::{Value, json};
-use store::Scope;
+use store::KeyScope;
 
 /// What is wrong, and with which model, is for callers that look after the service.
 pub async fn health(
@@ -26,7 +26,7 @@ pub async fn health(
     // The next write may go well, so the service stays ready.
     let trouble = app.store.trouble();
     let mut body = json!({ "status": word, "store": if trouble.is_some() { "failing" } else { "ok" } });
-    if access::caller(&app, &headers, peer.map(|peer| peer.address), Scope::Admin).await.is_ok() {
+    if access::caller(&app, &headers, peer.map(|peer| peer.address), KeyScope::Admin).await.is_ok() {
         body["model"] = json!(app.runtime.presets().model);
         body["asleep"] = json!(status.asleep);
         body["trouble"] = json!(status.trouble);

@@ -4,8 +4,10 @@
 //! A rule chooses among the persons of the caller's own user, whatever a request tells.
 
 mod persons;
+mod scope;
 
-pub use persons::{Persons, RequestSpeaker, WRONG_SPEAKER};
+pub use persons::{Persons, WRONG_SPEAKER};
+pub use scope::{Scope, ScopeDigest};
 
 use axum::http::HeaderMap;
 use session::{Message, MessageRole};
@@ -50,38 +52,37 @@ impl BodyClues {
     }
 }
 
-/// The speaker that a header names said what comes last.
-pub fn name_last(messages: &mut [Message], speaker: &RequestSpeaker) {
-    let last = messages.iter_mut().rfind(|message| message.role == MessageRole::User);
-    if let (Some(last), Some(name)) = (last, &speaker.name) {
-        last.name.get_or_insert_with(|| name.clone());
-    }
-}
-
+/// What a request tells, as the conditions of rules look at it.
 #[derive(Clone, Copy)]
 pub struct Clues<'a> {
     /// Id and name of the API key.
     pub key: Option<(&'a str, &'a str)>,
-    /// What stood before the route's path.
+    /// Part of the URL before the route's path.
     pub path: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub body: &'a BodyClues,
+    /// Speaker that is asked for: `body.speaker`, or one that a header or another message names.
+    pub speaker: Option<&'a str>,
+    /// Bytes of instructions that rules look through (`remember.rule_bytes`).
+    pub most: usize,
 }
 
-/// What the rules say.
+/// What the rules say of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recognised {
-    /// Empty: the home's guest.
+    /// Person whose words it holds. Empty: the home's guest.
     pub person: String,
-    /// Empty: it is not known.
+    /// Room where they are said. Empty: unknown.
     pub room: String,
-    /// Which rule took it. None: none.
+    /// Index of the rule that holds. None: no rule holds.
     pub rule: Option<usize>,
     pub is_private: bool,
-    /// None: the rule leaves it to the configuration.
+    /// Minutes that the rule sets. None: the configuration's.
     pub continue_minutes: Option<u64>,
-    /// A name came from the client.
+    /// Whether a name came from the client.
     pub is_found: bool,
+    /// Whether the rule looks at the speaker.
+    pub by_speaker: bool,
 }
 
 /// How a condition of a rule came out.
@@ -97,23 +98,60 @@ pub enum Outcome {
     NoName,
 }
 
-/// The first rule whose conditions all hold.
-pub fn recognise(rules: &[PersonRule], clues: &Clues) -> Recognised {
-    let taken = rules.iter().enumerate().find_map(|(at, rule)| {
-        let outcomes = outcomes(rule, clues);
-        let found = outcomes.iter().try_fold(None, |found, outcome| match outcome {
-            Outcome::Holds(name) => Some(name.clone().or(found)),
-            _ => None,
-        })?;
-        let name = |name: &RuleName| match name {
-            RuleName::Named(name) => Some(name.clone()),
-            RuleName::Found => found.clone(),
+/// Rules whose conditions were tried on a request, but for those on the speaker: one request may name many speakers, and its
+/// instructions are looked through once.
+pub struct TriedRules<'a> {
+    rules: &'a [PersonRule],
+    /// For each rule the name that its conditions found. None: one of them does not hold.
+    found: Vec<Option<Option<String>>>,
+}
+
+impl<'a> TriedRules<'a> {
+    pub fn new(rules: &'a [PersonRule], clues: &Clues) -> TriedRules<'a> {
+        let try_one = |rule: &PersonRule| {
+            let fixed = rule.conditions.iter().filter(|condition| condition.clue != RuleClue::Speaker);
+            fixed.into_iter().try_fold(None, |found, condition| match outcome(condition, finds_name(rule), clues) {
+                Outcome::Holds(name) => Some(name.or(found)),
+                _ => None,
+            })
         };
-        let (person, room) = (name(&rule.person)?, name(&rule.room)?);
-        let (is_private, continue_minutes) = (rule.is_private, rule.continue_minutes);
-        Some(Recognised { person, room, rule: Some(at), is_private, continue_minutes, is_found: finds_name(rule) })
-    });
-    let mut recognised = taken.unwrap_or_default();
+        TriedRules { rules, found: rules.iter().map(try_one).collect() }
+    }
+
+    /// Returns what the first rule says whose conditions all hold for this speaker.
+    pub fn recognise(&self, speaker: Option<&str>) -> Recognised {
+        let (headers, body) = (HeaderMap::new(), BodyClues::default());
+        let clues = Clues { key: None, path: None, headers: &headers, body: &body, speaker, most: 0 };
+        let tried = self.rules.iter().zip(&self.found).enumerate();
+        let holding = tried.filter_map(|(at, (rule, found))| {
+            let asked = rule.conditions.iter().filter(|condition| condition.clue == RuleClue::Speaker);
+            let found = asked.into_iter().try_fold(found.clone()?, |found, condition| {
+                match outcome(condition, finds_name(rule), &clues) {
+                    Outcome::Holds(name) => Some(name.or(found)),
+                    _ => None,
+                }
+            })?;
+            let name = |name: &RuleName| match name {
+                RuleName::Named(name) => Some(name.clone()),
+                RuleName::Found => found.clone(),
+            };
+            Some(Recognised {
+                person: name(&rule.person)?,
+                room: name(&rule.room)?,
+                rule: Some(at),
+                is_private: rule.is_private,
+                continue_minutes: rule.continue_minutes,
+                is_found: finds_name(rule),
+                by_speaker: rule.conditions.iter().any(|condition| condition.clue == RuleClue::Speaker),
+            })
+        });
+        { holding }.next().unwrap_or_default()
+    }
+}
+
+/// Returns what the first rule says whose conditions all hold.
+pub fn recognise(rules: &[PersonRule], clues: &Clues) -> Recognised {
+    let mut recognised = TriedRules::new(rules, clues).recognise(clues.speaker);
     recognised.is_private |= clues.body.is_private;
     recognised
 }
@@ -179,9 +217,19 @@ fn texts<'a>(clue: &RuleClue, clues: &Clues<'a>) -> Vec<Cow<'a, str>> {
         RuleClue::PromptCacheKey => one(body.prompt_cache_key.as_deref()),
         RuleClue::Satellite => one(body.satellite.as_deref()),
         RuleClue::Device => one(body.device.as_deref()),
-        RuleClue::Instructions => one(body.instructions.as_deref()),
-        RuleClue::Speaker => one(body.speaker.as_deref()),
+        RuleClue::Instructions => ends(body.instructions.as_deref().unwrap_or_default(), clues.most),
+        RuleClue::Speaker => one(clues.speaker),
     }
+}
+
+/// Returns a text whole, or the beginning and the end of one that is longer than `most` bytes.
+fn ends(text: &str, most: usize) -> Vec<Cow<'_, str>> {
+    let half = most / 2;
+    let parts = match text.len() <= most {
+        true => [text, ""],
+        false => [&text[..text.floor_char_boundary(half)], &text[text.ceil_char_boundary(text.len() - half)..]],
+    };
+    parts.into_iter().filter(|part| !part.is_empty()).map(Cow::Borrowed).collect()
 }
 
 /// The part of a text that stands for the name; all of it, where none is looked for. None: the text is another one.

@@ -13,6 +13,7 @@ mod error;
 pub mod explain;
 mod fields;
 mod health;
+mod heavy;
 pub mod hostile;
 pub mod identity;
 mod incoming;

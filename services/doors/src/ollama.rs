@@ -12,12 +12,12 @@ pub use models::{NamedModel, ps, show, tags, version};
 pub use parse::{OllamaBody, chat as parse_chat, generate as parse_generate};
 pub use pull::pull;
 
-use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completions};
 use crate::fields::note;
-use crate::identity::{BodyClues, name_last};
+use crate::identity::BodyClues;
 use crate::side_task::{is_side_task, set_aside};
+use crate::{ApiError, heavy};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -68,7 +68,8 @@ async fn answer(
     parse: Parse,
     shape: LineShape,
 ) -> Result<Response, ApiError> {
-    let OllamaRequest { name, stream, task, num_ctx, unused } = parse(body, &completions.settings)?;
+    let OllamaRequest { name, stream, task, num_ctx, unused } =
+        heavy::run(body.len(), || parse(body, &completions.settings)).await?;
     let mut choice = completions.runtime.presets().choose(untagged(&name))?;
     tell_once(&choice.preset, num_ctx, unused);
     let mut request = match task {
@@ -79,10 +80,7 @@ async fn answer(
         set_aside(&mut request, &mut choice);
     }
     let clues = BodyClues::of(&request.model, &request.prompt.messages);
-    let mut speaker = completions.persons.speaker(caller, headers, &clues).await?;
-    name_last(&mut request.prompt.messages, &speaker);
-    completions.persons.name_all(&mut speaker, caller, headers, &clues, &request.prompt.messages).await?;
-    request.speaker = speaker;
+    request.scope = completions.persons.scope(caller, headers, &clues, &mut request.prompt.messages).await?;
     let id = new_id("ollama")?;
     tracing::debug!(id, user = %caller.identity.user, model = name, stream, "a completion begins");
     let completion = completions.ask(caller, &id, &choice, request, preparation).await?;

@@ -7,11 +7,10 @@ mod messages;
 mod parse;
 mod render;
 
-use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completions, RequestAttempt};
-use crate::identity::name_last;
 use crate::side_task::{is_side_task, set_aside};
+use crate::{ApiError, heavy};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -41,12 +40,11 @@ pub async fn completions(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { stream, include_usage, mut completion, clues } = parse::parse(&body, &chat.settings)?;
-    let mut speaker = chat.persons.speaker(&caller, &headers, &clues).await?;
-    name_last(&mut completion.prompt.messages, &speaker);
-    chat.persons.name_all(&mut speaker, &caller, &headers, &clues, &completion.prompt.messages).await?;
-    completion.speaker = speaker;
-    completion.attempt = Some(RequestAttempt::of(&headers, &body));
+    let ChatRequest { stream, include_usage, mut completion, clues } =
+        heavy::run(body.len(), || parse::parse(&body, &chat.settings)).await?;
+    completion.scope = chat.persons.scope(&caller, &headers, &clues, &mut completion.prompt.messages).await?;
+    let attempt = || RequestAttempt::of(&headers, &body, &completion.scope);
+    completion.attempt = Some(heavy::run(body.len(), attempt).await);
     drop(body);
     let mut choice = chat.runtime.presets().choose(&completion.model)?;
     if is_side_task(&headers, stream, &completion) {

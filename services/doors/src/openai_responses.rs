@@ -21,8 +21,7 @@ pub use websocket::{ResponsesQuery, connect};
 
 use crate::access::Caller;
 use crate::completion::{self, Completion, CompletionRequest, Completions, RequestAttempt};
-use crate::identity::name_last;
-use crate::{ApiError, fields};
+use crate::{ApiError, fields, heavy};
 use axum::Extension;
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -50,12 +49,9 @@ pub async fn create(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let mut request = parse::parse(&body, &completions.settings)?;
-    let mut speaker = completions.persons.speaker(&caller, &headers, &request.clues).await?;
-    name_last(&mut request.input, &speaker);
-    completions.persons.name_all(&mut speaker, &caller, &headers, &request.clues, &request.input).await?;
-    request.speaker = speaker;
-    let attempt = Some(RequestAttempt::of(&headers, &body));
+    let mut request = heavy::run(body.len(), || parse::parse(&body, &completions.settings)).await?;
+    request.scope = completions.persons.scope(&caller, &headers, &request.clues, &mut request.input).await?;
+    let attempt = Some(heavy::run(body.len(), || RequestAttempt::of(&headers, &body, &request.scope)).await);
     drop(body);
     if !request.generate {
         let message = "generate is for frames of the websocket: leave it out";
@@ -121,16 +117,12 @@ async fn resolve_past(
 }
 
 /// Reads ahead what the next response will begin with. Returns the id by which it goes on from here, and the frames.
-fn prepared(
-    completions: &Completions,
-    caller: &Caller,
-    request: &ResponsesRequest,
-) -> Result<(String, Vec<String>), ApiError> {
+fn prepared(completions: &Completions, request: &ResponsesRequest) -> Result<(String, Vec<String>), ApiError> {
     fields::note("responses", request.unread.clone());
     let choice = completions.runtime.presets().choose(&request.model)?;
     // A durable session reads ahead by itself.
     if request.goes_on_from.is_none() {
-        completions.warm(caller, &choice, stateless::prompt_ahead(request, &completions.wording));
+        completions.warm(&request.scope, &choice, stateless::prompt_ahead(request, &completions.wording));
     }
     let id = store::new_id("resp")?;
     let mut reply = ResponsesReply::new(id.clone(), base(request, choice.name), false, FrameShape::Message);

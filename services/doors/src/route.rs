@@ -3,13 +3,13 @@
 use crate::App;
 use axum::routing::MethodRouter;
 use serde_json::Value;
-use store::Scope;
+use store::KeyScope;
 
 pub struct Route {
     pub method: &'static str,
     pub path: &'static str,
     /// None: no key is needed.
-    pub scope: Option<Scope>,
+    pub scope: Option<KeyScope>,
     pub handler: MethodRouter<App>,
     /// The schemas of what it reads.
     pub query: Option<fn() -> Value>,

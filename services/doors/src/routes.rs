@@ -20,10 +20,10 @@ use serde_json::Value;
 use settings::{RuleClue, Settings, WantedText};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::Scope;
+use store::KeyScope;
 
 pub fn table() -> Vec<Route> {
-    use Scope::{Admin, Sessions, Talk};
+    use KeyScope::{Admin, Sessions, Talk};
     use Success::{Events, Lines, List, Object, Of, OllamaLines, Text, Websocket};
     let route = |method, path, scope, handler, success| Route {
         method,
@@ -133,9 +133,9 @@ async fn document(State(app): State<App>) -> Json<Value> {
 
 impl FromRef<App> for Completions {
     fn from_ref(app: &App) -> Completions {
-        let App { settings, model, store, runtime, gate, recent, persons, keeping, standing, .. } = app.clone();
+        let App { settings, model, store, runtime, gate, recent, persons, keeping, owners, standing, .. } = app.clone();
         let wording = Arc::new(runtime::wording(&settings));
-        Completions { settings, model, store, runtime, gate, recent, persons, keeping, standing, wording }
+        Completions { settings, model, store, runtime, gate, recent, persons, keeping, owners, standing, wording }
     }
 }
 

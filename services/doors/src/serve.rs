@@ -2,7 +2,7 @@
 
 use crate::accept::Listeners;
 use crate::access::{Gate, Policy, RevokedKeys};
-use crate::completion::{ConversationKeeping, RecentTurns, StandingPrompts};
+use crate::completion::{ConversationKeeping, PastOwners, RecentTurns, StandingPrompts};
 use crate::identity::Persons;
 use crate::pulls::Pulls;
 use crate::routes::router;
@@ -42,6 +42,7 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
         recent: Arc::new(RecentTurns::new(Duration::from_secs(limits.retry_s), limits.retry_turns)),
         persons: Arc::new(Persons::new(parts.settings.clone(), parts.store.clone())),
         keeping: ConversationKeeping::new(parts.settings.clone(), parts.store.clone(), runtime.clone()),
+        owners: Arc::new(PastOwners::new(parts.store.clone())),
         standing: Arc::new(StandingPrompts::new(&parts.settings.prompt)),
         pulls: Pulls::default(),
         policy: Arc::new(policy),

@@ -17,7 +17,7 @@ pub async fn stop(
     response_id: Option<String>,
 ) -> Result<Json<Value>, ApiError> {
     let interest = |event: &Event| matches!(event, Event::ThinkingStopped { .. } | Event::Refused { .. });
-    let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };
+    let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest), person: None };
     let (connected, mut written) = runtime.attach(session, attach).await?;
     let mark = new_id("stop")?;
     connected.say(Some(mark.clone()), Input::StopThinking { response_id: response_id.clone() }).await;

@@ -84,6 +84,8 @@ pub async fn forget_deleted(app: &App) -> bool {
         }
         let is_some = !forgotten.is_empty();
         if is_some {
+            app.owners.clear();
+            app.recent.clear();
             app.store.pasts_forgotten(forgotten).await?;
         }
         Ok::<_, store::Error>(is_some)

@@ -306,6 +306,10 @@ impl Recipe {
             engine.keep_pace(Duration::from_millis(self.engine.step_ms));
         }
         if let Some(folder) = self.memory.disk_path.clone() {
+            if let Err(error) = engine::forget_unowned_files(&folder) {
+                let folder = folder.display();
+                tracing::warn!(%error, "words that an earlier release computed without an owner are still in {folder}");
+            }
             let (max_bytes, min_tokens) = (self.memory.disk_bytes, self.memory.disk_min_tokens);
             engine.use_disk(DiskLimits { folder, max_bytes, min_tokens, heads: self.memory.heads });
         }

@@ -69,6 +69,7 @@ impl Preparer {
         request.owner = asked.past_owner.map(OwnerId);
         request.speculative = matches!(asked.purpose, Purpose::WarmPartial | Purpose::EarlyReply);
         request.passing = asked.passing;
+        request.unsaved = asked.unsaved;
         if !asked.purpose.is_reply() {
             // The window may be full to the last token: what does not fit need not be warm.
             request.tokens.truncate(request.ctx_size);

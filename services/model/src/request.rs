@@ -18,7 +18,9 @@ pub struct ModelRequest {
     pub purpose: Purpose,
     /// No prompt goes on from its reply: what is computed of it is not worth keeping.
     pub passing: bool,
-    /// The session whose words these are: `Model::forget` drops what is computed of them.
+    /// Whether what is computed of it must stay in memory: a private request.
+    pub unsaved: bool,
+    /// The session or the person whose words these are: `Model::forget` drops what is computed of them.
     pub past_owner: Option<u64>,
     /// The user whose words these are: other users reuse no more of them than the instructions. None: of the service itself.
     pub user: Option<u64>,
@@ -82,6 +84,7 @@ impl ModelRequest {
             priority: Priority::Talk,
             purpose: Purpose::Reply,
             passing: false,
+            unsaved: false,
             past_owner: None,
             user: None,
             keep_as: None,

@@ -26,6 +26,8 @@ pub struct Connections {
 pub struct Connection {
     pub outgoing: Outgoing,
     pub interest: Interest,
+    /// See `Attach`.
+    pub person: Option<String>,
     /// Of what was sent to it last. 0: nothing.
     pub mark: u64,
 }
@@ -37,6 +39,11 @@ impl Connections {
 
     pub fn written(&self) -> Arc<Notify> {
         self.written.clone()
+    }
+
+    /// Returns the person whose words a connection brings. None: the session's.
+    pub fn person(&self, conn: ConnId) -> Option<&str> {
+        self.open.get(&conn)?.person.as_deref()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -82,6 +82,8 @@ pub struct NewSession<'a> {
 pub struct Attach {
     pub replay: Replay,
     pub interest: Interest,
+    /// Person whose words the connection brings, where its client names none. None: the session's person.
+    pub person: Option<String>,
 }
 
 /// A connection's end of a session. Dropping it leaves the session.
@@ -216,7 +218,8 @@ impl Runtime {
             let (session_end, socket_end) = outgoing(limits, self.shared.held.share(), entry.written.clone());
             let connected = entry.connected(conn, session_end.clone());
             let (answer, attached) = oneshot::channel();
-            let connection = Connection { outgoing: session_end, interest: attach.interest.clone(), mark: 0 };
+            let (interest, person) = (attach.interest.clone(), attach.person.clone());
+            let connection = Connection { outgoing: session_end, interest, person, mark: 0 };
             let command = Command::Attach { conn, connection, replay: attach.replay.clone(), answer };
             if entry.commands.send(command).await.is_ok()
                 && let Ok(attached) = attached.await

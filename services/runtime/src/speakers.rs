@@ -27,9 +27,10 @@ pub fn labelled(items: &[Arc<Item>], how: ShownSpeakers) -> Cow<'_, [Arc<Item>]>
         let mut shown = Item::clone(item);
         match &mut shown.body {
             ItemBody::Message { role, parts, speaker } => {
-                let name = speaker.take().filter(|_| *role == Role::User && how == ShownSpeakers::Prefix);
+                let speaker = speaker.take().filter(|_| *role == Role::User && how == ShownSpeakers::Prefix);
+                let name = speaker.as_ref().and_then(|speaker| speaker.shown());
                 if let (Some(name), Some(first)) = (name, parts.first_mut()) {
-                    *first = format!("{}: {first}", name.name);
+                    *first = format!("{name}: {first}");
                 }
                 Arc::new(shown)
             }

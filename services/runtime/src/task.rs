@@ -131,7 +131,8 @@ impl SessionTask {
             let wake = [tick, drain, leave].into_iter().flatten().min();
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(command) => {
+                    Some(mut command) => {
+                        self.assign(&mut command);
                         self.look_back(&command).await;
                         self.command(command);
                     }
@@ -201,6 +202,16 @@ impl SessionTask {
             Command::Leave => self.life.leaves = self.connections.is_empty() && self.machine.is_idle(),
             Command::Reload { done } => self.to_compactor.push(ToCompactor::Reload { done }),
             Command::Deleted => self.life.deleted = true,
+        }
+    }
+
+    /// Gives the words of a connection to its person, where that is not the session's. A private session knows no persons.
+    fn assign(&self, command: &mut Command) {
+        if let Command::Said { conn, input, .. } = command
+            && let (Some(own), Some(person)) = (&self.window.tools.person, self.connections.person(*conn))
+            && own != person
+        {
+            input.assign(person);
         }
     }
 

@@ -13,6 +13,7 @@ pub mod machine;
 pub mod prompt;
 mod response;
 pub mod sentences;
+mod speaker;
 pub mod speech;
 mod vocabulary;
 

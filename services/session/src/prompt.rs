@@ -200,7 +200,7 @@ fn push_item(messages: &mut Vec<Message>, item: &Item, wording: &Wording) -> boo
     match &item.body {
         ItemBody::Message { role: Role::System, .. } => messages.push(wording.note(&words(item))),
         ItemBody::Message { role: Role::User, speaker, .. } => {
-            let name = speaker.as_ref().map(|speaker| speaker.name.clone());
+            let name = speaker.as_ref().and_then(|speaker| speaker.shown()).map(str::to_owned);
             messages.push(Message { name, ..Message::new(MessageRole::User, words(item)) });
         }
         ItemBody::Message { role: Role::Assistant, .. } => {

@@ -6,6 +6,7 @@
 
 use crate::error::Result;
 use crate::facts::leave_session;
+use crate::past_owners::forget_owner_of_log;
 use crate::{Error, SessionRef, Store};
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
@@ -55,6 +56,7 @@ impl Store {
                 sqlx::query_as("SELECT key, id, user FROM sessions WHERE deleted_at_ms IS NULL AND unused_ms >= ?");
             let unused = self.read(async |reader| Ok(query.bind(retention_ms).fetch_all(reader).await?)).await?;
             deleted.extend(self.delete_all(unused, i64::MAX, retention_ms, now_ms).await?);
+            self.forget_past_owners_unused_since(now_ms.saturating_sub(retention_ms), now_ms).await?;
         }
         Ok(deleted)
     }
@@ -188,6 +190,7 @@ pub(crate) async fn mark(
     query.bind(now_ms).bind(session.key).execute(&mut *connection).await?;
     let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
     query.bind(session.past_owner().cast_signed()).bind(now_ms).execute(&mut *connection).await?;
+    forget_owner_of_log(connection, session.key, now_ms).await?;
     leave_session(connection, session.key, by_user).await
 }
 

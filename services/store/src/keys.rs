@@ -22,7 +22,7 @@ const USE_NOTED_EVERY_MS: i64 = 60_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display, strum::EnumString)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Scope {
+pub enum KeyScope {
     /// Hold conversations.
     Talk,
     /// List, read, export, search and delete the user's sessions.
@@ -36,8 +36,8 @@ pub enum Scope {
 #[sqlx(transparent)]
 struct ScopeWords(String);
 
-impl From<ScopeWords> for Vec<Scope> {
-    fn from(words: ScopeWords) -> Vec<Scope> {
+impl From<ScopeWords> for Vec<KeyScope> {
+    fn from(words: ScopeWords) -> Vec<KeyScope> {
         // A scope of a newer release is one this release cannot grant.
         words.0.split_whitespace().filter_map(|word| word.parse().ok()).collect()
     }
@@ -49,7 +49,7 @@ pub struct ApiKey {
     pub user: String,
     pub name: String,
     #[sqlx(try_from = "ScopeWords")]
-    pub scopes: Vec<Scope>,
+    pub scopes: Vec<KeyScope>,
     pub created_at_ms: i64,
     pub revoked_at_ms: Option<i64>,
     pub last_used_at_ms: Option<i64>,
@@ -71,13 +71,13 @@ pub struct Identity {
     /// As its maker called it.
     pub key_name: Option<String>,
     #[sqlx(try_from = "ScopeWords")]
-    pub scopes: Vec<Scope>,
+    pub scopes: Vec<KeyScope>,
     /// Settings a client secret was made with.
     pub session: Option<Value>,
 }
 
 impl Identity {
-    pub fn may(&self, scope: Scope) -> bool {
+    pub fn may(&self, scope: KeyScope) -> bool {
         self.scopes.contains(&scope)
     }
 }
@@ -115,7 +115,7 @@ impl Store {
         &self,
         user: &str,
         name: &str,
-        scopes: &[Scope],
+        scopes: &[KeyScope],
         now_ms: i64,
     ) -> Result<(ApiKey, String), Error> {
         let Secret { id, shown, salt, hash } = Secret::new("rk")?;
@@ -133,7 +133,7 @@ impl Store {
             let query = sqlx::query(
                 "INSERT INTO api_keys (id, user, name, salt, hash, scopes, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
             );
-            let scopes: Vec<String> = key.scopes.iter().map(Scope::to_string).collect();
+            let scopes: Vec<String> = key.scopes.iter().map(KeyScope::to_string).collect();
             let query = query.bind(&key.id).bind(&key.user).bind(&key.name).bind(salt).bind(hash);
             query.bind(scopes.join(" ")).bind(now_ms).execute(connection).await?;
             Ok((key, shown))

@@ -1,6 +1,7 @@
 //! The persons and rooms of a user: whose words its sessions hold, and where they were said.
 
 use crate::delete::mark;
+use crate::past_owners::forget_person;
 use crate::{Error, SessionRef, Store};
 use serde::Serialize;
 use sqlx::FromRow;
@@ -27,6 +28,8 @@ impl Store {
                     FROM sessions WHERE user = ?1 AND deleted_at_ms IS NULL GROUP BY person, room
                 UNION ALL
                 SELECT person, '', 0, max(created_at_ms) FROM facts WHERE user = ?1 AND person <> '' GROUP BY person
+                UNION ALL
+                SELECT person, room, 0, used_at_ms FROM past_owners WHERE user = ?1 AND (person <> '' OR room <> '')
              ) GROUP BY person, room ORDER BY used_at_ms DESC, person, room",
         );
         self.read(async |reader| Ok(query.bind(user).fetch_all(reader).await?)).await
@@ -46,6 +49,7 @@ impl Store {
             for session in &sessions {
                 mark(connection, session, true, now_ms).await?;
             }
+            forget_person(connection, &user, &person, now_ms).await?;
             // What the guest said belongs to no person but the home.
             let query = sqlx::query("DELETE FROM facts WHERE user = ?1 AND ?2 <> '' AND (person = ?2 OR said_by = ?2)");
             query.bind(&user).bind(&person).execute(connection).await?;

@@ -56,7 +56,7 @@ pub fn past_user(user: &str) -> u64 {
     number_of(Sha256::new().chain_update(user))
 }
 
-fn number_of(hash: Sha256) -> u64 {
+pub(crate) fn number_of(hash: Sha256) -> u64 {
     hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 

@@ -8,11 +8,11 @@ use store::*;
 async fn a_key_opens_until_it_is_revoked() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
-    let (key, shown) = store.create_key("ada", "kitchen", &[Scope::Talk, Scope::Sessions], 100).await.unwrap();
+    let (key, shown) = store.create_key("ada", "kitchen", &[KeyScope::Talk, KeyScope::Sessions], 100).await.unwrap();
     assert!(shown.starts_with(&format!("rk_{}_", key.id)) && shown.len() == 3 + 12 + 1 + 52, "{shown}");
     let identity = store.identify(&shown, 200).await.unwrap().unwrap();
     assert_eq!((identity.user.as_str(), identity.key.as_deref()), ("ada", Some(key.id.as_str())));
-    assert!(identity.may(Scope::Talk) && identity.may(Scope::Sessions) && !identity.may(Scope::Admin));
+    assert!(identity.may(KeyScope::Talk) && identity.may(KeyScope::Sessions) && !identity.may(KeyScope::Admin));
     store.put_user("ada", "Ada", 1).await.unwrap(); // behind the note of use in the queue
     assert_eq!(store.keys(Some("ada")).await.unwrap()[0].last_used_at_ms, Some(200));
     assert_eq!(store.keys(Some("bob")).await.unwrap(), []);
@@ -26,8 +26,8 @@ async fn a_key_opens_until_it_is_revoked() {
 async fn anything_else_stays_out() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
-    let (key, shown) = store.create_key("ada", "kitchen", &[Scope::Talk], 100).await.unwrap();
-    let (_, other) = store.create_key("ada", "kitchen", &[Scope::Talk], 100).await.unwrap();
+    let (key, shown) = store.create_key("ada", "kitchen", &[KeyScope::Talk], 100).await.unwrap();
+    let (_, other) = store.create_key("ada", "kitchen", &[KeyScope::Talk], 100).await.unwrap();
     let mut one_letter = shown.clone();
     let last = one_letter.pop().unwrap();
     one_letter.push(if last == '0' { '1' } else { '0' });
@@ -57,7 +57,7 @@ async fn anything_else_stays_out() {
 #[tokio::test]
 async fn the_secret_is_nowhere_on_disk() {
     let fixture = Fixture::new().await;
-    let (_, shown) = fixture.store.create_key("ada", "kitchen", &[Scope::Talk], 100).await.unwrap();
+    let (_, shown) = fixture.store.create_key("ada", "kitchen", &[KeyScope::Talk], 100).await.unwrap();
     let secret = shown.rsplit('_').next().unwrap();
     fixture.store.close().await.unwrap();
     for entry in std::fs::read_dir(fixture.folder.path()).unwrap() {
@@ -70,7 +70,7 @@ async fn the_secret_is_nowhere_on_disk() {
 async fn a_client_secret_lives_shortly_and_dies_with_its_key() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
-    let (key, shown) = store.create_key("ada", "kitchen", &[Scope::Talk, Scope::Admin], 100).await.unwrap();
+    let (key, shown) = store.create_key("ada", "kitchen", &[KeyScope::Talk, KeyScope::Admin], 100).await.unwrap();
     let maker = store.identify(&shown, 200).await.unwrap().unwrap();
     let session = json!({"instructions": "Be kind."});
     let secret = store.create_client_secret(&maker, session.clone(), 1_000, 200).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_client_secret_lives_shortly_and_dies_with_its_key() {
         user: "ada".into(),
         key: Some(key.id.clone()),
         key_name: Some("kitchen".into()),
-        scopes: vec![Scope::Talk],
+        scopes: vec![KeyScope::Talk],
         session: Some(session),
     };
     assert_eq!(identity, expected);

@@ -141,7 +141,7 @@ async fn replies_that_a_crash_cut_off_are_interrupted() {
 async fn its_keys_open_as_before() {
     let (_folder, store) = opened().await;
     let identity = store.identify(&told("key"), 1).await.unwrap().unwrap();
-    assert!(identity.user == "ann" && identity.may(Scope::Talk) && identity.may(Scope::Sessions));
+    assert!(identity.user == "ann" && identity.may(KeyScope::Talk) && identity.may(KeyScope::Sessions));
     assert_eq!(store.identify(&told("revoked"), 1).await.unwrap(), None);
     let secret = store.identify(&told("client_secret"), 1).await.unwrap().unwrap();
     assert_eq!((secret.user.as_str(), secret.session), ("ben", Some(json!({"type": "realtime"}))));

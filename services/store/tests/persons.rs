@@ -77,3 +77,63 @@ async fn a_deleted_person_leaves_nothing_and_others_keep_all() {
     assert_eq!(store.delete_person("ada", "anna", 60).await.unwrap(), []);
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
 }
+
+fn owner(person: &str, room: &str) -> LogOwner {
+    LogOwner { user: "ada".to_owned(), person: person.to_owned(), room: room.to_owned() }
+}
+
+/// Conversations that clients hold belong to no session, and what is computed for them belongs to a person all the same.
+#[tokio::test]
+async fn what_was_computed_for_a_person_is_found_by_every_deletion() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let numbers = |owners: &[LogOwner]| {
+        let mut numbers: Vec<u64> = owners.iter().map(LogOwner::past_owner).collect();
+        numbers.sort_unstable_by_key(|number| number.cast_signed());
+        numbers
+    };
+    let found = async || {
+        let mut found = store.pasts_to_forget().await.unwrap();
+        found.sort_unstable_by_key(|number| number.cast_signed());
+        store.pasts_forgotten(found.clone()).await.unwrap();
+        found
+    };
+    let all = [owner("anna", ""), owner("anna", "kitchen"), owner("", "kitchen"), owner("ben", ""), owner("", "")];
+    for (at, owner) in all.iter().enumerate() {
+        store.note_past_owner(owner, 100 + at as i64).await.unwrap();
+        store.note_past_owner(owner, 10).await.unwrap();
+    }
+    // In every room, and of a person of whom nothing else is kept.
+    assert!(store.persons("ada").await.unwrap().iter().any(|line| line.name == "anna" && line.sessions == 0));
+    store.delete_person("ada", "anna", 200).await.unwrap();
+    assert_eq!(found().await, numbers(&all[..2]));
+    store.delete_person("ada", "anna", 200).await.unwrap();
+    assert_eq!(found().await, [0; 0]);
+    store.delete_person("ada", "kitchen", 200).await.unwrap();
+    assert_eq!(found().await, numbers(&all[2..3]));
+    // With a kept conversation of the person.
+    let session = session_of(store, "ada", "ben", "s1", 10).await;
+    store.delete_session(&session, 300).await.unwrap();
+    assert_eq!(found().await, [session.past_owner()], "no log was kept in it");
+    let new = SessionRecord { person: "ben".to_owned(), ..new_session("ada", Some("s2"), 10) };
+    let mark = LogMark { hash: "h".to_owned(), of_last_few: false, items: 1 };
+    let items = vec![session::Item::message("i1", session::Role::User, "Hi")];
+    let addition = LogAddition { items, marks: vec![mark], ..LogAddition::default() };
+    store.begin_log(&all[3], new, addition, 20).await.unwrap();
+    let kept = store.open_session("ada", "s2").await.unwrap();
+    store.delete_session(&kept, 300).await.unwrap();
+    let of_both = found().await;
+    assert!(of_both.contains(&kept.past_owner()) && of_both.contains(&all[3].past_owner()), "{of_both:?}");
+    // And when it was not used for long.
+    store.sweep(Some(50), 150).await.unwrap();
+    assert_eq!(found().await, [0; 0]);
+    store.sweep(Some(50), 155).await.unwrap();
+    assert_eq!(found().await, numbers(&all[3..]));
+}
+
+#[test]
+fn owners_have_different_numbers() {
+    let numbers: std::collections::BTreeSet<u64> =
+        [owner("a", "b"), owner("ab", ""), owner("", "ab"), owner("b", "a")].iter().map(LogOwner::past_owner).collect();
+    assert_eq!(numbers.len(), 4);
+}

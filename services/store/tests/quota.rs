@@ -76,7 +76,7 @@ fn summary(made_by: MadeBy) -> Summary {
 }
 
 fn ada() -> Identity {
-    Identity { user: "ada".into(), key: None, key_name: None, scopes: vec![Scope::Talk], session: None }
+    Identity { user: "ada".into(), key: None, key_name: None, scopes: vec![KeyScope::Talk], session: None }
 }
 
 async fn secret(store: &Store, session: Value, now_ms: i64) -> Result<(), Error> {

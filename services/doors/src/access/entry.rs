@@ -14,7 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 use std::sync::Arc;
-use store::{Identity, Scope};
+use store::{Identity, KeyScope};
 
 /// The user of all clients where no keys are demanded.
 pub const LOCAL_USER: &str = "local";
@@ -100,7 +100,7 @@ fn check(app: &App, request: &Request) -> Result<Option<HeaderValue>, ApiError> 
 }
 
 /// Before a protected route: lets a caller in that may do this.
-pub async fn require(State((app, scope)): State<(App, Scope)>, request: Request, next: Next) -> Response {
+pub async fn require(State((app, scope)): State<(App, KeyScope)>, request: Request, next: Next) -> Response {
     let address = request.extensions().get::<Peer>().map(|peer| peer.address);
     let path = request.extensions().get::<PathBefore>().map(|path| path.0.clone());
     match caller(&app, request.headers(), address, scope).await.map(|caller| Caller { path, ..caller }) {
@@ -116,7 +116,12 @@ pub async fn require(State((app, scope)): State<(App, Scope)>, request: Request,
 }
 
 /// The caller, where it may do this.
-pub async fn caller(app: &App, headers: &HeaderMap, address: Option<IpAddr>, scope: Scope) -> Result<Caller, ApiError> {
+pub async fn caller(
+    app: &App,
+    headers: &HeaderMap,
+    address: Option<IpAddr>,
+    scope: KeyScope,
+) -> Result<Caller, ApiError> {
     let address = address.unwrap_or(IpAddr::from([0, 0, 0, 0]));
     let presented = presented(headers);
     let identity = match &presented {
@@ -157,7 +162,7 @@ fn local() -> Identity {
         user: LOCAL_USER.to_owned(),
         key: None,
         key_name: None,
-        scopes: vec![Scope::Talk, Scope::Sessions, Scope::Admin],
+        scopes: vec![KeyScope::Talk, KeyScope::Sessions, KeyScope::Admin],
         session: None,
     }
 }

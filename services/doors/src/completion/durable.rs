@@ -7,7 +7,7 @@ use super::source::Source;
 use super::{CompletionRequest, Completions};
 use crate::ApiError;
 use crate::access::Caller;
-use crate::identity::RequestSpeaker;
+use crate::identity::Scope;
 use crate::json::json_text;
 use runtime::Attach;
 use serde_json::{Map, Value, json};
@@ -30,9 +30,9 @@ pub async fn answer(
     id: &str,
     request: CompletionRequest,
 ) -> Result<(Source, String), ApiError> {
-    let (model, speaker) = (request.model.clone(), request.speaker.clone());
+    let (model, scope) = (request.model.clone(), request.scope.clone());
     let reply = match request.attempt {
-        Some(attempt) => completions.recent.reply(&caller.account, id, attempt),
+        Some(attempt) => completions.recent.reply(&scope, id, attempt),
         None => Arc::default(),
     };
     let (update, mut turn) = turn_of(request)?;
@@ -42,8 +42,7 @@ pub async fn answer(
     let session = match progress.session.clone() {
         Some(session) => session,
         None if id == NEW => {
-            let new = speaker.new_session(&caller.identity.user, &model);
-            let session = completions.runtime.create(new).await?;
+            let session = completions.runtime.create(scope.new_session(&model)).await?;
             completions.gate.begun.began(caller, &session);
             session
         }
@@ -59,7 +58,7 @@ pub async fn answer(
     if progress.is_taken {
         turn.items.clear();
     }
-    progress.listen(listen(completions, &session, left_over, update, turn, Map::new()).await?);
+    progress.listen(listen(completions, &session, &scope, left_over, update, turn, Map::new()).await?);
     Ok((Source::Shared(reader), session_id))
 }
 
@@ -69,14 +68,14 @@ pub const MARK: &str = "client_event_id";
 /// See `Completions::take_turn_once`.
 pub async fn take_turn_once(
     completions: &Completions,
-    caller: &Caller,
+    scope: &Scope,
     name: &str,
     attempt: Option<RequestAttempt>,
     first: impl AsyncFnOnce(&mut ReplyProgress) -> Result<SessionRef, ApiError>,
     (turn, metadata): (NewTurn, Map<String, Value>),
 ) -> Result<(Source, SessionRef), ApiError> {
     let reply = match attempt {
-        Some(attempt) => completions.recent.reply(&caller.account, name, attempt),
+        Some(attempt) => completions.recent.reply(scope, name, attempt),
         None => Arc::default(),
     };
     // Before the lock, so that a client that hangs up meanwhile stops its response.
@@ -92,7 +91,7 @@ pub async fn take_turn_once(
         }
         let left_over = progress.begin_again().await;
         if progress.is_taken {
-            progress.listen(listen(completions, &session, left_over, None, turn, metadata).await?);
+            progress.listen(listen(completions, &session, scope, left_over, None, turn, metadata).await?);
             return Ok((Source::Shared(reader), session));
         }
     }
@@ -104,13 +103,15 @@ pub async fn take_turn_once(
 pub async fn listen(
     completions: &Completions,
     session: &SessionRef,
+    scope: &Scope,
     left_over: Vec<String>,
     update: Option<ConfigUpdate>,
     mut turn: NewTurn,
     mut metadata: Map<String, Value>,
 ) -> Result<Listening, ApiError> {
     let interest = |event: &Event| event.response_id().is_some() || matches!(event, Event::Refused { .. });
-    let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };
+    let (interest, person) = (Arc::new(interest), Some(scope.person.clone()));
+    let attach = Attach { replay: Replay::Nothing, interest, person };
     let (connected, written) = completions.runtime.attach(session, attach).await?;
     let mark = new_id("turn")?;
     metadata.insert(MARK.to_owned(), json!(mark));
@@ -138,7 +139,7 @@ fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn)
     let mut messages = request.prompt.messages.iter().peekable();
     let head = messages.next_if(|message| message.role == MessageRole::System);
     let update = head.map(|head| ConfigUpdate { instructions: Some(head.text()), ..ConfigUpdate::default() });
-    let bodies = name_persons(messages.flat_map(bodies).collect(), &request.speaker);
+    let bodies = request.scope.name_persons(messages.flat_map(bodies).collect());
     let items = bodies.into_iter().map(|body| NewItem { id: None, body }).collect();
     if request.prompt.tools.iter().any(|tool| tool.name.is_empty()) {
         return Err(ApiError::bad("invalid_value", "a tool has no name").param("tools"));
@@ -158,16 +159,6 @@ fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn)
         ..ResponseRequest::default()
     };
     Ok((update, NewTurn { items, request: asked, ..NewTurn::default() }))
-}
-
-/// Gives the words of each speaker the person that rules name.
-pub fn name_persons(mut bodies: Vec<ItemBody>, speaker: &RequestSpeaker) -> Vec<ItemBody> {
-    for body in &mut bodies {
-        if let ItemBody::Message { speaker: Some(NamedSpeaker { name, person }), .. } = body {
-            *person = speaker.named.get(name).cloned();
-        }
-    }
-    bodies
 }
 
 /// The items that a message is.
@@ -199,7 +190,8 @@ pub fn bodies(message: &Message) -> Vec<ItemBody> {
 pub fn push_item(messages: &mut Vec<Message>, item: Item) {
     match item.body {
         ItemBody::Message { role, parts, speaker } => {
-            let name = speaker.filter(|_| role == Role::User).map(|speaker| speaker.name);
+            let speaker = speaker.filter(|_| role == Role::User);
+            let name = speaker.as_ref().and_then(NamedSpeaker::shown).map(str::to_owned);
             let role = match role {
                 Role::System => MessageRole::System,
                 Role::User => MessageRole::User,

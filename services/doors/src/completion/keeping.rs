@@ -5,10 +5,9 @@
 //! A client's log is kept as it is: it may hold what the home answered itself, and errors.
 
 use super::log::{RecognisedBy, marks, utterances, wanted};
-use super::{CompletionRequest, RequestAttempt, bodies, name_persons, push_item};
-use crate::ApiError;
-use crate::access::Caller;
-use crate::identity::RequestSpeaker;
+use super::{CompletionRequest, RequestAttempt, bodies, push_item};
+use crate::identity::Scope;
+use crate::{ApiError, heavy};
 use parking_lot::Mutex;
 use runtime::{ModelChoice, Runtime, wall_ms};
 use session::machine::is_hidden;
@@ -43,7 +42,7 @@ struct Shared {
 pub struct KeptTurn {
     keeping: ConversationKeeping,
     owner: LogOwner,
-    speaker: RequestSpeaker,
+    scope: Scope,
     model: String,
     /// As the client sent it.
     log: Vec<Message>,
@@ -94,23 +93,17 @@ impl ConversationKeeping {
     }
 
     /// What is known of the conversation of a request. None: it is not kept.
-    pub async fn begin(
-        &self,
-        caller: &Caller,
-        choice: &ModelChoice,
-        request: &CompletionRequest,
-    ) -> Option<(KeptTurn, Before)> {
+    pub async fn begin(&self, choice: &ModelChoice, request: &CompletionRequest) -> Option<(KeptTurn, Before)> {
         if !self.is_to_be_kept(request) {
             return None;
         }
         let shared = &self.shared;
-        let RequestSpeaker { person, room, .. } = &request.speaker;
-        let owner = LogOwner { user: caller.identity.user.clone(), person: person.clone(), room: room.clone() };
+        let owner = request.scope.log_owner();
         shared.settled(&owner).await;
         let log = request.prompt.messages.clone();
         let mut turn = KeptTurn {
             keeping: self.clone(),
-            speaker: request.speaker.clone(),
+            scope: request.scope.clone(),
             model: request.model.clone(),
             attempt: request.attempt,
             remembered: String::new(),
@@ -128,8 +121,8 @@ impl ConversationKeeping {
     }
 
     fn is_to_be_kept(&self, request: &CompletionRequest) -> bool {
-        let speaker = &request.speaker;
-        let is_named = !speaker.person.is_empty() || !speaker.room.is_empty();
+        let scope = &request.scope;
+        let is_named = !scope.person.is_empty() || !scope.room.is_empty();
         let is_known = self.shared.settings.remember.conversations.keeps(is_named);
         let log = &request.prompt.messages;
         let ends_with_a_question =
@@ -138,7 +131,7 @@ impl ConversationKeeping {
         let is_probe = !has_replies && request.max_tokens.is_some_and(|most| most <= PROBE_TOKENS);
         let is_short = log.iter().map(Message::text_bytes).sum::<usize>() <= self.shared.settings.limits.session_bytes;
         is_known
-            && !speaker.is_private
+            && !scope.is_private
             && request.priority == Priority::Talk
             && ends_with_a_question
             && !is_probe
@@ -213,7 +206,7 @@ impl Shared {
                 (known.begins_behind.map(|last| (known.session, last)), config.remembered)
             }
             None => {
-                let (minutes, is_new) = (turn.speaker.continue_minutes, !has_replies(&turn.log));
+                let (minutes, is_new) = (turn.scope.continue_minutes, !has_replies(&turn.log));
                 if minutes > 0 && is_new {
                     turn.goes_on_with = self.store.newest_log(&turn.owner, minutes_ago(minutes)).await?;
                 }
@@ -234,7 +227,8 @@ impl Shared {
 
     /// The session that has what the log begins with, and how many messages that is.
     async fn known(&self, turn: &KeptTurn) -> Result<Option<(KeptLog, usize)>, ApiError> {
-        let wanted = wanted(&turn.log);
+        let bytes = turn.log.iter().map(Message::text_bytes).sum();
+        let wanted = heavy::run(bytes, || wanted(&turn.log)).await;
         if wanted.is_empty() {
             return Ok(None);
         }
@@ -257,11 +251,12 @@ impl Shared {
         }
         let mut log_with_reply = turn.log.clone();
         output.iter().for_each(|item| push_item(&mut log_with_reply, item.clone()));
-        let marks = marks(&log_with_reply, turn.log.len());
+        let bytes = log_with_reply.iter().map(Message::text_bytes).sum();
+        let marks = heavy::run(bytes, || marks(&log_with_reply, turn.log.len())).await;
         let addition = |start: usize, behind: Option<String>, begins_behind: Option<String>| {
             let mut ids = Ids::new(runtime::random()?);
             let new = turn.log.get(start..).unwrap_or_default().iter().flat_map(kept_bodies);
-            let new = name_persons(new.collect(), &turn.speaker).into_iter();
+            let new = turn.scope.name_persons(new.collect()).into_iter();
             let new = new.map(|body| Item::new(ids.next("item"), body, ItemStatus::Completed));
             let items: Vec<Item> = new.chain(output.iter().cloned()).collect();
             if items.iter().any(|item| item.body.text_bytes() > limits.item_bytes) {
@@ -318,7 +313,7 @@ impl Shared {
         let fits = instructions.len() <= self.settings.limits.item_bytes;
         let instructions = Some(instructions).filter(|text| fits && !text.is_empty());
         let update = ConfigUpdate { instructions, ..ConfigUpdate::default() };
-        let new = turn.speaker.new_session(&turn.owner.user, &turn.model);
+        let new = turn.scope.new_session(&turn.model);
         let mut record = self.runtime.new_session(runtime::NewSession { update: Some(&update), ..new }).await?;
         // What the prompt said stays as it was, as long as the conversation lasts.
         record.config.remembered.clone_from(&turn.remembered);

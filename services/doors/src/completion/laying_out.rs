@@ -55,13 +55,13 @@ const AROUND_TOKENS: usize = 16;
 impl Completions {
     /// What is known of the log, whose messages are settled. None: nothing may be remembered of it.
     pub fn known_log(&self, caller: &Caller, choice: &ModelChoice, request: &CompletionRequest) -> Option<KnownLog> {
-        if request.speaker.is_private || request.priority != Priority::Talk || self.settings.prompt.kept_bytes == 0 {
+        if request.scope.is_private || request.priority != Priority::Talk || self.settings.prompt.kept_bytes == 0 {
             return None;
         }
         let (head, log) = split(&request.prompt.messages);
         let client = client_of(caller, choice, request);
         let limits = &choice.preset.prompt;
-        let mode = limits.changed_head.of_client(request.speaker.changed_head);
+        let mode = limits.changed_head.of_client(request.scope.changed_head);
         let own_head = Arc::<str>::from(head.map(Message::text).unwrap_or_default());
         let known = self.standing.look(&client, mode, limits, &own_head, log);
         Some(KnownLog { client, log: known, own_head })
@@ -273,10 +273,10 @@ fn count_lines(changes: &[HeadChange]) -> u64 {
 
 /// Two programs of one user are two clients, and so are two persons at one program.
 fn client_of(caller: &Caller, choice: &ModelChoice, request: &CompletionRequest) -> PromptClient {
-    let (speaker, prompt) = (&request.speaker, &request.prompt);
+    let (scope, prompt) = (&request.scope, &request.prompt);
     let told = (
-        (&caller.identity.key, &caller.path, &caller.address, &speaker.agent),
-        (&speaker.person, &speaker.room),
+        (&scope.key, &scope.secret, &caller.path, &caller.address, &scope.agent),
+        (&scope.person, &scope.room),
         (&choice.name, &choice.preset.name, &prompt.tools, &prompt.options),
     );
     let digest = first_half(Sha256::new().chain_update(format!("{told:?}")));

@@ -3,10 +3,10 @@
 //! under way, hears again what was answered, or asks again where there is no answer.
 
 use super::listening::{Listening, Stopped};
+use crate::identity::{Scope, ScopeDigest};
 use axum::http::HeaderMap;
 use session::{Event, Failure, FailureCode, ResponseStatus};
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,19 +15,18 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Which request this is, and how often its client has sent it before.
+/// One attempt at a request: its digest, and how often the client says that it sent it before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestAttempt {
-    digest: u64,
+    /// Digest of the request and of its scope: the same words of another person are another request.
+    digest: ScopeDigest,
     retries: u32,
 }
 
 impl RequestAttempt {
-    pub fn of(headers: &HeaderMap, body: &[u8]) -> RequestAttempt {
-        let mut digest = DefaultHasher::new();
-        body.hash(&mut digest);
+    pub fn of(headers: &HeaderMap, body: &[u8], scope: &Scope) -> RequestAttempt {
         let retries = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok()?.parse().ok());
-        RequestAttempt { digest: digest.finish(), retries: retries.unwrap_or(0) }
+        RequestAttempt { digest: scope.digest(body), retries: retries.unwrap_or(0) }
     }
 
     /// The client says that it sent the same before.
@@ -44,10 +43,10 @@ pub struct RecentTurns {
 }
 
 struct RecentTurn {
-    account: String,
+    user: String,
     /// As the client named it: `new` may be one.
     session: String,
-    digest: u64,
+    digest: ScopeDigest,
     at: Instant,
     reply: Arc<SharedReply>,
 }
@@ -58,12 +57,11 @@ impl RecentTurns {
     }
 
     /// What this request has got so far: nothing, unless it is a retry of one that is remembered.
-    pub fn reply(&self, account: &str, session: &str, attempt: RequestAttempt) -> Arc<SharedReply> {
+    pub fn reply(&self, scope: &Scope, session: &str, attempt: RequestAttempt) -> Arc<SharedReply> {
         let now = Instant::now();
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|turn| now - turn.at < self.kept_for);
-        let is_same =
-            |turn: &RecentTurn| turn.digest == attempt.digest && turn.account == account && turn.session == session;
+        let is_same = |turn: &RecentTurn| turn.digest == attempt.digest && turn.session == session;
         if attempt.retries > 0
             && let Some(turn) = turns.iter().rev().find(|turn| is_same(turn))
         {
@@ -71,13 +69,21 @@ impl RecentTurns {
         }
         let reply = Arc::<SharedReply>::default();
         if !self.kept_for.is_zero() {
-            while turns.len() >= self.most.max(1) {
-                turns.pop_front();
+            // One user's many requests take no place from another's.
+            let is_ours = |turn: &RecentTurn| turn.user == scope.user;
+            while turns.iter().filter(|turn| is_ours(turn)).count() >= self.most.max(1) {
+                let oldest = turns.iter().position(is_ours);
+                oldest.and_then(|at| turns.remove(at));
             }
-            let (account, session) = (account.to_owned(), session.to_owned());
-            turns.push_back(RecentTurn { account, session, digest: attempt.digest, at: now, reply: reply.clone() });
+            let (user, session) = (scope.user.clone(), session.to_owned());
+            turns.push_back(RecentTurn { user, session, digest: attempt.digest, at: now, reply: reply.clone() });
         }
         reply
+    }
+
+    /// Forgets all of them: something was deleted that an answer may hold.
+    pub fn clear(&self) {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

@@ -1,51 +1,23 @@
-//! The persons and rooms of each user that are known, and how many there may be whose names come from clients.
+//! The persons and rooms of each user, how many of them clients may name, and the scope of each request.
 
-use super::{BodyClues, Clues, Recognised, changed_head_of, percent_decoded, recognise};
+use super::{BodyClues, Clues, Recognised, Scope, TriedRules, changed_head_of, percent_decoded};
 use crate::ApiError;
 use crate::access::Caller;
 use axum::http::HeaderMap;
 use axum::http::header::USER_AGENT;
 use parking_lot::Mutex;
-use runtime::NewSession;
+use serde_json::Value;
 use session::Message;
-use settings::{ChangedHead, RuleClue, RuleCondition, Settings, person_name};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use settings::{Settings, person_name};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use store::Store;
-
-/// Whose words a request holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestSpeaker {
-    /// Empty: the home's guest.
-    pub person: String,
-    /// Empty: it is not known.
-    pub room: String,
-    /// Nothing of it is remembered.
-    pub is_private: bool,
-    /// As the client names them in a header.
-    pub name: Option<String>,
-    /// The persons of the speakers that the messages name, where rules name one.
-    pub named: BTreeMap<String, String>,
-    /// In which a new conversation goes on with the last one. 0: it never does.
-    pub continue_minutes: u64,
-    /// The name that its program gives.
-    pub agent: String,
-    /// As the rules say of the client.
-    pub changed_head: ChangedHead,
-}
-
-impl RequestSpeaker {
-    /// A session that holds their words.
-    pub fn new_session<'a>(&'a self, user: &'a str, model: &'a str) -> NewSession<'a> {
-        let RequestSpeaker { person, room, is_private, .. } = self;
-        NewSession { user, person, room, is_private: *is_private, model, update: None }
-    }
-}
 
 pub struct Persons {
     settings: Arc<Settings>,
     store: Store,
-    /// Of the users that were asked for.
+    /// Names of the users that were asked for.
     known: Mutex<HashMap<String, HashSet<String>>>,
 }
 
@@ -53,7 +25,7 @@ pub struct Persons {
 const SPEAKER: &str = "x-reprise-speaker";
 /// Different speakers of one request whose persons are looked up.
 const MOST_SPEAKERS: usize = 32;
-/// A client says so of a request that is not to be remembered.
+/// Asks that nothing of the request is remembered.
 const PRIVATE: &str = "x-reprise-private";
 
 impl Persons {
@@ -61,41 +33,36 @@ impl Persons {
         Persons { settings, store, known: Mutex::default() }
     }
 
-    pub async fn speaker(
+    /// Makes the scope of a request, and gives its last message the speaker that a header names.
+    pub async fn scope(
         &self,
         caller: &Caller,
         headers: &HeaderMap,
         body: &BodyClues,
-    ) -> Result<RequestSpeaker, ApiError> {
+        messages: &mut [Message],
+    ) -> Result<Scope, ApiError> {
         let (says_private, name) = (says_private(headers)?, speaker_named(headers)?);
-        let with_name = BodyClues { speaker: name.clone().or(body.speaker.clone()), ..body.clone() };
-        let clues = Clues { body: &with_name, ..clues_of(caller, headers, body) };
-        let recognised = recognise(&self.settings.remember.who, &clues);
-        let speaker = self.admitted(&caller.identity.user, recognised, says_private).await?;
         let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
-        let changed_head = changed_head_of(&self.settings.prompt.clients, &clues);
-        Ok(RequestSpeaker { name, agent, changed_head, ..speaker })
-    }
-
-    /// The persons of the speakers of these messages, beside that of the request.
-    pub async fn name_all(
-        &self,
-        speaker: &mut RequestSpeaker,
-        caller: &Caller,
-        headers: &HeaderMap,
-        body: &BodyClues,
-        messages: &[Message],
-    ) -> Result<(), ApiError> {
+        let told = Told::of(caller, headers, body);
+        let clues = told.clues(caller, self.settings.remember.rule_bytes);
+        let tried = TriedRules::new(&self.settings.remember.who, &clues);
+        let speaker = name.as_deref().or(told.body.speaker.as_deref()).filter(|_| caller.secret.is_none());
+        let changed_head = changed_head_of(&self.settings.prompt.clients, &Clues { speaker, ..clues });
+        let user = &caller.identity.user;
+        let mut scope = self.admitted(user, tried.recognise(speaker), body.is_private || says_private).await?;
+        (scope.key, scope.secret) = (caller.identity.key.clone(), caller.secret.clone());
+        (scope.name, scope.agent, scope.changed_head) = (name, agent, changed_head);
+        scope.name_last(messages);
         let names: BTreeSet<&String> = messages.iter().filter_map(|message| message.name.as_ref()).collect();
         for name in names.into_iter().take(MOST_SPEAKERS) {
-            if let Some(person) = self.person_of(caller, headers, body, name).await? {
-                speaker.named.insert(name.clone(), person);
+            if let Some(person) = self.person_by(caller, &tried, name).await? {
+                scope.named.insert(name.clone(), person);
             }
         }
-        Ok(())
+        Ok(scope)
     }
 
-    /// The person of a speaker in a conversation of several. None: no rule looks at speakers, or none holds.
+    /// Finds the person of a speaker in a conversation of several. None: no rule looks at speakers, or none holds.
     pub async fn person_of(
         &self,
         caller: &Caller,
@@ -103,51 +70,54 @@ impl Persons {
         body: &BodyClues,
         name: &str,
     ) -> Result<Option<String>, ApiError> {
-        let with_name = BodyClues { speaker: Some(name.to_owned()), ..body.clone() };
-        let rules = &self.settings.remember.who;
-        let recognised = recognise(rules, &Clues { body: &with_name, ..clues_of(caller, headers, body) });
-        let rule = recognised.rule.and_then(|at| rules.get(at));
-        let looks = |condition: &RuleCondition| condition.clue == RuleClue::Speaker;
-        if !rule.is_some_and(|rule| rule.conditions.iter().any(looks)) {
+        let told = Told::of(caller, headers, body);
+        let clues = told.clues(caller, self.settings.remember.rule_bytes);
+        self.person_by(caller, &TriedRules::new(&self.settings.remember.who, &clues), name).await
+    }
+
+    async fn person_by(&self, caller: &Caller, tried: &TriedRules<'_>, name: &str) -> Result<Option<String>, ApiError> {
+        // A page with a client secret speaks for the one that the secret was made for.
+        if caller.secret.is_some() {
+            return Ok(None);
+        }
+        let recognised = tried.recognise(Some(name));
+        if !recognised.by_speaker {
             return Ok(None);
         }
         Ok(Some(self.admitted(&caller.identity.user, recognised, false).await?.person))
     }
 
-    /// Where the protocol has neither keys nor headers.
-    pub async fn speaker_without_key(&self, user: &str, body: &BodyClues) -> Result<RequestSpeaker, ApiError> {
-        let clues = Clues { key: None, path: None, headers: &HeaderMap::new(), body };
-        self.admitted(user, recognise(&self.settings.remember.who, &clues), false).await
+    /// Makes the scope of a request whose protocol has neither keys nor headers.
+    pub async fn scope_without_key(&self, user: &str, body: &BodyClues) -> Result<Scope, ApiError> {
+        let most = self.settings.remember.rule_bytes;
+        let clues = Clues { key: None, path: None, headers: &HeaderMap::new(), body, speaker: None, most };
+        let recognised = TriedRules::new(&self.settings.remember.who, &clues).recognise(None);
+        self.admitted(user, recognised, body.is_private).await
     }
 
-    async fn admitted(
-        &self,
-        user: &str,
-        recognised: Recognised,
-        says_private: bool,
-    ) -> Result<RequestSpeaker, ApiError> {
-        let Recognised { mut person, mut room, is_private, continue_minutes, is_found, .. } = recognised;
+    async fn admitted(&self, user: &str, recognised: Recognised, asks_private: bool) -> Result<Scope, ApiError> {
+        let Recognised { mut person, mut room, continue_minutes, is_found, mut is_private, .. } = recognised;
         let is_one_too_many = is_found && !(self.may_have(user, &person).await? && self.may_have(user, &room).await?);
         if is_one_too_many && runtime::first_time(format!("persons of {user}")) {
             let most = self.settings.remember.persons;
             tracing::warn!(
                 user,
                 most,
-                "more names of persons come from clients than remember.persons: new ones are the guest"
+                "clients bring more names of persons than remember.persons: nothing is remembered of new ones"
             );
         }
         if is_one_too_many {
             person.clear();
             room.clear();
+            is_private = true;
         }
-        Ok(RequestSpeaker {
+        Ok(Scope {
+            user: user.to_owned(),
             person,
             room,
-            is_private: is_private || says_private,
-            name: None,
-            named: BTreeMap::new(),
+            is_private: is_private || asks_private,
             continue_minutes: continue_minutes.unwrap_or(self.settings.conversation.continue_minutes),
-            ..RequestSpeaker::default()
+            ..Scope::default()
         })
     }
 
@@ -174,11 +144,44 @@ impl Persons {
         Ok(is_admitted)
     }
 
-    /// The person was deleted.
+    /// Gives back the place of a person that was deleted.
     pub fn forget(&self, user: &str, person: &str) {
         if let Some(known) = self.known.lock().get_mut(user) {
             known.remove(person);
         }
+    }
+}
+
+/// What the rules may look at of a request.
+struct Told<'a> {
+    headers: Cow<'a, HeaderMap>,
+    body: Cow<'a, BodyClues>,
+}
+
+impl<'a> Told<'a> {
+    /// Of a client secret, what its maker wrote into it: the page that holds it names nobody.
+    fn of(caller: &Caller, headers: &'a HeaderMap, body: &'a BodyClues) -> Told<'a> {
+        if caller.secret.is_none() {
+            return Told { headers: Cow::Borrowed(headers), body: Cow::Borrowed(body) };
+        }
+        let made_with = |path: &str| {
+            let session = caller.identity.session.as_ref()?;
+            session.pointer(path).and_then(Value::as_str).map(str::to_owned)
+        };
+        let body = BodyClues {
+            model: made_with("/model").unwrap_or_default(),
+            user: made_with("/metadata/user"),
+            instructions: made_with("/instructions"),
+            ..BodyClues::default()
+        };
+        Told { headers: Cow::Owned(HeaderMap::new()), body: Cow::Owned(body) }
+    }
+
+    fn clues<'b>(&'b self, caller: &'b Caller, most: usize) -> Clues<'b> {
+        let identity = &caller.identity;
+        let key = identity.key.as_deref().zip(identity.key_name.as_deref());
+        let path = caller.path.as_deref();
+        Clues { key, path, headers: &self.headers, body: &self.body, speaker: None, most }
     }
 }
 
@@ -191,12 +194,6 @@ fn says_private(headers: &HeaderMap) -> Result<bool, ApiError> {
     }
 }
 
-fn clues_of<'a>(caller: &'a Caller, headers: &'a HeaderMap, body: &'a BodyClues) -> Clues<'a> {
-    let identity = &caller.identity;
-    let key = identity.key.as_deref().zip(identity.key_name.as_deref());
-    Clues { key, path: caller.path.as_deref(), headers, body }
-}
-
 fn speaker_named(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get(SPEAKER) else { return Ok(None) };
     let name = std::str::from_utf8(value.as_bytes()).ok().map(percent_decoded);
@@ -206,5 +203,5 @@ fn speaker_named(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// Of a name that is none.
+/// The error of a speaker's name that is none.
 pub const WRONG_SPEAKER: &str = "a speaker is named in 1 to 64 characters on one line, without \"/\"";

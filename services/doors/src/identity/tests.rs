@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use settings::{Settings, Sources};
 use std::collections::BTreeMap;
 
+const MOST: usize = 4096; // not a window: bytes of instructions
 const ULID: &str = "01KB2M5Q8V4T9W3X7Y1Z6A0C2E";
 
 /// Rules as an operator writes them. Empty: the defaults.
@@ -24,7 +25,14 @@ struct Given {
 
 impl Given {
     fn clues(&self) -> Clues<'_> {
-        Clues { key: self.key, path: self.path, headers: &self.headers, body: &self.body }
+        Clues {
+            key: self.key,
+            path: self.path,
+            headers: &self.headers,
+            body: &self.body,
+            speaker: self.body.speaker.as_deref(),
+            most: MOST,
+        }
     }
 
     fn header(mut self, name: &'static str, value: &str) -> Given {
@@ -227,4 +235,30 @@ fn voice_integrations_are_recognised() {
         let expected = if notes { ChangedHead::Notes } else { ChangedHead::Exact };
         assert_eq!(changed_head_of(&rules, &given.clues()), expected, "{:?} {:?}", given.headers, given.body);
     }
+}
+
+/// A request pays for looking through its instructions once, and not for what it writes beyond the limit.
+#[test]
+fn long_instructions_are_looked_through_at_both_ends() {
+    let rules = rules(r#"[{ person = "*", instructions = "serve {name}." }]"#);
+    let filler = "x".repeat(MOST);
+    let named = |text: &str| recognise(&rules, &body(|body| body.instructions = Some(text.to_owned())).clues()).person;
+    assert_eq!(named(&format!("You serve Ben. {filler}")), "ben");
+    assert_eq!(named(&format!("{filler} You serve Ben.")), "ben");
+    assert_eq!(named(&format!("{filler} You serve Ben. {filler}")), "");
+    assert_eq!(named(&format!("ä{} You serve Ben. {}ä", "ä".repeat(10), "ä".repeat(10))), "ben");
+}
+
+#[test]
+fn one_request_may_name_many_speakers() {
+    let rules = rules(
+        r#"[{ person = "anna", speaker = "Mum", key = "phone" }, { person = "*", speaker = "*" }, { person = "guest" }]"#,
+    );
+    let phone = Given { key: Some(("k1", "phone")), ..Given::default() };
+    let tried = TriedRules::new(&rules, &phone.clues());
+    let found = [Some("Mum"), Some("Ben"), None].map(|name| tried.recognise(name));
+    assert_eq!(found.each_ref().map(|found| found.person.as_str()), ["anna", "ben", "guest"]);
+    assert_eq!(found.map(|found| found.by_speaker), [true, true, false]);
+    let other = Given::default();
+    assert_eq!(TriedRules::new(&rules, &other.clues()).recognise(Some("Mum")).person, "mum");
 }

@@ -2,7 +2,7 @@
 
 use crate::ApiError;
 use crate::completion::CompletionRequest;
-use crate::identity::RequestSpeaker;
+use crate::identity::Scope;
 use crate::json::{json_text, read_body};
 use crate::openai_chat::tool;
 use crate::reader;
@@ -205,7 +205,7 @@ fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Res
         priority: Priority::Talk,
         session_id: None,
         attempt: None,
-        speaker: RequestSpeaker::default(),
+        scope: Scope::default(),
     };
     Ok(OllamaRequest { name: model, stream, task: OllamaTask::Reply(Box::new(completion)), num_ctx, unused })
 }

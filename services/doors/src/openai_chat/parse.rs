@@ -4,7 +4,7 @@ use super::messages::prompt_of;
 use crate::ApiError;
 use crate::completion::CompletionRequest;
 use crate::fields::{KnownFields, note};
-use crate::identity::{BodyClues, RequestSpeaker, is_private};
+use crate::identity::{BodyClues, Scope, is_private};
 use crate::json::{ToolChoiceView, json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use schemars::JsonSchema;
@@ -202,7 +202,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
         session_id,
         arms,
         attempt: None,
-        speaker: RequestSpeaker::default(),
+        scope: Scope::default(),
     };
     Ok(ChatRequest { stream, include_usage, completion, clues })
 }

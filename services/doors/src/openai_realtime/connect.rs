@@ -65,21 +65,21 @@ pub async fn connect(
     let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
     let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
     let clues = clues(&asked, secret, model, update.as_ref())?;
+    let scope = app.persons.scope(&caller, &headers, &clues, &mut []).await?;
     let (session, replay) = match &asked.session {
         Some(id) => {
             let session = app.gate.begun.open_session(&app.store, &caller, id).await?;
             (session, asked.after.clone().map_or(Replay::All, Replay::After))
         }
         None => {
-            let speaker = app.persons.speaker(&caller, &headers, &clues).await?;
-            let new = NewSession { update: update.as_ref(), ..speaker.new_session(&caller.identity.user, model) };
+            let new = NewSession { update: update.as_ref(), ..scope.new_session(model) };
             let session = app.runtime.create(new).await?;
             app.gate.begun.began(&caller, &session);
             (session, Replay::Nothing)
         }
     };
     let extensions = Arc::new(AtomicBool::new(extensions));
-    let attach = Attach { replay, interest: interest(extensions.clone()) };
+    let attach = Attach { replay, interest: interest(extensions.clone()), person: Some(scope.person) };
     let (connected, written) = app.runtime.attach(&session, attach).await?;
     let seed = runtime::random()?;
     let limits = &app.settings.limits;

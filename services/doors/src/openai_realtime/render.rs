@@ -193,7 +193,7 @@ fn item_view(item: &Item) -> ItemView<'_> {
                 Role::Assistant => ItemPart::OutputText { text },
                 Role::User | Role::System => ItemPart::InputText { text },
             };
-            let speaker = speaker.as_ref().filter(|_| *role == Role::User).map(|speaker| speaker.name.as_str());
+            let speaker = speaker.as_ref().filter(|_| *role == Role::User).and_then(|speaker| speaker.shown());
             BodyView::Message { role: role.word(), content: parts.iter().map(|text| part(text)).collect(), speaker }
         }
         ItemBody::FunctionCall { call_id, name, arguments } => BodyView::FunctionCall { call_id, name, arguments },

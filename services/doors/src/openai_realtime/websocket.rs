@@ -6,7 +6,7 @@ use super::{EXTENSION, ErrorBody, Renderer};
 use crate::access::{Caller, Left};
 use crate::identity::BodyClues;
 use crate::unended::Unended;
-use crate::{ApiError, App};
+use crate::{ApiError, App, heavy};
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
 use axum::http::HeaderMap;
 use futures_util::stream::{SplitSink, SplitStream};
@@ -174,10 +174,11 @@ impl Reader {
         {
             return self.refuse(ErrorBody::new("server_error", failure.message)).await;
         }
-        let Received { event_id, mut input, is_extension, extensions, unread } = match parse(&text, &self.limits) {
-            Ok(received) => received,
-            Err(error) => return self.refuse(error).await,
-        };
+        let Received { event_id, mut input, is_extension, extensions, unread } =
+            match heavy::run(text.len(), || parse(&text, &self.limits)).await {
+                Ok(received) => received,
+                Err(error) => return self.refuse(error).await,
+            };
         drop((text, share));
         note_unread(unread);
         if is_extension && !self.extensions.load(Ordering::Relaxed) {

@@ -7,7 +7,7 @@ use super::state::{begin, conversation, kept, new_items};
 use super::view::item_view;
 use crate::access::Caller;
 use crate::completion::Completions;
-use crate::identity::{BodyClues, is_private};
+use crate::identity::{BodyClues, Scope, is_private};
 use crate::json::read_body;
 use crate::{ApiError, App, upkeep};
 use axum::body::Bytes;
@@ -67,11 +67,12 @@ pub async fn create(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let ParsedConversation { messages, metadata, is_private } = parse_new(&body, &completions.settings)?;
+    let ParsedConversation { mut messages, metadata, is_private } = parse_new(&body, &completions.settings)?;
     let brings_own = messages.first().is_some_and(|message| message.role == MessageRole::System);
     let clues = BodyClues { is_private, ..BodyClues::of("", &messages) };
-    let speaker = completions.persons.speaker(&caller, &headers, &clues).await?;
-    let session = begin(&completions, &caller, &speaker, "", brings_own, kept(&messages, &completions)?).await?;
+    let scope = completions.persons.scope(&caller, &headers, &clues, &mut messages).await?;
+    let items = kept(&messages, &scope, &completions)?;
+    let session = begin(&completions, &caller, &scope, "", brings_own, items).await?;
     completions.store.set_metadata(&session, Value::Object(metadata), runtime::wall_ms()).await?;
     view(&completions, &session).await
 }
@@ -161,17 +162,20 @@ pub async fn items(
 pub async fn add(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     Path(id): Path<String>,
     body: Bytes,
 ) -> Answer {
     let session = conversation(&completions, &caller, &id).await?;
     let NewItems { items } = crate::reader::read(&read_body(&body)?)?;
-    let messages = of_items(&items, "items", &completions.settings.limits)?;
-    let items = new_items(kept(&messages, &completions)?, &completions)?;
+    let mut messages = of_items(&items, "items", &completions.settings.limits)?;
+    let clues = BodyClues::of("", &messages);
+    let scope = completions.persons.scope(&caller, &headers, &clues, &mut messages).await?;
+    let items = new_items(kept(&messages, &scope, &completions)?, &completions)?;
     let mut missing: HashSet<String> = items.iter().filter_map(|item| item.id.clone()).collect();
     let inputs = items.into_iter().map(|item| Input::AddItem { item, place: ItemPlace::End });
     let mut added = Vec::new();
-    say(&completions, &session, inputs.collect(), |event| match event {
+    say(&completions, &session, Some(&scope), inputs.collect(), |event| match event {
         Event::ItemAdded { item, .. } if missing.remove(&item.id) => {
             added.push(item.clone());
             missing.is_empty()
@@ -202,7 +206,7 @@ pub async fn delete_item(
     completions.store.item(&session, &item_id).await?;
     let input = Input::DeleteItem { item_id: item_id.clone() };
     let is_gone = |event: &Event| matches!(event, Event::ItemDeleted { item_id: gone } if *gone == item_id);
-    say(&completions, &session, vec![input], is_gone).await?;
+    say(&completions, &session, None, vec![input], is_gone).await?;
     view(&completions, &session).await
 }
 
@@ -210,6 +214,7 @@ pub async fn delete_item(
 async fn say(
     completions: &Completions,
     session: &SessionRef,
+    scope: Option<&Scope>,
     inputs: Vec<Input>,
     mut is_done: impl FnMut(&Event) -> bool,
 ) -> Result<(), ApiError> {
@@ -218,7 +223,8 @@ async fn say(
     }
     let interest =
         |event: &Event| matches!(event, Event::ItemAdded { .. } | Event::ItemDeleted { .. } | Event::Refused { .. });
-    let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };
+    let (interest, person) = (Arc::new(interest), scope.map(|scope| scope.person.clone()));
+    let attach = Attach { replay: Replay::Nothing, interest, person };
     let (connected, mut written) = completions.runtime.attach(session, attach).await?;
     let mark = store::new_id("items")?;
     for input in inputs {

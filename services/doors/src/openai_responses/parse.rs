@@ -5,7 +5,7 @@ use super::mistakes::{unsupported, wrong};
 use super::tools::{tool_views, tools};
 use crate::ApiError;
 use crate::fields::KnownFields;
-use crate::identity::{BodyClues, RequestSpeaker, is_private};
+use crate::identity::{BodyClues, Scope, is_private};
 use crate::json::{json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use schemars::JsonSchema;
@@ -110,7 +110,7 @@ pub struct ResponsesRequest {
     pub priority: Priority,
     pub metadata: Map<String, Value>,
     pub clues: BodyClues,
-    pub speaker: RequestSpeaker,
+    pub scope: Scope,
     pub goes_on_from: Option<GoesOnFrom>,
     /// False: only prepare for what comes next.
     pub generate: bool,
@@ -180,7 +180,7 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
         store,
         model,
         clues,
-        speaker: RequestSpeaker::default(),
+        scope: Scope::default(),
         instructions: fields.instructions,
         input: messages,
         tools,

@@ -5,7 +5,7 @@ use super::stateless::check_input;
 use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{Completion, Completions, ReplyProgress, RequestAttempt, bodies, push_item};
-use crate::identity::RequestSpeaker;
+use crate::identity::Scope;
 use axum::http::StatusCode;
 use runtime::{ModelChoice, NewSession};
 use serde_json::{Map, Value};
@@ -55,7 +55,7 @@ pub async fn conversation(completions: &Completions, caller: &Caller, id: &str) 
 /// A turn that a client wants, and what it goes on from.
 struct WantedTurn {
     goes_on_from: Option<GoesOnFrom>,
-    speaker: RequestSpeaker,
+    scope: Scope,
     model: String,
     input: Vec<Message>,
     /// Without items.
@@ -72,16 +72,16 @@ pub async fn take_turn(
 ) -> Result<(Completion, SessionRef), ApiError> {
     let (goes_on_from, input) = (request.goes_on_from.take(), std::mem::take(&mut request.input));
     let (model, metadata) = (std::mem::take(&mut request.model), std::mem::take(&mut request.metadata));
-    let speaker = std::mem::take(&mut request.speaker);
+    let scope = std::mem::take(&mut request.scope);
     let turn = turn_of(request);
     let name = match &goes_on_from {
         None => "new".to_owned(),
         Some(GoesOnFrom::Conversation(id) | GoesOnFrom::Response(id)) => id.clone(),
     };
-    let again = (turn.clone(), metadata.clone());
-    let wanted = WantedTurn { goes_on_from, speaker, model, input, turn, metadata };
+    let (again, own) = ((turn.clone(), metadata.clone()), scope.clone());
+    let wanted = WantedTurn { goes_on_from, scope, model, input, turn, metadata };
     let first = async |progress: &mut ReplyProgress| place(completions, caller, wanted, progress).await;
-    completions.take_turn_once(caller, &name, attempt, first, again).await
+    completions.take_turn_once(&own, &name, attempt, first, again).await
 }
 
 /// Finds or begins the session and takes the turn there. A response that is not the last one any more is gone on from in a
@@ -92,22 +92,22 @@ async fn place(
     wanted: WantedTurn,
     progress: &mut ReplyProgress,
 ) -> Result<SessionRef, ApiError> {
-    let WantedTurn { goes_on_from, speaker, model, input, turn, metadata } = wanted;
-    let bodies = kept(&input, completions)?;
+    let WantedTurn { goes_on_from, scope, model, input, turn, metadata } = wanted;
+    let bodies = kept(&input, &scope, completions)?;
     let (session, turn) = match goes_on_from {
         None => {
             check_input(&input)?;
             if let Some(Known { session, last_item, items }) =
-                known(completions, caller, &speaker, &model, &bodies).await?
+                known(completions, caller, &scope, &model, &bodies).await?
             {
                 let items = new_items(bodies[items..].to_vec(), completions)?;
                 let own = NewTurn { behind: Some(last_item), items, ..turn.clone() };
-                if is_taken(completions, progress, &session, own, &metadata).await? {
+                if is_taken(completions, progress, &session, &scope, own, &metadata).await? {
                     return Ok(session);
                 }
             }
             let brings_own = input.first().is_some_and(|message| message.role == MessageRole::System);
-            (begin(completions, caller, &speaker, &model, brings_own, bodies).await?, turn)
+            (begin(completions, caller, &scope, &model, brings_own, bodies).await?, turn)
         }
         Some(GoesOnFrom::Conversation(id)) => {
             let turn = NewTurn { items: new_items(bodies, completions)?, ..turn };
@@ -119,7 +119,7 @@ async fn place(
             let end = end.ok_or_else(|| previous_not_found(&id))?;
             if end.is_last {
                 let own = NewTurn { behind: end.last_item, ..turn.clone() };
-                if is_taken(completions, progress, &session, own, &metadata).await? {
+                if is_taken(completions, progress, &session, &scope, own, &metadata).await? {
                     return Ok(session);
                 }
             }
@@ -130,7 +130,7 @@ async fn place(
             (forked, turn)
         }
     };
-    completions.take_turn(progress, &session, turn, metadata).await??;
+    completions.take_turn(progress, &session, &scope, turn, metadata).await??;
     Ok(session)
 }
 
@@ -139,10 +139,11 @@ async fn is_taken(
     completions: &Completions,
     progress: &mut ReplyProgress,
     session: &SessionRef,
+    scope: &Scope,
     turn: NewTurn,
     metadata: &Map<String, Value>,
 ) -> Result<bool, ApiError> {
-    match completions.take_turn(progress, session, turn, metadata.clone()).await? {
+    match completions.take_turn(progress, session, scope, turn, metadata.clone()).await? {
         Ok(()) => Ok(true),
         Err(failure) if failure.code == FailureCode::Conflict => Ok(false),
         Err(failure) => Err(failure.into()),
@@ -164,7 +165,7 @@ const RECENT: u32 = 8;
 async fn known(
     completions: &Completions,
     caller: &Caller,
-    speaker: &RequestSpeaker,
+    scope: &Scope,
     model: &str,
     log: &[ItemBody],
 ) -> Result<Option<Known>, ApiError> {
@@ -180,7 +181,7 @@ async fn known(
             continue;
         }
         let Ok(session) = completions.gate.begun.open_session(store, caller, &id).await else { continue };
-        match last_of(store, &session, past, speaker, &choice).await {
+        match last_of(store, &session, past, scope, &choice).await {
             Ok(Some(last_item)) => return Ok(Some(Known { session, last_item, items: past.len() })),
             // It may just have been deleted.
             Ok(None) | Err(store::Error::NoSession { .. }) => {}
@@ -195,7 +196,7 @@ async fn last_of(
     store: &Store,
     session: &SessionRef,
     past: &[ItemBody],
-    speaker: &RequestSpeaker,
+    scope: &Scope,
     choice: &ModelChoice,
 ) -> Result<Option<String>, store::Error> {
     let is_same = |item: &ItemVersion, body: &ItemBody| {
@@ -205,8 +206,8 @@ async fn last_of(
     let Some(last) = last.filter(|last| past.last().is_some_and(|body| is_same(last, body))) else { return Ok(None) };
     let record = store.session(session).await?;
     let is_meant = choice.is_any_preset || record.placement.preset == choice.preset.name;
-    let is_the_same_speaker = record.person == speaker.person && record.room == speaker.room;
-    if !is_the_same_speaker || (speaker.is_private && record.is_remembered) {
+    let is_the_same_speaker = record.person == scope.person && record.room == scope.room;
+    if !is_the_same_speaker || (scope.is_private && record.is_remembered) {
         return Ok(None);
     }
     if !is_meant || record.config.persona != choice.instructions {
@@ -224,13 +225,13 @@ async fn last_of(
 pub async fn begin(
     completions: &Completions,
     caller: &Caller,
-    speaker: &RequestSpeaker,
+    scope: &Scope,
     model: &str,
     brings_own: bool,
     bodies: Vec<ItemBody>,
 ) -> Result<SessionRef, ApiError> {
     let update = ConfigUpdate { instructions: brings_own.then(String::new), ..ConfigUpdate::default() };
-    let new = NewSession { update: Some(&update), ..speaker.new_session(&caller.identity.user, model) };
+    let new = NewSession { update: Some(&update), ..scope.new_session(model) };
     let session = completions.runtime.create(new).await?;
     completions.gate.begun.began(caller, &session);
     let mut ids = Ids::new(runtime::random()?);
@@ -243,8 +244,8 @@ pub async fn begin(
     Ok(session)
 }
 
-/// What a session keeps of an input.
-pub fn kept(input: &[Message], completions: &Completions) -> Result<Vec<ItemBody>, ApiError> {
+/// Returns the items that a session keeps of an input, each with the person whose words it holds.
+pub fn kept(input: &[Message], scope: &Scope, completions: &Completions) -> Result<Vec<ItemBody>, ApiError> {
     if input.iter().flat_map(|message| &message.parts).any(|part| matches!(part, Part::Image(_))) {
         let message = "a session keeps no images: send store: false, or text only";
         return Err(ApiError::bad("unsupported_parameter", message).param("input"));
@@ -255,7 +256,7 @@ pub fn kept(input: &[Message], completions: &Completions) -> Result<Vec<ItemBody
         let message = format!("{} items are more than {most} (limits.session_items)", bodies.len());
         return Err(ApiError::bad("invalid_value", message).param("input"));
     }
-    Ok(bodies)
+    Ok(scope.name_persons(bodies))
 }
 
 /// Items for a session that clients may be connected to: each is an event and an operation that wait for the store.

@@ -30,7 +30,7 @@ pub fn completion_request(request: ResponsesRequest) -> Result<CompletionRequest
         session_id: None,
         arms: 1,
         attempt: None,
-        speaker: request.speaker,
+        scope: request.scope,
     })
 }
 

@@ -63,7 +63,7 @@ pub async fn cancel(
     let StoredResponse { session, status, .. } = found(&completions, &caller, &id).await?;
     if status == ResponseStatus::InProgress {
         let interest = |event: &Event| matches!(event, Event::ResponseDone { .. } | Event::Refused { .. });
-        let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };
+        let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest), person: None };
         let (connected, mut written) = completions.runtime.attach(&session, attach).await?;
         connected.say(Some(id.clone()), Input::CancelResponse { response_id: Some(id.clone()) }).await;
         while let ToWrite::Event(event) = written.next().await {

@@ -6,10 +6,9 @@ use super::render::{FrameShape, ResponsesReply};
 use super::{answer, parse, prepared, refused, resolve_past};
 use crate::access::{Caller, Peer};
 use crate::completion::{Completion, Completions, Render, push_item};
-use crate::identity::name_last;
 use crate::openai_realtime::{broken, say_goodbye};
 use crate::unended::Unended;
-use crate::{ApiError, App};
+use crate::{ApiError, App, heavy};
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -207,7 +206,7 @@ impl Connection {
 
     /// What the client wants while no response is under way.
     async fn create(&mut self, text: &str) -> Result<Result<(), ApiError>, End> {
-        let frame: Value = match serde_json::from_str(text) {
+        let frame: Value = match heavy::run(text.len(), || serde_json::from_str(text)).await {
             Ok(frame) => frame,
             Err(error) => return Ok(Err(ApiError::bad("invalid_json", format!("the message is no JSON: {error}")))),
         };
@@ -250,19 +249,16 @@ impl Connection {
         let mut share = self.ear.app.model.preparation().share();
         share.add_body(bytes).await?;
         share.take_work(bytes as u64).await?;
-        let mut request = parse::request(&frame, &self.completions.settings)?;
+        let mut request = heavy::run(bytes, || parse::request(&frame, &self.completions.settings)).await?;
         drop(frame);
         if request.model.is_empty() {
             request.model.clone_from(&self.model);
         }
         let (persons, caller, headers) = (&self.completions.persons, &self.caller, &self.headers);
-        let mut speaker = persons.speaker(caller, headers, &request.clues).await?;
-        name_last(&mut request.input, &speaker);
-        persons.name_all(&mut speaker, caller, headers, &request.clues, &request.input).await?;
-        request.speaker = speaker;
+        request.scope = persons.scope(caller, headers, &request.clues, &mut request.input).await?;
         self.recall(&mut request);
         if !request.generate {
-            let (id, frames) = prepared(&self.completions, &self.caller, &request)?;
+            let (id, frames) = prepared(&self.completions, &request)?;
             self.prepared = None;
             self.hold(&request.input)?;
             self.prepared = Some(Prepared { id, goes_on_from: request.goes_on_from, input: request.input });

@@ -245,8 +245,8 @@ async fn ask(
     let Transcript { text, name, satellite, device, .. } = transcript;
     let (user, model) = (&app.settings.wyoming.user, &program.model);
     let clues = BodyClues { model: model.clone(), satellite, device, ..BodyClues::default() };
-    let speaker = app.persons.speaker_without_key(user, &clues).await?;
-    let new = speaker.new_session(user, model);
+    let scope = app.persons.scope_without_key(user, &clues).await?;
+    let new = scope.new_session(model);
     let session = match name {
         Some(name) => app.runtime.named(new, program.session_name(name)).await?,
         None => own.get_or_try_init(|| app.runtime.create(new)).await?.clone(),
@@ -256,7 +256,7 @@ async fn ask(
     let request =
         ResponseRequest { config: intents::config(app.settings.wyoming.intents), ..ResponseRequest::default() };
     let turn = NewTurn { interrupts: true, items: vec![item], request, ..NewTurn::default() };
-    Completions::from_ref(&app).talk(&session, turn).await
+    Completions::from_ref(&app).talk(&session, &scope, turn).await
 }
 
 fn word(request: &Read<WyomingRequest>) -> &'static str {

@@ -5,7 +5,7 @@ use crate::support::{Chat, Server};
 use serde_json::json;
 use session::Finish;
 use settings::KeysRequired;
-use store::Scope;
+use store::KeyScope;
 use tokio_tungstenite::tungstenite::Message;
 
 /// A server that demands keys, with a key for Ann and one for Bob.
@@ -15,7 +15,7 @@ pub async fn locked(change: impl FnOnce(&mut settings::Settings)) -> (Server, St
     let store = crate::support::open(folder.path()).await;
     for user in ["ann", "bob"] {
         store.put_user(user, user, 1).await.unwrap();
-        let made = store.create_key(user, "", &[Scope::Talk, Scope::Sessions], 1).await;
+        let made = store.create_key(user, "", &[KeyScope::Talk, KeyScope::Sessions], 1).await;
         keys.push(format!("Bearer {}", made.unwrap().1));
     }
     store.close().await.unwrap();
@@ -44,7 +44,7 @@ async fn without_a_key_there_is_no_server_that_demands_one() {
     let error = doors::access::check_access(&settings, &store).await.unwrap_err().to_string();
     assert!(error.contains("reprise keys create") && error.contains("0.0.0.0"), "{error}");
     store.put_user("ann", "ann", 1).await.unwrap();
-    let (key, _) = store.create_key("ann", "", &[Scope::Talk], 1).await.unwrap();
+    let (key, _) = store.create_key("ann", "", &[KeyScope::Talk], 1).await.unwrap();
     assert!(doors::access::check_access(&settings, &store).await.is_ok());
     store.revoke_key(&key.id, 2).await.unwrap();
     assert!(doors::access::check_access(&settings, &store).await.is_err());

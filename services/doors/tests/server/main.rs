@@ -28,6 +28,7 @@ mod responses;
 mod responses_socket;
 mod resume;
 mod retries;
+mod scope;
 mod scripted;
 mod side_tasks;
 mod speakers;

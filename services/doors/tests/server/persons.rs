@@ -127,7 +127,7 @@ async fn paths_are_there_where_a_rule_names_them() {
     server.stop().await;
     let server = Server::with(rules(RULES)).await;
     server.store.put_user("bob", "bob", 1).await.unwrap();
-    let (_, key) = server.store.create_key("bob", "phone", &[store::Scope::Admin], 1).await.unwrap();
+    let (_, key) = server.store.create_key("bob", "phone", &[store::KeyScope::Admin], 1).await.unwrap();
     let (status, _) = server.http("GET", "/anna/v1/models", &[("authorization", &format!("Bearer {key}"))], "").await;
     assert_eq!(status, 403, "a key without the scope");
     server.stop().await;
@@ -140,7 +140,7 @@ async fn a_key_of_another_user_opens_no_persons_of_this_one() {
     let mut keys = Vec::new();
     for user in ["ann", "bob"] {
         server.store.put_user(user, user, 1).await.unwrap();
-        let scopes = [store::Scope::Talk, store::Scope::Sessions];
+        let scopes = [store::KeyScope::Talk, store::KeyScope::Sessions];
         keys.push(format!("Bearer {}", server.store.create_key(user, "phone", &scopes, 1).await.unwrap().1));
     }
     let body = json!({
@@ -173,7 +173,12 @@ async fn names_from_clients_are_bounded() {
             "messages": [{ "role": "user", "content": "Hi." }], "metadata": { "session_id": "new" }, "user": user,
         });
         let reply = asked(server, path, &[], body).await;
-        of_session(server, &reply["reprise"]["session_id"]).await.0
+        let id = reply["reprise"]["session_id"].as_str().unwrap();
+        let session = server.store.open_session("local", id).await.unwrap();
+        let record = server.store.session(&session).await.unwrap();
+        // Of one too many nothing is remembered: the guest's memories are told to all.
+        assert_eq!(record.is_remembered, !record.person.is_empty());
+        record.person
     };
     let path = "/v1/chat/completions";
     assert_eq!(person(&mut server, path, "ben").await, "ben");

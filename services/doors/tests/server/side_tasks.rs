@@ -20,7 +20,7 @@ async fn answered(server: &mut Server, path: &str, headers: &[(&'static str, &st
     let mut asked = server.reply_asked().await;
     let messages: Vec<String> =
         asked.chat().messages.iter().map(|message| message["role"].as_str().unwrap().to_owned()).collect();
-    let seen = Asked { priority: asked.request.priority, messages, is_sessions: asked.request.past_owner.is_some() };
+    let seen = Asked { priority: asked.request.priority, messages, is_sessions: asked.request.keep_as.is_some() };
     asked.say("{\"title\": \"Lamps\"}");
     asked.done(Finish::Stop);
     (seen, serde_json::from_str(&answer.await.unwrap()).unwrap())

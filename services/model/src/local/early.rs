@@ -45,6 +45,7 @@ impl WantedReply {
             scope,
             speculative: _,
             passing: _,
+            unsaved: _,
             max_new_tokens,
             sampling,
             seed: _,

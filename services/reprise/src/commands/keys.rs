@@ -5,7 +5,7 @@ use lab::output::{clean, print_json, print_rows};
 use lab::store::with_store;
 use runtime::wall_ms;
 use settings::Settings;
-use store::{Scope, Store};
+use store::{KeyScope, Store};
 
 /// Makes, lists and revokes the keys with which programs come in
 #[derive(Debug, clap::Subcommand)]
@@ -20,7 +20,7 @@ pub enum KeysAction {
         name: String,
         /// What it may do
         #[arg(long = "scope", value_name = "SCOPE", value_parser = scope, default_values = ["talk", "sessions"])]
-        scopes: Vec<Scope>,
+        scopes: Vec<KeyScope>,
         #[arg(long)]
         json: bool,
     },
@@ -48,7 +48,7 @@ pub fn run(action: KeysAction, settings: &Settings) -> Result<()> {
     })
 }
 
-async fn make(store: &Store, user: String, name: String, scopes: Vec<Scope>, json: bool) -> Result<()> {
+async fn make(store: &Store, user: String, name: String, scopes: Vec<KeyScope>, json: bool) -> Result<()> {
     if user.trim().is_empty() {
         bail!("--user must not be empty");
     }
@@ -94,6 +94,6 @@ async fn revoke(store: &Store, key: &str) -> Result<()> {
     Ok(())
 }
 
-fn scope(word: &str) -> Result<Scope, store::Error> {
+fn scope(word: &str) -> Result<KeyScope, store::Error> {
     word.parse().map_err(|_| store::Error::UnknownScope { scope: word.to_owned() })
 }

@@ -272,34 +272,32 @@ impl Sessions<'_> {
             eprintln!("{} of {}: {}", clean(session.id()), clean(session.user()), clean(&record.title));
         }
         confirm(&format!("delete {} for good", counted(sessions.len() as u64)), yes)?;
-        let mut past_owners = Vec::new();
         for session in sessions {
             self.store.delete_session(session, wall_ms()).await?;
-            past_owners.push(session.past_owner());
         }
-        self.deleted(&past_owners)
+        self.deleted(sessions.len()).await
     }
 
     async fn delete_unused(&self, days: u32, yes: bool) -> Result<()> {
         let now_ms = wall_ms();
         let before_ms = now_ms - i64::from(days) * MS_PER_DAY;
         confirm(&format!("delete every session not used since {} for good", time(before_ms)), yes)?;
-        self.deleted(&self.store.delete_unused_since(before_ms, now_ms).await?)
+        self.deleted(self.store.delete_unused_since(before_ms, now_ms).await?.len()).await
     }
 
     /// What was computed of a session holds its words too. A service that runs drops what it holds in memory by itself.
-    fn deleted(&self, past_owners: &[u64]) -> Result<()> {
+    async fn deleted(&self, sessions: usize) -> Result<()> {
         let mut files = 0;
         if let Some(folder) = &self.settings.memory.disk_path {
-            for owner in past_owners {
-                let deleted = engine::forget_files(folder, OwnerId(*owner));
+            for owner in self.store.pasts_to_forget().await? {
+                let deleted = engine::forget_files(folder, OwnerId(owner));
                 files += deleted.with_context(|| format!("what was computed is still in {}", folder.display()))?;
             }
         }
         if self.json {
-            return print_json(&json!({"sessions": past_owners.len(), "computed_files": files}));
+            return print_json(&json!({"sessions": sessions, "computed_files": files}));
         }
-        println!("{} deleted, and {files} files of what was computed of them", counted(past_owners.len() as u64));
+        println!("{} deleted, and {files} files of what was computed of them", counted(sessions as u64));
         Ok(())
     }
 

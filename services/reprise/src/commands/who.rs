@@ -194,8 +194,8 @@ async fn forget(
     let deleted = store.delete_person(user, &person, wall_ms()).await?;
     let mut files = 0;
     if let Some(folder) = &settings.memory.disk_path {
-        for session in &deleted {
-            let gone = engine::forget_files(folder, OwnerId(session.past_owner()));
+        for owner in store.pasts_to_forget().await? {
+            let gone = engine::forget_files(folder, OwnerId(owner));
             files += gone.with_context(|| format!("what was computed is still in {}", folder.display()))?;
         }
     }

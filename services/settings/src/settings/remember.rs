@@ -8,6 +8,7 @@ sections! {
     pub struct RememberSettings {
         pub who: Vec<PersonRule> = person_rules(),
         pub persons: usize = whole(1..=1 << 20),
+        pub rule_bytes: usize = bytes(1024..=1 << 24),
         pub conversations: KeptConversations = choice(),
         pub cut_log_minutes: u64 = whole(0..=10_080),
         pub waiting: usize = whole(1..=10_000),

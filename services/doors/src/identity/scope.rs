@@ -1,0 +1,115 @@
+//! The owner of a request, made in one place: `Persons::scope`.
+
+use model::ModelRequest;
+use runtime::NewSession;
+use session::{ItemBody, Message, MessageRole, NamedSpeaker};
+use settings::ChangedHead;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use store::{LogOwner, past_user};
+
+/// The owner of a request, from the door inwards. What is computed, told or kept for the request carries it, and nothing
+/// is read across.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    pub user: String,
+    /// Key and client secret that the client presented.
+    pub key: Option<String>,
+    pub secret: Option<String>,
+    /// Person whose words the request holds. Empty: the home's guest.
+    pub person: String,
+    /// Room where they are said. Empty: unknown.
+    pub room: String,
+    /// Whether the service must remember nothing of it.
+    pub is_private: bool,
+    /// Speaker of the last words, as the client names them in a header.
+    pub name: Option<String>,
+    /// Persons of the speakers that the messages name, where rules name one.
+    pub named: BTreeMap<String, String>,
+    /// Minutes within which a new conversation goes on with the last one. 0: never.
+    pub continue_minutes: u64,
+    /// Name that the client's program gives itself.
+    pub agent: String,
+    /// Layout of changed instructions that the rules choose for this client.
+    pub changed_head: ChangedHead,
+}
+
+/// 128 bits that tell one scope's requests from all others'.
+pub type ScopeDigest = [u8; 16];
+
+impl Scope {
+    /// Describes a session that holds the words of this scope.
+    pub fn new_session<'a>(&'a self, model: &'a str) -> NewSession<'a> {
+        let Scope { user, person, room, is_private, .. } = self;
+        NewSession { user, person, room, is_private: *is_private, model, update: None }
+    }
+
+    /// Returns the owner of conversations that the client holds.
+    pub fn log_owner(&self) -> LogOwner {
+        LogOwner { user: self.user.clone(), person: self.person.clone(), room: self.room.clone() }
+    }
+
+    /// Marks what is computed for a request as this scope's.
+    pub fn own(&self, request: &mut ModelRequest) {
+        request.user = Some(past_user(&self.user));
+        request.past_owner = Some(self.log_owner().past_owner());
+        request.unsaved = self.is_private;
+    }
+
+    /// Digests the scope and `text`: equal texts of different persons, keys, secrets or speakers differ.
+    pub fn digest(&self, text: &[u8]) -> ScopeDigest {
+        let Scope { user, key, secret, person, room, is_private, name, named, .. } = self;
+        let owner = format!("{:?}", (user, key, secret, person, room, is_private, name, named));
+        let hash = Sha256::new().chain_update((owner.len() as u64).to_le_bytes()).chain_update(owner);
+        let whole = hash.chain_update(text).finalize();
+        let mut half = ScopeDigest::default();
+        half.iter_mut().zip(whole).for_each(|(to, from)| *to = from);
+        half
+    }
+
+    /// Gives the last words of the user the speaker that a header names.
+    pub fn name_last(&self, messages: &mut [Message]) {
+        let last = messages.iter_mut().rfind(|message| message.role == MessageRole::User);
+        if let (Some(last), Some(name)) = (last, &self.name) {
+            last.name.get_or_insert_with(|| name.clone());
+        }
+    }
+
+    /// Gives the words of each named speaker the person that rules name.
+    pub fn name_persons(&self, mut bodies: Vec<ItemBody>) -> Vec<ItemBody> {
+        for body in &mut bodies {
+            if let ItemBody::Message { speaker: Some(NamedSpeaker { name, person }), .. } = body {
+                *person = self.named.get(name).cloned();
+            }
+        }
+        bodies
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_requests_of_different_owners_have_different_digests() {
+        let own = Scope { user: "local".into(), key: Some("k1".into()), person: "anna".into(), ..Scope::default() };
+        let named = |name: &str| BTreeMap::from([("Anna".to_owned(), name.to_owned())]);
+        let others = [
+            Scope { user: "else".into(), ..own.clone() },
+            Scope { key: Some("k2".into()), ..own.clone() },
+            Scope { key: None, ..own.clone() },
+            Scope { secret: Some("k1".into()), ..own.clone() },
+            Scope { person: "ben".into(), ..own.clone() },
+            Scope { person: String::new(), room: "anna".into(), ..own.clone() },
+            Scope { room: "kitchen".into(), ..own.clone() },
+            Scope { is_private: true, ..own.clone() },
+            Scope { name: Some("Ben".into()), ..own.clone() },
+            Scope { named: named("anna"), ..own.clone() },
+        ];
+        for (at, other) in others.iter().enumerate() {
+            assert_ne!(own.digest(b"Good morning"), other.digest(b"Good morning"), "{at}");
+        }
+        assert_eq!(own.digest(b"Good morning"), own.clone().digest(b"Good morning"));
+        assert_ne!(own.digest(b"Good morning"), own.digest(b"Good evening"));
+    }
+}

@@ -1,0 +1,229 @@
+//! One owner of a request, through every door: another person who goes on where a first one spoke is told nothing of theirs,
+//! and gets no answer of theirs.
+
+use crate::client::PATIENCE;
+use crate::scripted::{Asked, Script};
+use crate::support::{Chat, Server};
+use model::Purpose;
+use serde_json::{Value, json};
+use session::Finish;
+use settings::{PersonRule, RuleClue, RuleCondition, RuleName, Settings, WantedText};
+
+/// Header in which a frontend names its person.
+const NAME: &str = "x-name";
+const SISTER: &str = "Where does my sister live?";
+
+fn rule(clue: RuleClue) -> PersonRule {
+    let conditions = vec![RuleCondition { clue, wanted: WantedText::Any }];
+    let room = RuleName::Named(String::new());
+    PersonRule { person: RuleName::Found, room, conditions, is_private: false, continue_minutes: None }
+}
+
+/// A person by the header, and persons of named speakers.
+fn by_header(settings: &mut Settings) {
+    settings.remember.who = vec![rule(RuleClue::Speaker), rule(RuleClue::Header(NAME.to_owned()))];
+}
+
+async fn reply_asked(script: &mut Script) -> Asked {
+    loop {
+        let asked = script.next().await;
+        if asked.request.purpose == Purpose::Reply {
+            return asked;
+        }
+    }
+}
+
+/// One request and its reply: the body of the answer, and the prompt.
+async fn ask(server: &mut Server, path: &str, headers: &[(&str, &str)], body: Value) -> (Value, String) {
+    let mut script = server.take_script();
+    let body = body.to_string();
+    let (answer, prompt) = tokio::join!(server.http("POST", path, headers, &body), async {
+        let mut asked = reply_asked(&mut script).await;
+        let messages = asked.chat().messages;
+        asked.say("I see.");
+        asked.done(Finish::Stop);
+        messages.iter().map(|message| message["content"].as_str().unwrap_or_default().to_owned() + "\n").collect()
+    });
+    server.script = script;
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    (answer.1, prompt)
+}
+
+/// Gives Anna and Ben a memory each.
+async fn remember(server: &mut Server) {
+    for (person, town) in [("anna", "Lisbon"), ("ben", "Oslo")] {
+        let body = json!({ "text": format!("{person}'s sister lives in {town}."), "person": person }).to_string();
+        let (status, answer) = server.http("POST", "/v1/memories", &[], &body).await;
+        assert!(status < 300, "{answer}");
+    }
+}
+
+fn only(prompt: &str, own: &str, others: &str, at: &str) {
+    assert!(!prompt.contains(others), "{at}: is told {others}: {prompt}");
+    assert!(prompt.contains(own), "{at}: is not told {own}: {prompt}");
+}
+
+/// The memories of each person that hold this word.
+async fn owners(server: &Server, word: &str) -> Vec<String> {
+    let mut owners = Vec::new();
+    for person in ["", "anna", "ben"] {
+        let facts = server.store.facts("local", Some(person)).await.unwrap();
+        owners.extend(facts.iter().filter(|fact| fact.text.contains(word)).map(|_| person.to_owned()));
+    }
+    owners
+}
+
+#[tokio::test]
+async fn a_second_speaker_of_a_response_is_told_nothing_of_the_first_one() {
+    for (header, anna, ben) in [(NAME, "anna", "ben"), ("x-reprise-speaker", "Anna", "Ben")] {
+        let mut server = Server::with(by_header).await;
+        remember(&mut server).await;
+        let said = |text: &str, more: Value| {
+            let mut body = json!({ "input": text });
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        let (first, prompt) = ask(&mut server, "/v1/responses", &[(header, anna)], said(SISTER, json!({}))).await;
+        only(&prompt, "Lisbon", "Oslo", header);
+        for goes_on in
+            [json!({ "previous_response_id": first["id"] }), json!({ "conversation": first["conversation"]["id"] })]
+        {
+            let (_, prompt) = ask(&mut server, "/v1/responses", &[(header, ben)], said(SISTER, goes_on)).await;
+            only(&prompt, "Oslo", "Lisbon", header);
+        }
+        let fact = said("Remember that my cat is called Mimi.", json!({ "conversation": first["conversation"]["id"] }));
+        ask(&mut server, "/v1/responses", &[(header, ben)], fact).await;
+        // A next conversation begins, so that what was asked for is remembered.
+        let next = [(header, ben)];
+        ask(&mut server, "/v1/responses", &next, said("Hello.", json!({}))).await;
+        assert_eq!(owners(&server, "Mimi").await, ["ben"], "{header}");
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_person_in_a_session_is_told_nothing_of_the_first_one() {
+    let mut server = Server::with(by_header).await;
+    remember(&mut server).await;
+    let chat = |session: &Value, text: &str| json!({ "messages": [{ "role": "user", "content": text }], "metadata": { "session_id": session } });
+    let path = "/v1/chat/completions";
+    let (answer, prompt) = ask(&mut server, path, &[(NAME, "anna")], chat(&json!("new"), SISTER)).await;
+    only(&prompt, "Lisbon", "Oslo", "chat");
+    let id = answer["reprise"]["session_id"].clone();
+    let (_, prompt) = ask(&mut server, path, &[(NAME, "ben")], chat(&id, SISTER)).await;
+    only(&prompt, "Oslo", "Lisbon", "chat of another");
+    // Whom no rule knows is the guest, and not the one who spoke before.
+    let (_, prompt) = ask(&mut server, path, &[], chat(&id, SISTER)).await;
+    assert!(!prompt.contains("Lisbon") && !prompt.contains("Oslo"), "{prompt}");
+    let id = id.as_str().unwrap();
+    let query = format!("?session={id}&extensions=reprise");
+    let mut client = server.try_connect(&query, &[(NAME, "ben")]).await.unwrap();
+    for (said, own, others) in [(None, "Oslo", "Lisbon"), (Some("Anna"), "Lisbon", "Oslo")] {
+        let content = json!([{ "type": "input_text", "text": SISTER }]);
+        let item = json!({ "type": "message", "role": "user", "content": content, "speaker": said });
+        client.say(json!({ "type": "conversation.item.create", "item": item })).await;
+        client.say(json!({ "type": "response.create" })).await;
+        let mut asked = server.reply_asked().await;
+        let prompt: String = asked.chat().messages.iter().map(|message| message["content"].to_string()).collect();
+        asked.say("I see.");
+        asked.done(Finish::Stop);
+        client.until("turn.report").await;
+        only(&prompt, own, others, "realtime");
+    }
+    // An item that a client adds over HTTP is the words of its person, too.
+    let items = json!({ "items": [{ "role": "user", "content": "Remember that my cat is called Mimi." }] }).to_string();
+    let (status, answer) =
+        server.http("POST", &format!("/v1/conversations/{id}/items"), &[(NAME, "ben")], &items).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["data"][0].get("speaker"), None, "the client named nobody: {answer}");
+    drop(client);
+    ask(&mut server, path, &[(NAME, "ben")], chat(&json!("new"), "Hello.")).await;
+    assert_eq!(owners(&server, "Mimi").await, ["ben"]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_retry_gets_no_answer_of_another_person() {
+    let mut server = Server::with(by_header).await;
+    let again = ("x-stainless-retry-count", "1");
+    let chat =
+        json!({ "messages": [{ "role": "user", "content": "Good morning" }], "metadata": { "session_id": "new" } });
+    for (path, body) in [("/v1/chat/completions", chat), ("/v1/responses", json!({ "input": "Good morning" }))] {
+        let mut sessions = Vec::new();
+        for headers in [
+            &[(NAME, "anna")][..],
+            &[(NAME, "ben"), again],
+            &[again],
+            &[(NAME, "anna"), ("x-reprise-speaker", "Ben"), again],
+            &[(NAME, "anna"), ("x-reprise-private", "true"), again],
+        ] {
+            // Each is a request of its own, which the model is asked for.
+            let (answer, _) = ask(&mut server, path, headers, body.clone()).await;
+            let session = [&answer["reprise"]["session_id"], &answer["conversation"]["id"]];
+            let session = session.into_iter().find_map(Value::as_str).unwrap().to_owned();
+            assert!(!sessions.contains(&session), "{path} {headers:?}: another's session");
+            sessions.push(session);
+        }
+        // And the first one's own retry hears its answer again.
+        let answer = server.http("POST", path, &[(NAME, "anna"), again], &body.to_string()).await.1;
+        let session = [&answer["reprise"]["session_id"], &answer["conversation"]["id"]];
+        assert_eq!(session.into_iter().find_map(Value::as_str), Some(sessions[0].as_str()));
+    }
+    server.stop().await;
+}
+
+/// A page gets a client secret so that it may talk, and not so that it may choose for whom.
+#[tokio::test]
+async fn a_client_secret_names_no_person() {
+    let mut server = Server::with(by_header).await;
+    remember(&mut server).await;
+    let (_, secret) = server.http("POST", "/v1/realtime/client_secrets", &[], "{}").await;
+    let bearer = format!("Bearer {}", secret["value"].as_str().unwrap());
+    let chat = |name: Value| json!({ "messages": [{ "role": "user", "content": SISTER, "name": name }] });
+    for (headers, name) in [
+        (&[("authorization", bearer.as_str()), (NAME, "anna")][..], Value::Null),
+        (&[("authorization", bearer.as_str()), ("x-reprise-speaker", "Anna")], Value::Null),
+        (&[("authorization", bearer.as_str())], json!("Anna")),
+    ] {
+        let (_, prompt) = ask(&mut server, "/v1/chat/completions", headers, chat(name)).await;
+        assert!(!prompt.contains("Lisbon"), "{headers:?}: {prompt}");
+    }
+    server.stop().await;
+}
+
+/// What is computed for a conversation that its client holds belongs to its person, and goes with them.
+#[tokio::test]
+async fn a_person_is_deleted_with_what_was_computed_for_them() {
+    let mut server = Server::with(by_header).await;
+    let chat = json!({ "messages": [{ "role": "user", "content": "Good morning" }] });
+    let mut owners = Vec::new();
+    for headers in [&[(NAME, "anna")][..], &[(NAME, "ben")], &[(NAME, "anna"), ("x-reprise-private", "true")]] {
+        let (past_owner, unsaved) = computed_for(&mut server, headers, &chat).await;
+        assert_eq!(unsaved, headers.len() > 1, "only the disk gets nothing of what is private");
+        owners.push(past_owner.expect("each request has an owner"));
+    }
+    let [anna, ben, private] = owners[..] else { panic!("three requests") };
+    assert!(anna != ben && anna == private);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while server.http("DELETE", "/v1/persons/anna", &[], "").await.0 == 404 {
+        assert!(tokio::time::Instant::now() < deadline, "the conversation is kept beside its reply");
+    }
+    let forgotten = server.script.forgotten();
+    assert!(forgotten.contains(&anna) && !forgotten.contains(&ben), "{forgotten:?}");
+    server.stop().await;
+}
+
+async fn computed_for(server: &mut Server, headers: &[(&str, &str)], body: &Value) -> (Option<u64>, bool) {
+    let mut script = server.take_script();
+    let body = body.to_string();
+    let (answer, computed) = tokio::join!(server.http("POST", "/v1/chat/completions", headers, &body), async {
+        let mut asked = reply_asked(&mut script).await;
+        let computed = (asked.request.past_owner, asked.request.unsaved);
+        asked.say("Good morning.");
+        asked.done(Finish::Stop);
+        computed
+    });
+    server.script = script;
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    computed
+}
