@@ -17,7 +17,7 @@ pub use wyoming::{WYOMING_PORT, WyomingSettings};
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use strum::{IntoStaticStr, VariantArray};
@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::experiment::Experiment;
 use crate::nearest::hint;
 use crate::personas::Persona;
-use crate::preset::Preset;
+use crate::preset::{ModelSource, Preset};
 use crate::reader::{ANY, SectionReader, sections};
 use crate::value::Value;
 
@@ -259,6 +259,17 @@ impl Settings {
         let (fitted, notice) = self.preset(preset)?.fit(native_ctx)?;
         self.presets.insert(preset.to_string(), fitted);
         Ok(notice)
+    }
+
+    /// Returns the file that a preset uses in place of one that would be fetched from its repository to `pulled`, if there is one.
+    pub fn used_in_place_of(&self, repo: &str, pulled: &Path) -> Option<PathBuf> {
+        let folder = &self.model.models_dir;
+        let is_wanted = |source: &ModelSource| {
+            let is_fetched = source.path.is_none() && source.repo.as_deref() == Some(repo);
+            is_fetched && source.file.as_ref().is_some_and(|file| folder.join(repo).join(file) == pulled)
+        };
+        let wanted = self.presets.values().filter(|preset| is_wanted(&preset.source));
+        wanted.filter_map(|preset| preset.model_path(folder)).find(|path| path != pulled)
     }
 
     pub fn wyoming_host(&self) -> IpAddr {
