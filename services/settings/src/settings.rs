@@ -65,6 +65,7 @@ sections! {
         pub allowed_origins: Vec<String> = list(),
         pub allowed_hosts: Vec<String> = list(),
         pub trusted_proxies: Vec<IpNet> = networks(),
+        pub proxy_header: ProxyHeader = choice(),
     }
 
     pub struct AuthSettings {
@@ -187,6 +188,15 @@ sections! {
     pub struct ShutdownSettings {
         pub drain_s: u64 = time(0..=3600),
     }
+}
+
+/// Header in which trusted proxies name the client's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
+pub enum ProxyHeader {
+    XForwardedFor,
+    XRealIp,
+    Forwarded,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
