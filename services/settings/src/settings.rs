@@ -90,6 +90,8 @@ sections! {
         pub outgoing_events: usize = whole(16..=1 << 20),
         pub outgoing_bytes: usize = bytes(1024..=1 << 30),
         pub connections: usize = whole(1..=1 << 20),
+        pub goodbyes: usize = whole(1..=4096),
+        pub spare_files: usize = whole(16..=1 << 16),
         pub connections_per_key: usize = whole(1..=1 << 20),
         pub connections_per_address: usize = whole(1..=1 << 20),
         pub requests_per_minute_per_key: u32 = whole(1..=1 << 30),
@@ -248,6 +250,9 @@ pub enum LogLevel {
     Trace,
 }
 
+/// Connections without which a service is of no use: a browser alone opens six.
+const LEAST_CONNECTIONS: usize = 8;
+
 impl Settings {
     /// The preset that a session or a request names.
     pub fn preset(&self, name: &str) -> Result<&Preset, Error> {
@@ -269,6 +274,31 @@ impl Settings {
         let (fitted, notice) = self.preset(preset)?.fit(native_ctx)?;
         self.presets.insert(preset.to_string(), fitted);
         Ok(notice)
+    }
+
+    /// Tells the settings how many files the process may open. Connections that would take more give way, each of their limits
+    /// by as much, with a line to print; a process that could serve hardly any is an error.
+    pub fn fit_to_files(&mut self, files: u64) -> Result<Option<String>, Error> {
+        let limits = &mut self.limits;
+        let kept = limits.spare_files + limits.goodbyes;
+        let room = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(kept);
+        let wanted = limits.connections;
+        if wanted <= room {
+            return Ok(None);
+        }
+        if room < LEAST_CONNECTIONS {
+            return Err(Error::TooFewFiles { files, needed: kept + LEAST_CONNECTIONS });
+        }
+        let share = |limit: usize| (limit * room / wanted).max(1);
+        limits.connections_per_address = share(limits.connections_per_address);
+        limits.connections_per_key = share(limits.connections_per_key);
+        limits.connections = room;
+        Ok(Some(format!(
+            "{room} connections at most, {} from one address: the system lets this process have {files} open files, and \
+             limits.connections = {wanted} needs {}; allow more with `ulimit -n` or LimitNOFILE=",
+            limits.connections_per_address,
+            wanted + kept
+        )))
     }
 
     /// Returns the file that a preset uses in place of one that would be fetched from its repository to `pulled`, if there is one.

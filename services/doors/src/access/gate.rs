@@ -11,6 +11,7 @@ use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 pub struct Gate {
@@ -18,6 +19,8 @@ pub struct Gate {
     trusted_proxies: Vec<IpNet>,
     proxy_header: ProxyHeader,
     pub begun: BegunBySecrets,
+    /// Places for refused connections that are told why.
+    goodbyes: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -71,6 +74,7 @@ impl Gate {
             trusted_proxies: settings.server.trusted_proxies.clone(),
             proxy_header: settings.server.proxy_header,
             begun: BegunBySecrets::new(Duration::from_secs(settings.auth.client_secret_s)),
+            goodbyes: Arc::new(Semaphore::new(settings.limits.goodbyes)),
             state: Mutex::new(state),
         }
     }
@@ -88,6 +92,12 @@ impl Gate {
         let place = self.place(state, Whose::Address(network(address)), limit, message)?;
         state.connections += 1;
         Ok(place)
+    }
+
+    /// Returns a place for a refused connection that is told why. None where as many are told already: each holds a file
+    /// for up to a second, and a client may open connections faster than that.
+    pub fn goodbye(&self) -> Option<OwnedSemaphorePermit> {
+        self.goodbyes.clone().try_acquire_owned().ok()
     }
 
     /// A websocket of this key.
@@ -396,6 +406,16 @@ mod tests {
         assert!(gate.connect_key("k").is_err() && gate.connect_key("l").is_ok());
         drop(key);
         assert!(gate.connect_key("k").is_ok());
+    }
+
+    #[test]
+    fn few_refused_connections_are_told_why_at_once() {
+        let gate = gate(|settings| settings.limits.goodbyes = 2);
+        let first = gate.goodbye().unwrap();
+        let _second = gate.goodbye().unwrap();
+        assert!(gate.goodbye().is_none());
+        drop(first);
+        assert!(gate.goodbye().is_some());
     }
 
     #[test]

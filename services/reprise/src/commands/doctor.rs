@@ -79,6 +79,7 @@ impl Findings {
         self.processor(settings);
         self.memory(settings);
         self.folders(settings);
+        self.open_files(settings);
         self.address(settings.server.host, settings.server.port);
         if let Some(url) = &settings.upstream.url {
             return self.add("model", Good, format!("{url} computes; nothing does here"));
@@ -122,6 +123,19 @@ impl Findings {
                 Err(error) => self.add(what, Problem, format!("{shown} cannot be written to: {error}")),
             }
         }
+    }
+
+    fn open_files(&mut self, settings: &Settings) {
+        let (what, connections) = ("open files", settings.limits.connections);
+        let (state, says) = match doors::open_files::allowed() {
+            Err(error) => (Note, format!("the system does not tell how many there may be: {error}")),
+            Ok(files) => match settings.clone().fit_to_files(files) {
+                Ok(None) => (Good, format!("up to {files}: enough for limits.connections = {connections}")),
+                Ok(Some(note)) => (Note, note),
+                Err(error) => (Problem, error.to_string()),
+            },
+        };
+        self.add(what, state, says);
     }
 
     fn address(&mut self, host: IpAddr, port: u16) {
