@@ -5,6 +5,7 @@ mod engine;
 mod prompt;
 mod remember;
 mod remote_servers;
+mod server;
 mod wyoming;
 
 pub use engine::{DeviceChoice, EngineSettings, MemorySettings, PrecisionChoice, SnapshotFormat};
@@ -13,13 +14,13 @@ pub use remember::{
     KeptConversations, PersonRule, RememberSettings, RuleClue, RuleCondition, RuleName, WantedText, person_name,
 };
 pub use remote_servers::{CountTokens, HubSettings, UpstreamSettings};
+pub use server::{ProxyHeader, ServerSettings};
 pub use wyoming::{WYOMING_PORT, WyomingSettings};
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use ipnet::IpNet;
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::error::Error;
@@ -58,16 +59,6 @@ sections! {
         pub experiment: Option<Experiment> = section(Experiment::read),
     }
 
-    pub struct ServerSettings {
-        pub host: IpAddr = ip_address(),
-        pub port: u16 = whole(0..=65535),
-        pub public: bool = bool(),
-        pub allowed_origins: Vec<String> = list(),
-        pub allowed_hosts: Vec<String> = list(),
-        pub trusted_proxies: Vec<IpNet> = networks(),
-        pub proxy_header: ProxyHeader = choice(),
-    }
-
     pub struct AuthSettings {
         pub required: KeysRequired = choice(),
         pub client_secret_s: u64 = time(1..=86_400),
@@ -85,7 +76,7 @@ sections! {
         pub write_ms: u64 = time(1..=3_600_000),
         pub handshake_ms: u64 = time(1..=600_000),
         pub first_message_ms: u64 = time(1..=86_400_000),
-        pub idle_s: u64 = time(1..=ANY),
+        pub idle_s: u64 = time(1..=LONGEST_S),
         pub ping_s: u64 = time(1..=3600),
         pub outgoing_events: usize = whole(16..=1 << 20),
         pub outgoing_bytes: usize = bytes(1024..=1 << 30),
@@ -98,7 +89,7 @@ sections! {
         pub requests_per_minute_per_address: u32 = whole(1..=1 << 30),
         pub live_sessions: usize = whole(1..=1 << 20),
         pub live_sessions_per_user: usize = whole(1..=1 << 20),
-        pub live_session_idle_s: u64 = time(1..=ANY),
+        pub live_session_idle_s: u64 = time(1..=LONGEST_S),
         pub session_items: u64 = whole(16..=ANY),
         pub item_bytes: usize = bytes(1024..=1 << 30),
         pub user_bytes: u64 = bytes(0..=1 << 50),
@@ -192,15 +183,6 @@ sections! {
     }
 }
 
-/// Header in which trusted proxies name the client's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "kebab-case")]
-pub enum ProxyHeader {
-    XForwardedFor,
-    XRealIp,
-    Forwarded,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum KeysRequired {
@@ -249,6 +231,9 @@ pub enum LogLevel {
     Debug,
     Trace,
 }
+
+/// A hundred years: a moment that a clock can still tell.
+const LONGEST_S: u64 = 100 * 365 * 86_400;
 
 /// Connections without which a service is of no use: a browser alone opens six.
 const LEAST_CONNECTIONS: usize = 8;
@@ -301,6 +286,14 @@ impl Settings {
         )))
     }
 
+    /// Returns what is wrong with `memory.total` on a machine of so much memory. It may be meant for a part that the system keeps
+    /// for itself, so it is no mistake.
+    pub fn beyond_memory(&self, machine_bytes: u64) -> Option<String> {
+        let total = self.memory.total.filter(|total| *total > machine_bytes)?;
+        let [total, machine] = [total, machine_bytes].map(|bytes| bytes >> 20);
+        Some(format!("memory.total is {total} MiB and the machine has {machine} MiB: the system may end the process"))
+    }
+
     /// Returns the file that a preset uses in place of one that would be fetched from its repository to `pulled`, if there is one.
     pub fn used_in_place_of(&self, repo: &str, pulled: &Path) -> Option<PathBuf> {
         let folder = &self.model.models_dir;
@@ -329,20 +322,6 @@ impl Settings {
 }
 
 impl SectionReader<'_> {
-    fn ip_address(&self, key: &'static str) -> IpAddr {
-        let allowed = "an IP address such as \"127.0.0.1\", \"0.0.0.0\" or \"::1\"";
-        self.text_as(key, IpAddr::from([127, 0, 0, 1]), allowed, |text| match text {
-            "localhost" => Err(Some("did you mean \"127.0.0.1\"".to_string())),
-            text => text.parse().map_err(|_| None),
-        })
-    }
-
-    fn networks(&self, key: &'static str) -> Vec<IpNet> {
-        let allowed = "a list of addresses and networks such as [\"127.0.0.1\", \"10.0.0.0/8\"]";
-        let parse = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| None);
-        self.list_of(key, allowed, parse)
-    }
-
     /// None: 0.
     fn window(&self, key: &'static str) -> Option<u32> {
         let allowed = "0, or a number of tokens of at least 128";

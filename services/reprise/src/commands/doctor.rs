@@ -100,10 +100,10 @@ impl Findings {
 
     fn memory(&mut self, settings: &Settings) {
         let machine = machine_bytes();
+        if let Some(beyond) = settings.beyond_memory(machine) {
+            return self.add("memory", Problem, beyond);
+        }
         let (state, says) = match settings.memory.total {
-            Some(bytes) if bytes > machine => {
-                (Problem, format!("memory.total is {} and the machine has {}", mib(bytes), mib(machine)))
-            }
             Some(bytes) => (Good, format!("{} of {} may be used", mib(bytes), mib(machine))),
             None => (Good, format!("{}, of which three quarters may be used", mib(machine))),
         };
