@@ -90,6 +90,24 @@ impl Service {
         Service::launch(command, folder, Log::Shown).await
     }
 
+    /// With limits of the system to the files that it may open: the one that holds, and the one up to which it may raise it.
+    pub async fn with_open_files(folder: TempDir, soft: usize, hard: usize, more: &[&str]) -> Service {
+        started(Service::try_with_open_files(folder, soft, hard, more).await)
+    }
+
+    pub async fn try_with_open_files(
+        folder: TempDir,
+        soft: usize,
+        hard: usize,
+        more: &[&str],
+    ) -> Result<Service, NotStarted> {
+        let mut command = Command::new("bash");
+        command.args(["-ec", &format!("ulimit -Sn {soft}\nulimit -Hn {hard}\nexec \"$@\""), "bash"]);
+        command.arg(crate::reprise::binary()).args(serve(more));
+        command.current_dir(folder.path()).env_clear().env("HOME", folder.path()).kill_on_drop(true);
+        Service::launch(command, folder, Log::Kept).await
+    }
+
     /// With environment variables that the system or its libraries read.
     pub async fn with_environment(folder: TempDir, variables: &[(&str, &Path)], more: &[&str]) -> Service {
         let mut command = command(folder.path(), &serve(more));
@@ -187,6 +205,21 @@ impl Service {
         let (status, body) = self.http("GET", path, &[], "").await;
         assert_eq!(status, 200, "{path}: {body}");
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+    }
+
+    /// Files that the process has open.
+    pub fn open_files(&self) -> usize {
+        let pid = self.child.id().expect("it runs");
+        std::fs::read_dir(format!("/proc/{pid}/fd")).expect("Linux tells").count()
+    }
+
+    /// Files that the process may open, and up to which it may raise that.
+    pub fn open_files_limit(&self) -> (usize, usize) {
+        let pid = self.child.id().expect("it runs");
+        let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("Linux tells");
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a line");
+        let mut numbers = line.split_whitespace().filter_map(|number| number.parse().ok());
+        (numbers.next().expect("a number"), numbers.next().expect("a number"))
     }
 
     /// Memory of the process in bytes, as the system tells it: `VmHWM` is the most that it ever had, `VmRSS` what it has.

@@ -1,7 +1,7 @@
 //! `reprise pull` with the real binary, against a stand-in that speaks the hub's protocol.
 
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use tempfile::TempDir;
 use tests::hub::{COMMIT, REPO, StandInHub, Trouble};
@@ -39,6 +39,14 @@ impl Home {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// The files that came, of something that is no model.
+    fn pulled_files(&self, asked: &str) -> Vec<String> {
+        let output = self.pull(asked, &[]);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        let files = report["files"].as_array().unwrap();
+        files.iter().map(|file| file["path"].as_str().unwrap().to_owned()).collect()
+    }
+
     /// What it says instead of a model.
     fn refused(&self, asked: &str, sets: &[&str]) -> String {
         let output = self.pull(asked, sets);
@@ -46,15 +54,28 @@ impl Home {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
+    /// Files of the repository, without the record of what was fetched.
     fn names(&self) -> Vec<String> {
-        let names = std::fs::read_dir(self.folder.path().join("data/models")).unwrap();
+        let names = std::fs::read_dir(self.models().join(REPO)).unwrap();
         let mut names: Vec<String> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| !name.starts_with('.'));
         names.sort();
         names
     }
 
+    fn models(&self) -> PathBuf {
+        self.folder.path().join("data/models")
+    }
+
+    /// A file that the operator put into the folder of models.
+    fn put(&self, name: &str, bytes: &[u8]) {
+        let path = self.models().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+
     fn file(&self, name: &str) -> Vec<u8> {
-        std::fs::read(self.folder.path().join("data/models").join(name)).unwrap()
+        std::fs::read(self.models().join(REPO).join(name)).unwrap()
     }
 }
 
@@ -63,7 +84,7 @@ fn a_model_is_fetched_checked_and_not_fetched_again() {
     let home = Home::with(&[(MODEL, model()), ("README.md", b"# A model".to_vec())]);
     let report = home.pulled(REPO);
     assert_eq!(report["commit"], COMMIT);
-    assert_eq!(report["model"], format!("data/models/{MODEL}"));
+    assert_eq!(report["model"], format!("data/models/{REPO}/{MODEL}"));
     assert_eq!(report["files"][0]["fetched_bytes"], model().len());
     assert!(home.file(MODEL) == model());
     assert_eq!(home.names(), [MODEL]);
@@ -92,7 +113,7 @@ fn a_preset_names_what_is_fetched() {
     let report = home.pulled("kitchen");
     assert_eq!(
         (&report["preset"], report["model"].as_str()),
-        (&"kitchen".into(), Some("data/models/dense-wide.q8_0.gguf"))
+        (&"kitchen".into(), Some("data/models/someone/Model-GGUF/dense-wide.q8_0.gguf"))
     );
     // A file in a folder of the repository lies where its preset looks for it.
     home.hub.put("BF16/x.gguf", model());
@@ -147,7 +168,7 @@ fn what_is_damaged_never_gets_a_name() {
     let home = Home::with(&[(MODEL, model())]);
     home.hub.next_downloads(&[Trouble::Cut(4000), Trouble::Status(500), Trouble::Status(500)]);
     home.refused(REPO, &["hub.retries=1"]);
-    let part = home.folder.path().join("data/models").join(&home.names()[0]);
+    let part = home.models().join(REPO).join(&home.names()[0]);
     std::fs::write(&part, vec![7; 4000]).unwrap();
     home.hub.next_downloads(&[Trouble::NoRanges]);
     home.pulled(REPO);
@@ -163,7 +184,7 @@ fn a_folder_and_a_model_in_parts() {
     let report = home.pulled(REPO);
     assert_eq!((report["model"].as_str(), &report["trouble"]), (Some("data/models/someone/Model-GGUF"), &Value::Null));
     for (name, bytes) in &files {
-        assert!(home.file(&format!("{REPO}/{name}")) == *bytes, "{name}");
+        assert!(home.file(name) == *bytes, "{name}");
     }
     // A preset without a file means the folder.
     let config = format!("[presets.kitchen]\nctx_size = 200\n[presets.kitchen.source]\nrepo = \"{REPO}\"\n"); // not a window: a small model's
@@ -174,6 +195,90 @@ fn a_folder_and_a_model_in_parts() {
     let error = home.refused(REPO, &[]);
     // Both came, and are no model.
     assert!(error.contains("x-00001-of-00002.gguf") && home.names().len() == 2, "{error}");
+}
+
+fn kitchen(home: &Home) {
+    let config = format!(
+        "[presets.kitchen]\nctx_size = 200\n[presets.kitchen.source]\nrepo = \"{REPO}\"\nfile = \"{MODEL}\"\n" // not a window: a small model's
+    );
+    std::fs::write(home.folder.path().join("reprise.toml"), config).unwrap();
+}
+
+/// As earlier versions fetched them, and as the page of instructions says to put one there.
+#[test]
+fn a_model_that_lies_in_the_folder_of_models_itself_is_still_found() {
+    let home = Home::with(&[(MODEL, model())]);
+    kitchen(&home);
+    home.put(MODEL, &model());
+    for asked in ["kitchen", REPO] {
+        let report = home.pulled(asked);
+        assert_eq!(
+            (report["model"].as_str(), &report["preset"]),
+            (Some(&*format!("data/models/{MODEL}")), &"kitchen".into())
+        );
+        assert_eq!(report["files"][0]["fetched_bytes"], 0);
+    }
+    assert!(!home.models().join("someone").exists());
+    let mut resolves = tests::reprise::command(home.folder.path());
+    let doctor = resolves
+        .args(["doctor", "--json", "--set", "model.preset=kitchen", "--set", "engine.device=cpu"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&doctor.stdout).contains(&format!("data/models/{MODEL},")), "{doctor:?}");
+}
+
+#[test]
+fn a_file_of_another_repository_or_of_the_operator_is_never_replaced() {
+    // The hub tells no hash of `config.json`, and none of this model either.
+    let theirs = vec![7; 100];
+    let home = Home::with(&[("own.json", theirs.clone()), (MODEL, model())]);
+    home.put("own.json", b"the operator's");
+    home.put(MODEL, b"the operator's, too");
+    let report = home.pulled_files(&format!("{REPO}/own.json"));
+    assert_eq!(report, ["data/models/someone/Model-GGUF/own.json"]);
+    assert!(std::fs::read(home.models().join("own.json")).unwrap() == b"the operator's");
+    let report = home.pulled(&format!("{REPO}/{MODEL}"));
+    assert_eq!(report["model"], format!("data/models/{REPO}/{MODEL}"));
+    assert!(std::fs::read(home.models().join(MODEL)).unwrap() == b"the operator's, too");
+    // A preset uses the operator's file, so fetching another one beside it would change nothing: the operator decides.
+    kitchen(&home);
+    assert!(home.refused("kitchen", &[]).contains(&format!("data/models/{MODEL} is there, and is not the file")));
+
+    // What was fetched may be renewed; what was changed by hand since, or put there by hand, may not.
+    home.hub.put("own.json", vec![8; 90]);
+    home.pulled_files(&format!("{REPO}/own.json"));
+    assert!(home.file("own.json") == [8; 90]);
+    home.put(&format!("{REPO}/own.json"), b"changed by hand");
+    home.put(&format!("{REPO}/hand.json"), b"put there by hand");
+    home.hub.put("hand.json", vec![9; 17]);
+    for name in ["own.json", "hand.json"] {
+        let error = home.refused(&format!("{REPO}/{name}"), &[]);
+        assert!(error.contains("is not the file that the hub has"), "{error}");
+    }
+    assert!(home.file("own.json") == b"changed by hand" && home.file("hand.json") == b"put there by hand");
+    assert!(home.names().iter().all(|name| !name.ends_with(".part")), "{:?}", home.names());
+}
+
+#[cfg(unix)]
+#[test]
+fn no_name_of_a_hub_leads_out_of_the_folder_of_models() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let home = Home::with(&[(MODEL, model()), ("sub/x.json", vec![1; 10]), (".hidden.json", vec![1; 10])]);
+    for wrong in ["..%2f", "../x", "someone/..", "/etc/x", ".someone/Model-GGUF"] {
+        let error = home.refused(wrong, &[]);
+        assert!(error.contains("neither OWNER/REPO nor a preset"), "{wrong}: {error}");
+    }
+    // Names that begin with a point are this service's own.
+    assert!(home.refused(&format!("{REPO}/.hidden.json"), &[]).contains("neither OWNER/REPO nor a preset"));
+    // A link that leads out is followed for a file that is read, and not for one that is written.
+    std::fs::create_dir_all(home.models().join(REPO)).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), home.models().join(REPO).join("sub")).unwrap();
+    assert!(home.refused(&format!("{REPO}/sub/x.json"), &[]).contains("leads out of the folder"));
+    std::os::unix::fs::symlink(elsewhere.path().join("x.gguf"), home.models().join(REPO).join(MODEL)).unwrap();
+    assert!(home.refused(&format!("{REPO}/{MODEL}"), &[]).contains("is not the file that the hub has"));
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    std::fs::write(elsewhere.path().join("x.gguf"), model()).unwrap();
+    assert_eq!(home.pulled(REPO)["files"][0]["fetched_bytes"], 0);
 }
 
 #[test]
@@ -232,7 +337,7 @@ mod through_ollamas_api {
         assert_eq!(begun["total"], model().len());
         let digest = begun["digest"].as_str().unwrap();
         assert!(digest.starts_with("sha256:") && begun["status"] == format!("pulling {}", &digest[7..19]), "{begun}");
-        assert!(std::fs::read(service.folder().join("data/models").join(MODEL)).unwrap() == model());
+        assert!(std::fs::read(service.folder().join("data/models").join(REPO).join(MODEL)).unwrap() == model());
 
         // It is there now. A name that no hub has is an error in a line, or a status.
         assert_eq!(pull(&service, REPO, false).await, (200, vec![json!({ "status": "success" })]));
@@ -261,7 +366,7 @@ mod through_ollamas_api {
         let (status, lines) = pull(&service, &format!("{REPO}/other.gguf"), false).await;
         assert!(status == 503 && lines[0]["error"].as_str().unwrap().contains(MODEL), "{status} {lines:?}");
         assert_eq!(pull(&service, &name, false).await.0, 200, "it reads along");
-        assert!(std::fs::read(service.folder().join("data/models").join(MODEL)).unwrap() == model());
+        assert!(std::fs::read(service.folder().join("data/models").join(REPO).join(MODEL)).unwrap() == model());
         let ranges: Vec<_> = hub.seen().into_iter().filter(|seen| seen.download).map(|seen| seen.range).collect();
         assert_eq!(ranges, [Some("bytes=1000-".to_owned())], "gone on with, once");
         service.stop().await;

@@ -200,3 +200,10 @@ async fn it_is_ready_when_the_model_is_and_not_before() {
     assert_eq!(ready["status"], "ok", "{ready}");
     child.kill().await.unwrap();
 }
+
+#[tokio::test]
+async fn more_memory_than_the_machine_has_is_told_at_the_start() {
+    let service = Service::start(&["--set", "memory.total=900000GiB"]).await;
+    assert!(service.screen.contains("memory.total is 921600000 MiB and the machine has"), "{}", service.screen);
+    service.stop().await;
+}

@@ -48,6 +48,7 @@ async fn connection(app: App, router: Router, mut stream: TcpStream, address: So
         Ok(place) => Arc::new(place),
         Err(error) => {
             tracing::debug!(%address, error = %error.message, "a connection was refused");
+            let Some(_place) = app.gate.goodbye() else { return };
             let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, error)).await;
             return;
         }

@@ -1,5 +1,6 @@
 //! Connections as they come in on a port.
 
+use crate::open_files;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -13,6 +14,10 @@ pub async fn next(listener: &TcpListener, stop: &CancellationToken) -> Option<(T
             () = stop.cancelled() => return None,
         };
         match accepted {
+            // Closed without a word: a goodbye would need the file, too.
+            Ok((stream, address)) if open_files::is_spare(&stream) => {
+                tracing::debug!(%address, "a connection was closed, because few files are free (limits.spare_files)");
+            }
             Ok(accepted) => return Some(accepted),
             // The system is out of something, most likely of files; others give them back in time.
             Err(error) => {

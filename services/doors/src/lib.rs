@@ -20,6 +20,7 @@ mod incoming;
 mod json;
 pub mod metrics;
 mod ollama;
+pub mod open_files;
 mod openai_chat;
 pub mod openai_realtime;
 mod openai_responses;

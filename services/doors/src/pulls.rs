@@ -103,6 +103,9 @@ async fn fetch(name: &Name, settings: &Settings, progress: &watch::Sender<PullPr
     let listing = hub.list(name).await?;
     let chosen = hub::choose(&name.repo, &listing, name.file.as_deref())?;
     let files = ModelFiles::new(name, chosen, &settings.model.models_dir);
+    if let Some(path) = settings.used_in_place_of(&name.repo, &files.model()) {
+        return Err(hub::Error::Another { path });
+    }
     let mut tell = |file: &Listed, completed: u64| {
         let digest = format!("sha256:{}", file.sha256.as_deref().unwrap_or_default());
         progress.send_replace(PullProgress::Fetches { digest, total: file.bytes, completed });

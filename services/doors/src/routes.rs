@@ -87,7 +87,7 @@ pub fn table() -> Vec<Route> {
         route("get", "/api/tags", Talk, get(ollama::tags), Object),
         route("get", "/api/ps", Talk, get(ollama::ps), Object),
         route("post", "/api/show", Talk, post(ollama::show), Object).body(read::<ollama::NamedModel>),
-        route("post", "/api/pull", Talk, post(ollama::pull), OllamaLines).body(read::<ollama::NamedModel>),
+        route("post", "/api/pull", Admin, post(ollama::pull), OllamaLines).body(read::<ollama::NamedModel>),
         open("/api/version", get(ollama::version), Object),
         route("get", "/v1/sessions", Sessions, get(sessions::list), List).query(read::<sessions::SessionsPage>),
         route("get", "/v1/sessions/search", Sessions, get(sessions::search), List).query(read::<sessions::SearchQuery>),

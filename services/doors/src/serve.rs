@@ -6,7 +6,7 @@ use crate::completion::{ConversationKeeping, PastOwners, RecentTurns, StandingPr
 use crate::identity::Persons;
 use crate::pulls::Pulls;
 use crate::routes::router;
-use crate::{App, Error, accept, console, metrics, ollama, upkeep, wyoming};
+use crate::{App, Error, accept, console, metrics, ollama, open_files, upkeep, wyoming};
 use axum::routing::get;
 use futures_util::future::OptionFuture;
 use runtime::Runtime;
@@ -36,6 +36,7 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
     metrics::collect();
     let drain = Duration::from_secs(parts.settings.shutdown.drain_s);
     let limits = &parts.settings.limits;
+    open_files::keep_spare(limits.spare_files);
     let runtime = Runtime::new(parts.clone());
     let app = App {
         gate: Arc::new(Gate::new(&parts.settings)),

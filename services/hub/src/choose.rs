@@ -134,5 +134,6 @@ mod tests {
         let hostile = chosen(&["../x.gguf"], None).unwrap_err();
         assert!(hostile.contains("not written to a disk"), "{hostile}");
         assert!(chosen(&["a\\..\\x.gguf"], None).is_err());
+        assert!(chosen(&[".fetched.json"], Some(".fetched.json")).is_err());
     }
 }

@@ -39,6 +39,8 @@ pub enum Error {
     DiskRoom { folder: PathBuf, free_mib: u64, needed_mib: u64 },
     #[error("{} is there, and is not the file that the hub has: move or remove it to fetch that one", path.display())]
     Another { path: PathBuf },
+    #[error("{} leads out of the folder of models: files of a hub are written only below it", path.display())]
+    Outside { path: PathBuf },
     #[error("{} is being fetched by another program", path.display())]
     Busy { path: PathBuf },
     /// Twice in a row.

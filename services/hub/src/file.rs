@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt;
@@ -26,21 +27,31 @@ pub enum Fetched {
     New { bytes: u64 },
 }
 
+/// Place of a file on this machine.
+pub(crate) struct FilePlace<'p> {
+    pub to: &'p Path,
+    /// SHA-256 that the file had when it was fetched before: unchanged since, it may be replaced.
+    pub recorded: Option<&'p str>,
+}
+
 impl HubClient {
-    /// The file, as `to`. What there is already of it, from whatever earlier try, is gone on with.
-    pub async fn fetch(
+    /// Fetches the file and returns its SHA-256 if its bytes came now. What an earlier try left of it is gone on with.
+    pub(crate) async fn fetch(
         &self,
         name: &Name,
         listing: &Listing,
         file: &Listed,
-        to: &Path,
+        FilePlace { to, recorded }: FilePlace<'_>,
         progress: Progress<'_>,
-    ) -> Result<Fetched, Error> {
+    ) -> Result<(Fetched, Option<String>), Error> {
         if is_there(file, to, progress)? {
-            return Ok(Fetched::There);
+            return Ok((Fetched::There, None));
         }
-        // It may be the user's own, so only the user removes it.
-        if file.sha256.is_some() && to.exists() {
+        // A file that no fetch wrote may be the operator's own, so only the operator removes it.
+        let found = std::fs::symlink_metadata(to).ok();
+        let may_replace = found.as_ref().is_none_or(|about| about.is_file() && is_unchanged(to, recorded));
+        let may_be_same = found.is_none_or(|about| about.is_file() && about.len() == file.bytes);
+        if file.sha256.is_some() && to.symlink_metadata().is_ok() || !may_replace && !may_be_same {
             return Err(Error::Another { path: to.to_path_buf() });
         }
         let mut part = Part::open(file, to, progress)?;
@@ -64,8 +75,12 @@ impl HubClient {
             }
             match part.finish(file) {
                 Ok(()) => {
+                    let sha256 = hex::encode(part.hash.clone().finalize());
+                    if !may_replace {
+                        return part.compare(to, &sha256);
+                    }
                     part.into_place(to)?;
-                    return Ok(Fetched::New { bytes: came });
+                    return Ok((Fetched::New { bytes: came }, Some(sha256)));
                 }
                 // Once may have been an accident of the way, or of an earlier try.
                 Err(_) if !damaged => {
@@ -127,7 +142,9 @@ impl Part {
         let folder = to.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(|error| on_disk(folder, error))?;
         let path = part_of(file, to);
-        let opened = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        // A link there leads elsewhere: no fetch made it.
+        let no_link = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let opened = OpenOptions::new().read(true).append(true).create(true).custom_flags(no_link).open(&path);
         let mut opened = opened.map_err(|error| on_disk(&path, error))?;
         if let Err(std::fs::TryLockError::WouldBlock) = opened.try_lock() {
             return Err(Error::Busy { path });
@@ -169,6 +186,15 @@ impl Part {
         }
     }
 
+    /// Removes the part where the file in its place is not to be replaced, and tells whether that is the same file.
+    fn compare(self, to: &Path, sha256: &str) -> Result<(Fetched, Option<String>), Error> {
+        let _ = std::fs::remove_file(&self.path);
+        if is_unchanged(to, Some(sha256)) {
+            return Ok((Fetched::There, None));
+        }
+        Err(Error::Another { path: to.to_path_buf() })
+    }
+
     fn into_place(self, to: &Path) -> Result<(), Error> {
         self.file.sync_all().map_err(|error| on_disk(&self.path, error))?;
         std::fs::rename(&self.path, to).map_err(|error| on_disk(to, error))?;
@@ -188,6 +214,13 @@ fn is_there(file: &Listed, to: &Path, progress: Progress<'_>) -> Result<bool, Er
     let mut there = File::open(to).map_err(|error| on_disk(to, error))?;
     hash_of(&mut there, &mut hash, file.bytes, progress).map_err(|error| on_disk(to, error))?;
     Ok(*expected == hex::encode(hash.finalize()))
+}
+
+/// Returns whether the file has this SHA-256.
+pub(crate) fn is_unchanged(path: &Path, sha256: Option<&str>) -> bool {
+    let (Some(sha256), Ok(mut file)) = (sha256, File::open(path)) else { return false };
+    let mut hash = Sha256::new();
+    hash_of(&mut file, &mut hash, 0, &mut |_, _| ()).is_ok() && hex::encode(hash.finalize()) == sha256
 }
 
 fn hash_of(file: &mut File, hash: &mut Sha256, whole: u64, progress: Progress<'_>) -> io::Result<u64> {

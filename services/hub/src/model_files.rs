@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use crate::client::HubClient;
 use crate::error::Error;
-use crate::file::{Fetched, check_room};
+use crate::file::{Fetched, FilePlace, check_room, is_unchanged};
 use crate::listing::{Listed, Listing};
 use crate::name::Name;
+use crate::record::FetchRecord;
 
-/// Where files go: GGUF files under their path in the repository, the files of a folder into one of the repository's name.
+/// Files of a model and their folder: `OWNER/REPO` below the folder of models, so that no repository replaces a file of
+/// another one. A GGUF file that lies in the folder of models itself stays there: an earlier version or the operator put it.
 pub struct ModelFiles<'l> {
+    models_dir: PathBuf,
     folder: PathBuf,
     is_folder: bool,
     files: Vec<&'l Listed>,
@@ -25,8 +28,9 @@ impl<'l> ModelFiles<'l> {
         let is_folder = files.iter().any(|file| file.path.ends_with(".safetensors"));
         // What a model is known by comes last, its description or its first part: it is one when all of it is there.
         files.sort_by_key(|file| (file.path == "config.json", Reverse(file.path.as_str())));
-        let folder = if is_folder { models_dir.join(&name.repo) } else { models_dir.to_path_buf() };
-        ModelFiles { folder, is_folder, files }
+        let lies_flat = !is_folder && files.iter().all(|file| lies_flat(file, models_dir));
+        let folder = if lies_flat { models_dir.to_path_buf() } else { models_dir.join(&name.repo) };
+        ModelFiles { models_dir: models_dir.to_path_buf(), folder, is_folder, files }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -53,15 +57,54 @@ impl<'l> ModelFiles<'l> {
         progress: &mut (dyn FnMut(&Listed, u64) + Send),
     ) -> Result<Vec<(&'l Listed, PathBuf, Fetched)>, Error> {
         check_room(&self.folder, self.places())?;
+        let mut record = FetchRecord::read(&self.folder, &name.repo);
         if self.is_folder && !self.files.iter().any(|file| file.path == INDEX) {
-            // Of what lay there before: it names other files.
-            let _ = std::fs::remove_file(self.folder.join(INDEX));
+            self.remove_index(&record)?;
         }
         let mut fetched = Vec::new();
         for (file, to) in self.places() {
-            let became = hub.fetch(name, listing, file, &to, &mut |there, _| progress(file, there)).await?;
+            self.check_inside(&to)?;
+            let place = FilePlace { to: &to, recorded: record.sha256(&file.path) };
+            let (became, sha256) = hub.fetch(name, listing, file, place, &mut |there, _| progress(file, there)).await?;
+            if let Some(sha256) = sha256 {
+                let added = record.add(&self.folder, &file.path, &listing.commit, sha256);
+                added.map_err(|source| Error::Disk { path: self.folder.clone(), source })?;
+            }
             fetched.push((file, to, became));
         }
         Ok(fetched)
     }
+
+    /// Removes the index of a model that was fetched before: it names other files.
+    fn remove_index(&self, record: &FetchRecord) -> Result<(), Error> {
+        let path = self.folder.join(INDEX);
+        if path.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        if !is_unchanged(&path, record.sha256(INDEX)) {
+            return Err(Error::Another { path });
+        }
+        std::fs::remove_file(&path).map_err(|source| Error::Disk { path, source })
+    }
+
+    /// Refuses a place behind a link: the folders down to a file are real ones below the folder of models.
+    fn check_inside(&self, to: &Path) -> Result<(), Error> {
+        let below = to.parent().and_then(|parent| parent.strip_prefix(&self.models_dir).ok());
+        let outside = |path: &Path| Error::Outside { path: path.to_path_buf() };
+        let mut folder = self.models_dir.clone();
+        for part in below.ok_or_else(|| outside(to))? {
+            folder.push(part);
+            if folder.is_symlink() {
+                return Err(outside(&folder));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lies_flat(file: &Listed, models_dir: &Path) -> bool {
+    let about = std::fs::metadata(models_dir.join(&file.path));
+    // In a deeper folder lie files of another repository.
+    let is_near = file.path.split('/').count() <= 2;
+    is_near && file.sha256.is_some() && about.is_ok_and(|about| about.is_file() && about.len() == file.bytes)
 }

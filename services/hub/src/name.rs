@@ -42,10 +42,11 @@ impl Name {
     }
 }
 
-/// Nothing that could lead out of a folder, or change an address.
+/// Returns whether a part of a name leads out of no folder and changes no address. Names that begin with a point are refused
+/// too: the record of what was fetched has such a name.
 pub(crate) fn is_part(part: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '=' | ',' | ' ');
-    !part.is_empty() && part.chars().all(plain) && part.chars().any(|c| c != '.')
+    !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
 }
 
 #[cfg(test)]
@@ -89,6 +90,9 @@ mod tests {
             "a/b/%2e%2e/x",
             "https://huggingface.co",
             "a/b@",
+            ".a/b",
+            "a/.b",
+            "a/b/.fetched.json",
         ] {
             assert_eq!(Name::parse(text), None, "{text}");
         }
@@ -100,7 +104,7 @@ mod tests {
             if let Some(name) = Name::parse(&text) {
                 let parts = name.repo.split('/').chain(name.file.iter().flat_map(|file| file.split('/'))).chain(name.revision.as_deref());
                 for part in parts {
-                    prop_assert!(!part.is_empty() && part != ".." && part != "." && !part.contains(['%', '\\', '?', '#', ':']), "{part}");
+                    prop_assert!(!part.is_empty() && !part.starts_with('.') && !part.contains(['%', '\\', '?', '#', ':']), "{part}");
                 }
                 prop_assert_eq!(name.repo.split('/').count(), 2);
             }

@@ -63,14 +63,51 @@ pub fn open_on(
     Ok(OpenedPreset { model, file, preset })
 }
 
-/// The first by name, so that the same folder gives the same model every time.
+/// Returns the first model by name, so that the same folder gives the same model every time. The folder's own come before
+/// those that were fetched to `OWNER/REPO`: what a client has fetched takes no place of the operator's.
 fn first_model(folder: &Path) -> Option<PathBuf> {
-    let mut found: Vec<PathBuf> =
-        std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    found.sort();
-    found.into_iter().find(|path| {
-        let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-        let is_gguf = is_gguf && !builtin::is_built_in(path);
-        is_gguf || path.join("config.json").is_file()
+    let own = entries(folder);
+    let repos = || own.iter().flat_map(|owner| entries(owner));
+    own.iter().find(|path| is_model(path)).cloned().or_else(|| {
+        repos().find_map(
+            |repo| if is_model(&repo) { Some(repo) } else { entries(&repo).into_iter().find(|p| is_model(p)) },
+        )
     })
+}
+
+fn is_model(path: &Path) -> bool {
+    let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    is_gguf && path.is_file() && !builtin::is_built_in(path) || path.join("config.json").is_file()
+}
+
+/// Entries of a folder by name. None of what is no folder.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let found = std::fs::read_dir(folder).into_iter().flatten();
+    let mut found: Vec<PathBuf> = found.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operators_model_is_the_first_one_whatever_clients_have_fetched() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, b"x").unwrap();
+            path
+        };
+        put("a.gguf/b/README.md");
+        assert_eq!(first_model(folder.path()), None);
+        let fetched = put("someone/Model-GGUF/x.gguf");
+        assert_eq!(first_model(folder.path()), Some(fetched));
+        put("someone/Folder/config.json");
+        assert_eq!(first_model(folder.path()), Some(folder.path().join("someone/Folder")));
+        let own = put("z.gguf");
+        assert_eq!(first_model(folder.path()), Some(own));
+    }
 }

@@ -6,26 +6,98 @@ use std::fmt::Display;
 use crate::experiment::ARMS;
 use crate::findings::Findings;
 use crate::nearest::hint;
-use crate::origin::join;
+use crate::origin::{SettingsLayer, join};
 use crate::personas::Persona;
 use crate::preset::{Preset, Thinking};
 use crate::settings::Settings;
 
+/// Two numbers of a section, of which one is at most the other or less than it.
+struct Order {
+    section: &'static str,
+    smaller: &'static str,
+    larger: &'static str,
+    /// Of the settings, in this order.
+    numbers: fn(&Settings) -> (u64, u64),
+    is_less: bool,
+    /// Whether the default of the smaller one gives way to a larger one that the user lowers: the lower limit holds anyway.
+    gives_way: bool,
+    why: &'static str,
+}
+
+const fn order(section: &'static str, keys: [&'static str; 2], numbers: fn(&Settings) -> (u64, u64)) -> Order {
+    let [smaller, larger] = keys;
+    Order {
+        section,
+        smaller,
+        larger,
+        numbers,
+        is_less: false,
+        gives_way: true,
+        why: "beyond it, it would mean nothing",
+    }
+}
+
+fn none_if_zero(limit: u64) -> u64 {
+    if limit == 0 { u64::MAX } else { limit }
+}
+
+const ORDERS: &[Order] = &[
+    Order {
+        gives_way: false,
+        why: "a message has one frame or more",
+        ..order("limits", ["frame_bytes", "message_bytes"], |s| {
+            (s.limits.frame_bytes as u64, s.limits.message_bytes as u64)
+        })
+    },
+    Order {
+        gives_way: false,
+        is_less: true,
+        why: "or no ping is ever sent",
+        ..order("limits", ["ping_s", "idle_s"], |s| (s.limits.ping_s, s.limits.idle_s))
+    },
+    Order {
+        gives_way: false,
+        is_less: true,
+        why: "",
+        ..order("speech", ["first_clause_chars", "max_sentence_chars"], |s| {
+            (s.speech.first_clause_chars as u64, s.speech.max_sentence_chars as u64)
+        })
+    },
+    order("limits", ["connections_per_key", "connections"], |s| {
+        (s.limits.connections_per_key as u64, s.limits.connections as u64)
+    }),
+    order("limits", ["connections_per_address", "connections"], |s| {
+        (s.limits.connections_per_address as u64, s.limits.connections as u64)
+    }),
+    order("limits", ["live_sessions_per_user", "live_sessions"], |s| {
+        (s.limits.live_sessions_per_user as u64, s.limits.live_sessions as u64)
+    }),
+    order("limits", ["body_bytes", "body_bytes_per_address"], |s| {
+        (s.limits.body_bytes as u64, s.limits.body_bytes_per_address as u64)
+    }),
+    order("limits", ["user_bytes_per_minute", "user_bytes"], |s| {
+        (s.limits.user_bytes_per_minute, none_if_zero(s.limits.user_bytes))
+    }),
+    order("prompt", ["kept_bytes_per_user", "kept_bytes"], |s| {
+        (s.prompt.kept_bytes_per_user as u64, s.prompt.kept_bytes as u64)
+    }),
+];
+
 pub(crate) fn settings(settings: &Settings, findings: &Findings) {
-    let (limits, speech) = (&settings.limits, &settings.speech);
-    let (frame, message) = (("frame_bytes", limits.frame_bytes), ("message_bytes", limits.message_bytes));
-    if frame.1 > message.1 {
-        let allowed = "frame_bytes at most message_bytes: a message has one frame or more";
-        pair(findings, "limits", frame, message, "", allowed);
-    }
-    let (ping, idle) = (("ping_s", limits.ping_s), ("idle_s", limits.idle_s));
-    if ping.1 >= idle.1 {
-        pair(findings, "limits", ping, idle, "", "ping_s less than idle_s, or no ping is ever sent");
-    }
-    let first = ("first_clause_chars", speech.first_clause_chars);
-    let longest = ("max_sentence_chars", speech.max_sentence_chars);
-    if first.1 >= longest.1 {
-        pair(findings, "speech", first, longest, "", "first_clause_chars less than max_sentence_chars");
+    for Order { section, smaller, larger, numbers, is_less, gives_way, why } in ORDERS {
+        let (small, large) = numbers(settings);
+        let is_right = if *is_less { small < large } else { small <= large };
+        let is_default = || findings.origin(section, smaller).is_none_or(|from| from.layer == SettingsLayer::Default);
+        if is_right || *gives_way && is_default() {
+            continue;
+        }
+        let (relation, mark) = match (is_less, why.starts_with("or ")) {
+            (true, true) => ("less than", ", "),
+            (true, false) => ("less than", ""),
+            (false, _) => ("at most", ": "),
+        };
+        let allowed = format!("{smaller} {relation} {larger}{mark}{why}");
+        pair(findings, section, (smaller, small), (larger, large), "", &allowed);
     }
 }
 
@@ -126,4 +198,34 @@ pub(crate) fn experiment(settings: &Settings, findings: &Findings) {
 
 fn near<'a>(word: &str, allowed: impl Iterator<Item = &'a String>) -> String {
     hint(word, allowed.map(String::as_str)).map(|hint| format!(" ({hint}?)")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::{Flag, Sources};
+
+    #[test]
+    fn every_order_that_is_broken_is_told_with_both_keys() {
+        let load = |section: &str, numbers: &[(&str, u64)]| {
+            let flag = |(key, value): &(&str, u64)| Flag::new("--set", &format!("{section}.{key}"), value);
+            let flags = numbers.iter().map(flag).collect();
+            Settings::load(&Sources { flags, ..Sources::default() })
+        };
+        let defaults = load("", &[]).unwrap().settings;
+        for Order { section, smaller, larger, numbers, is_less, gives_way, .. } in ORDERS {
+            let (small, large) = numbers(&defaults);
+            assert!(small < large, "{smaller} and {larger}");
+            let apart = u64::from(*is_less);
+            let is_right = |base: &u64| load(section, &[(smaller, *base), (larger, base + apart)]).is_ok();
+            let base = [small, large].into_iter().find(is_right);
+            let base = base.unwrap_or_else(|| panic!("{smaller} and {larger} may be {apart} apart"));
+            let (a, b) = (base, base + apart - 1);
+            let told = load(section, &[(smaller, a), (larger, b)]).unwrap_err().to_string();
+            let both = format!("found {smaller} {a} and {larger} {b}; allowed: {smaller} ");
+            assert!(told.contains(&both), "{told}");
+            // The larger one alone: a limit of all holds, whatever the default of one client is.
+            assert_eq!(load(section, &[(larger, small - 1)]).is_ok(), *gives_way, "{larger} {}", small - 1);
+        }
+    }
 }

@@ -20,6 +20,10 @@ pub enum Error {
     NoSuchPreset { name: String, hint: Option<String>, there_are: String },
     #[error("{0}")]
     WindowTooLarge(Box<Mistake>),
+    #[error(
+        "the system lets this process have {files} open files, and the service needs {needed} (limits.spare_files, limits.goodbyes and a few connections): allow more with `ulimit -n` or LimitNOFILE="
+    )]
+    TooFewFiles { files: u64, needed: usize },
 }
 
 /// One wrong key or value.

@@ -190,10 +190,20 @@ impl Preset {
         if self.recall == Recall::Off { 0 } else { self.recall_calls }
     }
 
-    /// Where the model's file or folder lies on this machine, or will lie once it is pulled. None where the preset names no source.
+    /// Returns the place of the model's file or folder on this machine, or the one that it will have once it is pulled. A file
+    /// in the folder of models itself comes first, because the operator or an earlier version put it there: what clients have
+    /// fetched takes no place of it. None where the preset names no source.
     pub fn model_path(&self, models_dir: &Path) -> Option<PathBuf> {
-        let pulled = self.source.file.as_ref().or(self.source.repo.as_ref());
-        self.source.path.clone().or(pulled.map(|name| models_dir.join(name)))
+        let ModelSource { repo, file, path } = &self.source;
+        if path.is_some() {
+            return path.clone();
+        }
+        let flat = file.as_ref().map(|file| models_dir.join(file));
+        let Some(repo) = repo else { return flat };
+        let is_there = |flat: &PathBuf| is_near(file.as_deref()) && flat.is_file();
+        let folder = models_dir.join(repo);
+        let pulled = || file.as_ref().map_or(folder.clone(), |file| folder.join(file));
+        Some(flat.filter(is_there).unwrap_or_else(pulled))
     }
 
     pub fn sampling_for(&self, thinking: bool) -> &SamplingSettings {
@@ -267,6 +277,11 @@ impl TokenCount {
             TokenCount::Share(share) => ((f64::from(ctx_size) * share) as u32).max(1),
         }
     }
+}
+
+/// Returns whether a file that lies flat in the folder of models is in no folder of another repository, which are two deep.
+fn is_near(file: Option<&str>) -> bool {
+    file.is_some_and(|file| file.split('/').count() <= 2)
 }
 
 /// Reads one preset whose layers are already one table.

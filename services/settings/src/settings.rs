@@ -5,6 +5,7 @@ mod engine;
 mod prompt;
 mod remember;
 mod remote_servers;
+mod server;
 mod wyoming;
 
 pub use engine::{DeviceChoice, EngineSettings, MemorySettings, PrecisionChoice, SnapshotFormat};
@@ -13,20 +14,20 @@ pub use remember::{
     KeptConversations, PersonRule, RememberSettings, RuleClue, RuleCondition, RuleName, WantedText, person_name,
 };
 pub use remote_servers::{CountTokens, HubSettings, UpstreamSettings};
+pub use server::{ProxyHeader, ServerSettings};
 pub use wyoming::{WYOMING_PORT, WyomingSettings};
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ipnet::IpNet;
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::error::Error;
 use crate::experiment::Experiment;
 use crate::nearest::hint;
 use crate::personas::Persona;
-use crate::preset::Preset;
+use crate::preset::{ModelSource, Preset};
 use crate::reader::{ANY, SectionReader, sections};
 use crate::value::Value;
 
@@ -58,15 +59,6 @@ sections! {
         pub experiment: Option<Experiment> = section(Experiment::read),
     }
 
-    pub struct ServerSettings {
-        pub host: IpAddr = ip_address(),
-        pub port: u16 = whole(0..=65535),
-        pub public: bool = bool(),
-        pub allowed_origins: Vec<String> = list(),
-        pub allowed_hosts: Vec<String> = list(),
-        pub trusted_proxies: Vec<IpNet> = networks(),
-    }
-
     pub struct AuthSettings {
         pub required: KeysRequired = choice(),
         pub client_secret_s: u64 = time(1..=86_400),
@@ -84,18 +76,20 @@ sections! {
         pub write_ms: u64 = time(1..=3_600_000),
         pub handshake_ms: u64 = time(1..=600_000),
         pub first_message_ms: u64 = time(1..=86_400_000),
-        pub idle_s: u64 = time(1..=ANY),
+        pub idle_s: u64 = time(1..=LONGEST_S),
         pub ping_s: u64 = time(1..=3600),
         pub outgoing_events: usize = whole(16..=1 << 20),
         pub outgoing_bytes: usize = bytes(1024..=1 << 30),
         pub connections: usize = whole(1..=1 << 20),
+        pub goodbyes: usize = whole(1..=4096),
+        pub spare_files: usize = whole(16..=1 << 16),
         pub connections_per_key: usize = whole(1..=1 << 20),
         pub connections_per_address: usize = whole(1..=1 << 20),
         pub requests_per_minute_per_key: u32 = whole(1..=1 << 30),
         pub requests_per_minute_per_address: u32 = whole(1..=1 << 30),
         pub live_sessions: usize = whole(1..=1 << 20),
         pub live_sessions_per_user: usize = whole(1..=1 << 20),
-        pub live_session_idle_s: u64 = time(1..=ANY),
+        pub live_session_idle_s: u64 = time(1..=LONGEST_S),
         pub session_items: u64 = whole(16..=ANY),
         pub item_bytes: usize = bytes(1024..=1 << 30),
         pub user_bytes: u64 = bytes(0..=1 << 50),
@@ -238,6 +232,12 @@ pub enum LogLevel {
     Trace,
 }
 
+/// A hundred years: a moment that a clock can still tell.
+const LONGEST_S: u64 = 100 * 365 * 86_400;
+
+/// Connections without which a service is of no use: a browser alone opens six.
+const LEAST_CONNECTIONS: usize = 8;
+
 impl Settings {
     /// The preset that a session or a request names.
     pub fn preset(&self, name: &str) -> Result<&Preset, Error> {
@@ -261,6 +261,50 @@ impl Settings {
         Ok(notice)
     }
 
+    /// Tells the settings how many files the process may open. Connections that would take more give way, each of their limits
+    /// by as much, with a line to print; a process that could serve hardly any is an error.
+    pub fn fit_to_files(&mut self, files: u64) -> Result<Option<String>, Error> {
+        let limits = &mut self.limits;
+        let kept = limits.spare_files + limits.goodbyes;
+        let room = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(kept);
+        let wanted = limits.connections;
+        if wanted <= room {
+            return Ok(None);
+        }
+        if room < LEAST_CONNECTIONS {
+            return Err(Error::TooFewFiles { files, needed: kept + LEAST_CONNECTIONS });
+        }
+        let share = |limit: usize| (limit * room / wanted).max(1);
+        limits.connections_per_address = share(limits.connections_per_address);
+        limits.connections_per_key = share(limits.connections_per_key);
+        limits.connections = room;
+        Ok(Some(format!(
+            "{room} connections at most, {} from one address: the system lets this process have {files} open files, and \
+             limits.connections = {wanted} needs {}; allow more with `ulimit -n` or LimitNOFILE=",
+            limits.connections_per_address,
+            wanted + kept
+        )))
+    }
+
+    /// Returns what is wrong with `memory.total` on a machine of so much memory. It may be meant for a part that the system keeps
+    /// for itself, so it is no mistake.
+    pub fn beyond_memory(&self, machine_bytes: u64) -> Option<String> {
+        let total = self.memory.total.filter(|total| *total > machine_bytes)?;
+        let [total, machine] = [total, machine_bytes].map(|bytes| bytes >> 20);
+        Some(format!("memory.total is {total} MiB and the machine has {machine} MiB: the system may end the process"))
+    }
+
+    /// Returns the file that a preset uses in place of one that would be fetched from its repository to `pulled`, if there is one.
+    pub fn used_in_place_of(&self, repo: &str, pulled: &Path) -> Option<PathBuf> {
+        let folder = &self.model.models_dir;
+        let is_wanted = |source: &ModelSource| {
+            let is_fetched = source.path.is_none() && source.repo.as_deref() == Some(repo);
+            is_fetched && source.file.as_ref().is_some_and(|file| folder.join(repo).join(file) == pulled)
+        };
+        let wanted = self.presets.values().filter(|preset| is_wanted(&preset.source));
+        wanted.filter_map(|preset| preset.model_path(folder)).find(|path| path != pulled)
+    }
+
     pub fn wyoming_host(&self) -> IpAddr {
         self.wyoming.host.unwrap_or(self.server.host)
     }
@@ -278,20 +322,6 @@ impl Settings {
 }
 
 impl SectionReader<'_> {
-    fn ip_address(&self, key: &'static str) -> IpAddr {
-        let allowed = "an IP address such as \"127.0.0.1\", \"0.0.0.0\" or \"::1\"";
-        self.text_as(key, IpAddr::from([127, 0, 0, 1]), allowed, |text| match text {
-            "localhost" => Err(Some("did you mean \"127.0.0.1\"".to_string())),
-            text => text.parse().map_err(|_| None),
-        })
-    }
-
-    fn networks(&self, key: &'static str) -> Vec<IpNet> {
-        let allowed = "a list of addresses and networks such as [\"127.0.0.1\", \"10.0.0.0/8\"]";
-        let parse = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| None);
-        self.list_of(key, allowed, parse)
-    }
-
     /// None: 0.
     fn window(&self, key: &'static str) -> Option<u32> {
         let allowed = "0, or a number of tokens of at least 128";

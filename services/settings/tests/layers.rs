@@ -141,7 +141,31 @@ fn the_window_of_the_chosen_preset_can_be_overridden() {
     assert_eq!(chosen.compaction.tail_tokens, 13_107, "a share follows the window");
     assert_eq!(chosen.model_path(&settings.model.models_dir).unwrap().to_str(), Some("my.gguf"));
     let other = settings.preset("qwen3.5-2b").unwrap().model_path(&settings.model.models_dir).unwrap();
-    assert!(other.ends_with("Qwen3.5-2B-Q4_K_M.gguf"));
+    assert!(other.ends_with("unsloth/Qwen3.5-2B-GGUF/Qwen3.5-2B-Q4_K_M.gguf"));
+}
+
+/// Else a client that has the preset's own file fetched would put it in the place of the operator's.
+#[test]
+fn a_model_in_the_folder_of_models_itself_comes_before_a_fetched_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = folder.path().join("models");
+    let sources =
+        Sources { flags: vec![Flag::new("--models", "model.models_dir", models.display())], ..Sources::default() };
+    let settings = Settings::load(&sources).unwrap().settings;
+    let preset = settings.preset("qwen3.5-2b").unwrap();
+    let repo = preset.source.repo.clone().unwrap();
+    let fetched = models.join(&repo).join("Qwen3.5-2B-Q4_K_M.gguf");
+    assert_eq!(preset.model_path(&models), Some(fetched.clone()));
+    assert_eq!(settings.used_in_place_of(&repo, &fetched), None);
+    let flat = models.join("Qwen3.5-2B-Q4_K_M.gguf");
+    // A repository of that name is a folder.
+    std::fs::create_dir_all(&flat).unwrap();
+    assert_eq!(preset.model_path(&models), Some(fetched.clone()));
+    std::fs::remove_dir(&flat).unwrap();
+    std::fs::write(&flat, b"x").unwrap();
+    assert_eq!(preset.model_path(&models), Some(flat.clone()));
+    assert_eq!(settings.used_in_place_of(&repo, &fetched), Some(flat));
+    assert_eq!(settings.used_in_place_of("someone/else", &fetched), None);
 }
 
 #[test]

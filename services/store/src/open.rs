@@ -74,6 +74,11 @@ pub async fn open(options: &StoreOptions) -> Result<Opened, Error> {
         quick_check(path, &mut connection).await?;
     }
     let (readers, key_reader) = (pool(options, options.readers.max(1)), pool(options, 1));
+    if options.opened_by == OpenedBy::Service {
+        for pool in [&readers, &key_reader] {
+            open_all(pool).await.map_err(|error| Error::from_sqlx(path, error))?;
+        }
+    }
     Ok(Opened { connection, readers, key_reader, lock })
 }
 
@@ -82,7 +87,22 @@ fn pool(options: &StoreOptions, connections: u32) -> SqlitePool {
         .max_connections(connections)
         .acquire_timeout(Duration::from_millis(options.busy_timeout_ms))
         .test_before_acquire(false) // a file does not go away as a server does
+        // A connection that is closed would have to be opened again, when there may be no file left.
+        .idle_timeout(None)
+        .max_lifetime(None)
         .connect_lazy_with(shared_rules(options).read_only(true))
+}
+
+/// Opens all connections of a pool and their files, so that a service answers also when it can open no file any more.
+async fn open_all(pool: &SqlitePool) -> Result<(), sqlx::Error> {
+    let mut open = Vec::new();
+    for _ in 0..pool.options().get_max_connections() {
+        let mut connection = pool.acquire().await?;
+        // The write-ahead log is opened by the first read.
+        sqlx::query("SELECT count(*) FROM sqlite_schema").execute(&mut *connection).await?;
+        open.push(connection);
+    }
+    Ok(())
 }
 
 /// Other users of the machine may not read what people say at home. SQLite gives its other files the same rights.

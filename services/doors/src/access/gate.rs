@@ -5,18 +5,22 @@ use crate::ApiError;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use settings::{LimitSettings, Settings};
+use settings::{LimitSettings, ProxyHeader, Settings};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 pub struct Gate {
     started: Instant,
     trusted_proxies: Vec<IpNet>,
+    proxy_header: ProxyHeader,
     pub begun: BegunBySecrets,
+    /// Places for refused connections that are told why.
+    goodbyes: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -68,7 +72,9 @@ impl Gate {
         Gate {
             started: Instant::now(),
             trusted_proxies: settings.server.trusted_proxies.clone(),
+            proxy_header: settings.server.proxy_header,
             begun: BegunBySecrets::new(Duration::from_secs(settings.auth.client_secret_s)),
+            goodbyes: Arc::new(Semaphore::new(settings.limits.goodbyes)),
             state: Mutex::new(state),
         }
     }
@@ -86,6 +92,12 @@ impl Gate {
         let place = self.place(state, Whose::Address(network(address)), limit, message)?;
         state.connections += 1;
         Ok(place)
+    }
+
+    /// Returns a place for a refused connection that is told why. None where as many are told already: each holds a file
+    /// for up to a second, and a client may open connections faster than that.
+    pub fn goodbye(&self) -> Option<OwnedSemaphorePermit> {
+        self.goodbyes.clone().try_acquire_owned().ok()
     }
 
     /// A websocket of this key.
@@ -138,22 +150,25 @@ impl Gate {
         taken.map_err(|wait_s| too_fast("wrong keys from your address", wait_s))
     }
 
-    /// Where a request comes from: its connection's address, or what the trusted proxies say that it came through. The last
-    /// proxy writes at the end, so the last address that is no proxy's is the client's; before it stands what it wrote.
+    /// Returns the address that a request comes from: its connection's, or what the trusted proxies say in their header. The
+    /// last proxy writes at the end, so the last address that is no proxy's is the client's; before it stands what the client
+    /// wrote. Other headers are not read, because a proxy passes on those that it does not set.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         if !self.is_proxy(peer) {
             return peer;
         }
-        let lines = |name| headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
-        let forwarded = lines(header::FORWARDED).flat_map(|line| line.split(',')).map(|hop| {
-            let mut pairs = hop.split(';').filter_map(|pair| pair.trim().split_once('='));
-            pairs.find(|(name, _)| name.eq_ignore_ascii_case("for")).map_or("", |(_, address)| address)
+        let name = match self.proxy_header {
+            ProxyHeader::Forwarded => header::FORWARDED,
+            ProxyHeader::XForwardedFor => HeaderName::from_static("x-forwarded-for"),
+            ProxyHeader::XRealIp => HeaderName::from_static("x-real-ip"),
+        };
+        // A line that is no text is a hop without an address: what stands before it is not the proxy's word.
+        let lines = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or_default());
+        let hops: Vec<&str> = lines.flat_map(|line| line.split(',')).collect();
+        let hops = hops.into_iter().rev().map(|hop| match self.proxy_header {
+            ProxyHeader::Forwarded => address_of(forwarded_for(hop)),
+            ProxyHeader::XForwardedFor | ProxyHeader::XRealIp => address_of(hop),
         });
-        let mut hops: Vec<&str> = forwarded.collect();
-        if hops.is_empty() {
-            hops = lines(HeaderName::from_static("x-forwarded-for")).flat_map(|line| line.split(',')).collect();
-        }
-        let hops = hops.into_iter().rev().map(address_of);
         // A hop without an address is the nearest that is known of the client.
         let known = hops.take_while(Option::is_some).flatten();
         let mut client = peer;
@@ -238,6 +253,12 @@ fn network(address: IpAddr) -> IpAddr {
         }
         v4 => v4,
     }
+}
+
+/// `for=192.0.2.1;proto=https`
+fn forwarded_for(hop: &str) -> &str {
+    let mut pairs = hop.split(';').filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| name.eq_ignore_ascii_case("for")).map_or("", |(_, address)| address)
 }
 
 /// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `"[2001:db8::1]:80"`.
@@ -329,6 +350,7 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::HeaderValue;
     use settings::Sources;
 
     fn gate(change: impl FnOnce(&mut Settings)) -> Arc<Gate> {
@@ -387,12 +409,61 @@ mod tests {
     }
 
     #[test]
+    fn few_refused_connections_are_told_why_at_once() {
+        let gate = gate(|settings| settings.limits.goodbyes = 2);
+        let first = gate.goodbye().unwrap();
+        let _second = gate.goodbye().unwrap();
+        assert!(gate.goodbye().is_none());
+        drop(first);
+        assert!(gate.goodbye().is_some());
+    }
+
+    #[test]
     fn one_network_is_one_address() {
         let same = [("2001:db8::1", "2001:db8::ffff:2"), ("::ffff:192.0.2.1", "192.0.2.1")];
         for (one, other) in same {
             assert_eq!(network(one.parse().unwrap()), network(other.parse().unwrap()));
         }
         assert_ne!(network("2001:db8::1".parse().unwrap()), network("2001:db8:0:1::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn only_the_proxys_own_header_names_the_client() {
+        let [proxy, stranger]: [IpAddr; 2] = ["10.0.0.1", "192.0.2.7"].map(|address| address.parse().unwrap());
+        let of = |header, peer, lines: &[(&'static str, &'static str)]| {
+            let gate = gate(|settings| {
+                settings.server.trusted_proxies = vec!["10.0.0.0/24".parse().unwrap()];
+                settings.server.proxy_header = header;
+            });
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+            gate.client(peer, &headers).to_string()
+        };
+        let all = [("forwarded", "for=203.0.113.1"), ("x-forwarded-for", "203.0.113.2"), ("x-real-ip", "203.0.113.3")];
+        for (header, client) in [
+            (ProxyHeader::Forwarded, "203.0.113.1"),
+            (ProxyHeader::XForwardedFor, "203.0.113.2"),
+            (ProxyHeader::XRealIp, "203.0.113.3"),
+        ] {
+            assert_eq!(of(header, proxy, &all), client);
+            assert_eq!(of(header, stranger, &all), "192.0.2.7", "no proxy");
+            assert_eq!(of(header, proxy, &[]), "10.0.0.1");
+        }
+        let chain =
+            ["1.1.1.1, 203.0.113.9 , 10.0.0.2", "1.1.1.1, unknown, 10.0.0.2", "1.1.1.1, \u{e9}, 203.0.113.9:80"];
+        for (line, client) in chain.into_iter().zip(["203.0.113.9", "10.0.0.2", "203.0.113.9"]) {
+            assert_eq!(of(ProxyHeader::XForwardedFor, proxy, &[("x-forwarded-for", line)]), client, "{line}");
+        }
+        let lines = [("x-forwarded-for", "1.1.1.1"), ("x-forwarded-for", "203.0.113.9")];
+        assert_eq!(
+            of(ProxyHeader::XForwardedFor, proxy, &lines),
+            "203.0.113.9",
+            "a line of its own, as HAProxy writes it"
+        );
+        let quoted = [("forwarded", "for=1.1.1.1;by=\", for=\"[2001:db8::1]:80\";proto=https")];
+        assert_eq!(of(ProxyHeader::Forwarded, proxy, &quoted), "2001:db8::1");
     }
 
     #[test]

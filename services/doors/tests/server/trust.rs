@@ -55,8 +55,51 @@ async fn a_stranger_behind_the_same_proxy_does_not_lock_a_user_out() {
     assert_eq!(ask("Bearer rk_0_0", "192.0.2.99, 198.51.100.7").await, 429);
     assert_eq!(ask("Bearer rk_0_0", "192.0.2.1").await, 401);
     assert_eq!(ask(&ann, "198.51.100.7").await, 200);
-    let forwarded = [("authorization", "Bearer rk_0_0"), ("forwarded", "for=198.51.100.7;proto=https")];
-    assert_eq!(server.http("GET", "/v1/sessions", &forwarded, "").await.0, 429);
+    server.stop().await;
+}
+
+/// nginx, Caddy and Traefik pass on `Forwarded` as the client wrote it.
+#[tokio::test]
+async fn a_header_that_the_proxy_does_not_set_gives_no_new_tries_and_takes_none_of_others() {
+    let (server, _, _) = locked(|settings| {
+        settings.auth.failures_per_minute = 3;
+        settings.server.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    })
+    .await;
+    let guess = async |from: &str, says: &str| {
+        let forwarded = format!("for={says}");
+        let headers = [
+            ("authorization", "Bearer rk_0_0"),
+            ("forwarded", forwarded.as_str()),
+            ("x-real-ip", says),
+            ("x-forwarded-for", from),
+        ];
+        server.http("GET", "/v1/sessions", &headers, "").await.0
+    };
+    let mut answers = Vec::new();
+    for guessed in 0..20 {
+        answers.push(guess("198.51.100.7", &format!("192.0.2.{guessed}")).await);
+    }
+    assert_eq!((&answers[..3], answers[3..].iter().filter(|status| **status == 429).count()), (&[401; 3][..], 17));
+    assert_eq!(guess("192.0.2.1", "198.51.100.7").await, 401, "its own allowance is whole");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_writes_forwarded_is_believed_where_the_operator_says_so() {
+    let (server, _, _) = locked(|settings| {
+        settings.auth.failures_per_minute = 1;
+        settings.server.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        settings.server.proxy_header = settings::ProxyHeader::Forwarded;
+    })
+    .await;
+    let guess = async |forwarded: &str, other: &str| {
+        let headers = [("authorization", "Bearer rk_0_0"), ("forwarded", forwarded), ("x-forwarded-for", other)];
+        server.http("GET", "/v1/sessions", &headers, "").await.0
+    };
+    assert_eq!(guess("for=198.51.100.7;proto=https", "192.0.2.1").await, 401);
+    assert_eq!(guess("for=198.51.100.7;proto=https", "192.0.2.2").await, 429);
+    assert_eq!(guess("for=198.51.100.8", "192.0.2.2").await, 401);
     server.stop().await;
 }
 

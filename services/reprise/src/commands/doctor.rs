@@ -79,6 +79,7 @@ impl Findings {
         self.processor(settings);
         self.memory(settings);
         self.folders(settings);
+        self.open_files(settings);
         self.address(settings.server.host, settings.server.port);
         if let Some(url) = &settings.upstream.url {
             return self.add("model", Good, format!("{url} computes; nothing does here"));
@@ -99,10 +100,10 @@ impl Findings {
 
     fn memory(&mut self, settings: &Settings) {
         let machine = machine_bytes();
+        if let Some(beyond) = settings.beyond_memory(machine) {
+            return self.add("memory", Problem, beyond);
+        }
         let (state, says) = match settings.memory.total {
-            Some(bytes) if bytes > machine => {
-                (Problem, format!("memory.total is {} and the machine has {}", mib(bytes), mib(machine)))
-            }
             Some(bytes) => (Good, format!("{} of {} may be used", mib(bytes), mib(machine))),
             None => (Good, format!("{}, of which three quarters may be used", mib(machine))),
         };
@@ -122,6 +123,19 @@ impl Findings {
                 Err(error) => self.add(what, Problem, format!("{shown} cannot be written to: {error}")),
             }
         }
+    }
+
+    fn open_files(&mut self, settings: &Settings) {
+        let (what, connections) = ("open files", settings.limits.connections);
+        let (state, says) = match doors::open_files::allowed() {
+            Err(error) => (Note, format!("the system does not tell how many there may be: {error}")),
+            Ok(files) => match settings.clone().fit_to_files(files) {
+                Ok(None) => (Good, format!("up to {files}: enough for limits.connections = {connections}")),
+                Ok(Some(note)) => (Note, note),
+                Err(error) => (Problem, error.to_string()),
+            },
+        };
+        self.add(what, state, says);
     }
 
     fn address(&mut self, host: IpAddr, port: u16) {

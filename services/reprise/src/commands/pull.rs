@@ -115,6 +115,9 @@ async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
     let listing = hub.list(name).await?;
     let chosen = hub::choose(&name.repo, &listing, name.file.as_deref())?;
     let model_files = ModelFiles::new(name, chosen, &settings.model.models_dir);
+    if let Some(path) = settings.used_in_place_of(&name.repo, &model_files.model()) {
+        return Err(hub::Error::Another { path }.into());
+    }
     let files = fetch_all(&hub, name, &listing, &model_files).await?;
     let model = model_files.model();
     let trouble = weights::open(&model, true).err().map(|error| error.to_string());

@@ -65,7 +65,13 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
     }
     logging::start(&loaded.settings.logging)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
-    let done = runtime.block_on(serve(&loaded.settings));
+    let mut settings = loaded.settings.clone();
+    let few_files = settings.fit_to_files(doors::open_files::raise().context("the limit of open files")?)?;
+    let notes: Vec<String> = few_files.into_iter().chain(settings.beyond_memory(model::machine_bytes())).collect();
+    for note in &notes {
+        tracing::warn!("{note}");
+    }
+    let done = runtime.block_on(serve(&settings, notes));
     // A disk that hangs must not keep the process: what was acknowledged is on it.
     runtime.shutdown_timeout(LAST_MOMENT);
     match done? {
@@ -97,7 +103,8 @@ fn begin_anew() -> Result<()> {
 
 const LAST_MOMENT: Duration = Duration::from_millis(200);
 
-async fn serve(settings: &Settings) -> Result<Then> {
+/// `notes` say on the screen what the configuration wants and the machine does not have.
+async fn serve(settings: &Settings, notes: Vec<String>) -> Result<Then> {
     let stop = stop_on_signals()?;
     // What can be wrong is found before the model is read.
     let store = Store::open(&lab::store::options(settings), wall_ms()).await?;
@@ -119,13 +126,14 @@ async fn serve(settings: &Settings) -> Result<Then> {
         }
     };
     let chosen = started.settings.chosen()?.clone();
+    let notes: Vec<String> = started.notes.into_iter().chain(notes).collect();
     let screen = screen::Screen {
         address,
         wyoming: listeners.wyoming.iter().filter_map(|port| port.listener.local_addr().ok()).collect(),
         settings: &started.settings,
         chosen: &chosen,
         model: &started.name,
-        notes: &started.notes,
+        notes: &notes,
         plan: started.plan.as_ref(),
         loaded_in: begin.elapsed(),
         keys_required: policy.keys_required,
