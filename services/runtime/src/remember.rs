@@ -244,7 +244,7 @@ impl Shared {
         if !person.is_empty() {
             facts.extend(self.store.facts(user, Some("")).await?);
         }
-        Ok(Remembered::new(facts, person, self.settings.remember.facts))
+        Ok(Remembered::new(facts, person, self.settings.remember.facts, wall_ms()))
     }
 
     /// Where a person spoke of what is to be forgotten.
