@@ -16,6 +16,5 @@ pub mod sentences;
 pub mod speech;
 mod vocabulary;
 
-pub use ids::Ids;
-pub use item::{HIDDEN, NOTE_OF_PAST};
+pub use ids::{HIDDEN, Ids, NOTE_OF_PAST, is_hidden_id};
 pub use vocabulary::*;

@@ -2,6 +2,7 @@
 //!
 //! Over 600 lines because a newcomer finds every word of the service on this one page.
 
+use crate::ids::{HIDDEN, is_hidden_id};
 use crate::sentences::Sentence;
 use std::sync::Arc;
 
@@ -695,7 +696,7 @@ pub enum Refusal {
     NoRoom,
     #[error("there is no item '{item_id}' to place the new one after")]
     NoSuchPlace { item_id: String },
-    #[error("there is an item '{item_id}' already: delete it first")]
+    #[error("{}", taken(item_id))]
     ItemExists { item_id: String },
     #[error("there is no item '{item_id}'")]
     NoSuchItem { item_id: String, wanted: ItemUse },
@@ -728,6 +729,13 @@ pub enum Refusal {
     StoreFailed { cause: String },
     #[error("the service is stopping: connect again in a moment")]
     Stopping,
+}
+
+fn taken(item_id: &str) -> String {
+    match is_hidden_id(item_id) {
+        true => format!("ids that begin with '{HIDDEN}_' are the service's own: give item '{item_id}' another id"),
+        false => format!("there is an item '{item_id}' already: delete it first"),
+    }
 }
 
 /// What a client wanted of an item that is not there.

@@ -13,7 +13,7 @@ use super::output::{Generate, GenerationPurpose, Output, StoreOp};
 use super::replies::Replies;
 use super::reply::Reply;
 use super::warming::Warming;
-use crate::ids::Ids;
+use crate::ids::{Ids, is_hidden_id};
 use crate::prompt::Context;
 use crate::vocabulary::{
     ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
@@ -411,7 +411,7 @@ impl Machine {
             return Err(Refusal::SaidSince);
         }
         self.ledger.check_room(&items, self.limits.session_items, self.limits.session_bytes)?;
-        let is_there = |item: &NewItem| item.id.clone().filter(|id| self.ledger.conversation.has(id));
+        let is_there = |item: &NewItem| item.id.clone().filter(|id| is_hidden_id(id) || self.ledger.conversation.has(id));
         if let Some(item_id) = items.iter().find_map(is_there) {
             return Err(Refusal::ItemExists { item_id });
         }

@@ -5,8 +5,7 @@ use super::conversation::{Conversation, Removed};
 use super::happening::OpId;
 use super::outbox::{Asker, Outbox, Undo};
 use super::output::StoreOp;
-use crate::ids::Ids;
-use crate::item::{HIDDEN, NOTE_OF_PAST};
+use crate::ids::{HIDDEN, Ids, NOTE_OF_PAST, is_hidden_id};
 use crate::speech;
 use crate::vocabulary::{Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, Refusal, Role};
 use std::sync::Arc;
@@ -59,7 +58,7 @@ impl Ledger {
             return Err(Refusal::NoSuchPlace { item_id: id.clone() });
         }
         let item = self.complete_item(item);
-        if self.conversation.has(&item.id) {
+        if is_hidden_id(&item.id) || self.conversation.has(&item.id) {
             return Err(Refusal::ItemExists { item_id: item.id });
         }
         self.added_bytes += item.body.text_bytes();
