@@ -52,6 +52,15 @@ pub enum ItemStatus {
     Incomplete,
 }
 
+/// A source of words that a hidden item has copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoteSource {
+    /// An item of any session of the same user.
+    Item { session_id: String, item_id: String },
+    /// A fact, by its id.
+    Fact(String),
+}
+
 /// An item that a client adds. `id: None`: the session makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewItem {
@@ -66,9 +75,6 @@ pub struct NewItem {
 pub struct SessionConfig {
     /// Instructions of the persona that the session began with. They stand before the client's, and no client changes them.
     pub persona: String,
-    /// What is remembered of earlier conversations: a note behind the instructions. It stays as long as the session does, so that
-    /// what was computed behind it stays, too. Empty: nothing is.
-    pub remembered: String,
     pub instructions: String,
     pub tools: Vec<Tool>,
     pub tool_choice: ToolChoice,
