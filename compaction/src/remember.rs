@@ -10,7 +10,7 @@ mod by_model;
 mod tests;
 
 pub use about::{about, is_secret};
-pub use block::{TellableFact, block};
+pub use block::{TellableFact, block, choose};
 pub use by_model::{learn_request, learned};
 
 use crate::check::{is_first_person, is_negated};
@@ -49,6 +49,12 @@ pub fn hear(text: &str, before: Option<&str>) -> Vec<Lesson> {
         }
     }
     heard
+}
+
+/// Tells whether a message asks to forget something. Such a message is heard at once.
+pub fn asks_to_forget(text: &str) -> bool {
+    text.chars().count() <= LONGEST_TEXT_CHARS
+        && sentences(text).into_iter().any(|sentence| forgets(sentence).is_some())
 }
 
 /// Whether a fact is what is to be forgotten: most of what was said of it stands in the fact.

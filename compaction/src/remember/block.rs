@@ -15,13 +15,10 @@ pub struct TellableFact {
     pub said_at_ms: i64,
 }
 
-/// The heading and the facts that fit, in the order in which they were said: a new fact stands behind those that a model has
-/// read before. First come those that a person asked for, then those that were of use most often and most lately. Empty: none does.
-pub fn block(facts: &[TellableFact], limit_tokens: u32, heading: &str, home: &str) -> String {
-    let line = |fact: &TellableFact| {
-        let said = escape(&fact.text.split_whitespace().collect::<Vec<_>>().join(" "));
-        format!("- {}{said}", if fact.of_home { home } else { "" })
-    };
+/// Chooses the facts that fit below the heading, and returns their places in the order in which they were said: a new fact stands
+/// behind those that a model has read before. First come those that a person asked for, then those that were of use most often and
+/// most lately.
+pub fn choose(facts: &[TellableFact], limit_tokens: u32, heading: &str, home: &str) -> Vec<usize> {
     let mut best: Vec<usize> = (0..facts.len()).collect();
     best.sort_by_key(|index| {
         let fact = &facts[*index];
@@ -30,16 +27,26 @@ pub fn block(facts: &[TellableFact], limit_tokens: u32, heading: &str, home: &st
     let mut left = limit_tokens.saturating_sub(estimate_tokens(heading));
     let mut told: Vec<usize> = Vec::new();
     for index in best {
-        let tokens = estimate_tokens(&line(&facts[index])) + 1;
+        let tokens = estimate_tokens(&line(&facts[index], home)) + 1;
         if tokens <= left {
             left -= tokens;
             told.push(index);
         }
     }
-    if told.is_empty() {
+    told.sort_by_key(|index| (facts[*index].said_at_ms, *index));
+    told
+}
+
+/// Renders the heading and these facts, a line each. The same facts are the same text. Empty where there is none.
+pub fn block<'a>(facts: impl Iterator<Item = &'a TellableFact>, heading: &str, home: &str) -> String {
+    let mut lines = facts.map(|fact| line(fact, home)).peekable();
+    if lines.peek().is_none() {
         return String::new();
     }
-    told.sort_by_key(|index| (facts[*index].said_at_ms, *index));
-    let lines = told.iter().map(|index| line(&facts[*index]));
     std::iter::once(heading.to_owned()).chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+fn line(fact: &TellableFact, home: &str) -> String {
+    let said = escape(&fact.text.split_whitespace().collect::<Vec<_>>().join(" "));
+    format!("- {}{said}", if fact.of_home { home } else { "" })
 }

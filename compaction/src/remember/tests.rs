@@ -167,11 +167,27 @@ fn a_block_tells_what_fits_in_the_order_it_was_said() {
         fact("Call me Ann.", true, 0, 2),
         fact("The bins go out on Tuesdays.", false, 3, 3),
     ];
-    let all = block(&facts, 100, "You know:", "At home: ");
+    let block = |facts: &[TellableFact], limit, home| {
+        let chosen = choose(facts, limit, "You know:", home);
+        block(chosen.into_iter().map(|index| &facts[index]), "You know:", home)
+    };
+    let all = block(&facts, 100, "At home: ");
     assert_eq!(all, "You know:\n- My sister lives in Lisbon.\n- Call me Ann.\n- At home: The bins go out on Tuesdays.");
     // Asked for, then of use.
-    let tight = block(&facts, 28, "You know:", "At home: ");
+    let tight = block(&facts, 28, "At home: ");
     assert_eq!(tight, "You know:\n- Call me Ann.\n- At home: The bins go out on Tuesdays.");
-    assert_eq!(block(&facts, 3, "You know:", ""), "");
-    assert_eq!(block(&[], 100, "You know:", ""), "");
+    assert_eq!(block(&facts, 3, ""), "");
+    assert_eq!(block(&[], 100, ""), "");
+}
+
+#[test]
+fn a_wish_to_forget_is_told_from_other_words() {
+    for text in
+        ["Forget that.", "Please forget that my sister lives in Lisbon.", "I see. Forget what I said about tea."]
+    {
+        assert!(asks_to_forget(text), "{text}");
+    }
+    for text in ["I never forget a face.", "What did I forget?", "Remember that I like tea.", ""] {
+        assert!(!asks_to_forget(text), "{text}");
+    }
 }

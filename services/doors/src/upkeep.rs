@@ -65,7 +65,8 @@ async fn delete_unused(app: &App) {
 async fn forget_unused(app: &App) {
     let days = i64::try_from(app.settings.remember.unused_days).ok().filter(|days| *days > 0);
     let Some(days) = days else { return };
-    match app.store.forget_unused_facts(wall_ms().saturating_sub(days.saturating_mul(DAY_MS))).await {
+    let now_ms = wall_ms();
+    match app.store.forget_unused_facts(now_ms.saturating_sub(days.saturating_mul(DAY_MS)), now_ms).await {
         Ok(0) => {}
         Ok(facts) => tracing::info!(facts, "facts that were not of use for long were forgotten"),
         Err(error) => tracing::error!(%error, "facts that were not of use for long could not be forgotten"),

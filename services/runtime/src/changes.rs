@@ -109,6 +109,9 @@ impl Runtime {
 
     /// Sessions in memory follow what a command beside the service changed in the store.
     pub async fn look_for_changes(&self) {
+        if let Err(error) = self.store().look_for_forgotten().await {
+            tracing::debug!(%error, "it cannot be seen whether something was forgotten");
+        }
         for (session, seen) in self.in_memory() {
             match self.store().context_stamp(&session).await {
                 Ok(stamp) if seen.is_some_and(|seen| seen != stamp) => {
@@ -150,6 +153,9 @@ impl Runtime {
     }
 
     async fn tools(&self, session: &SessionRef) -> Result<Arc<SessionTools>, Error> {
-        Ok(self.shared.tools_of(&self.store().session(session).await?, session))
+        let record = self.store().session(session).await?;
+        let preset = self.shared.presets.of_session(&record.placement.preset, record.placement.ctx_size);
+        let told = self.shared.facts_of(session, &record, &preset).await;
+        Ok(self.shared.tools_of(&record, session, told))
     }
 }

@@ -3,9 +3,9 @@
 use crate::prompts::SessionTools;
 use futures_util::stream::{BoxStream, SelectAll, StreamExt};
 use model::ResumedReply;
-use session::Delta;
 use session::machine::{Generate, GenerationId, GenerationPurpose, Resume};
 use session::sentences::SentenceLimits;
+use session::{Delta, Item};
 use settings::Questions;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ pub struct Generations {
     turns: u64,
     deltas: SelectAll<BoxStream<'static, (GenerationId, Delta)>>,
     open: HashMap<GenerationId, Generation>,
+    /// Requests wait until it is known what their prompts may tell, each with the most tokens that its prompt may have.
+    held: Option<Vec<(Box<Generate>, Option<u32>)>>,
 }
 
 struct Generation {
@@ -34,8 +36,8 @@ struct Generation {
     /// Of a reply in the conversation: it may have to be asked for with less in its prompt.
     generate: Option<Box<Generate>>,
     tries: u32,
-    /// The model has refused it, and the compactor makes room.
-    waits_for_room: bool,
+    /// The model has refused it and the compactor makes room, or it is held.
+    waits: bool,
 }
 
 impl Generations {
@@ -45,7 +47,16 @@ impl Generations {
         logs_text: bool,
         arm: Option<String>,
     ) -> Generations {
-        Generations { tools, sentences, logs_text, arm, turns: 0, deltas: SelectAll::new(), open: HashMap::new() }
+        Generations {
+            tools,
+            sentences,
+            logs_text,
+            arm,
+            turns: 0,
+            deltas: SelectAll::new(),
+            open: HashMap::new(),
+            held: None,
+        }
     }
 
     /// A reply goes on that was stopped.
@@ -69,7 +80,7 @@ impl Generations {
             span,
             generate: None,
             tries: 0,
-            waits_for_room: false,
+            waits: false,
         };
         self.open.insert(generation, known);
         self.deltas.push(answer.map(move |delta| (generation, delta)).boxed());
@@ -94,7 +105,7 @@ impl Generations {
             span,
             generate: None,
             tries: 0,
-            waits_for_room: false,
+            waits: false,
         };
         self.open.insert(generate.generation, generation);
         let is_limited = is_reply || generate.purpose == GenerationPurpose::EarlyReply;
@@ -107,6 +118,10 @@ impl Generations {
     /// Asks, or asks again, for a generation that is known. A prompt that is longer than the limit is refused.
     pub fn ask(&mut self, generate: &Generate, limit_tokens: Option<u32>) {
         let Some(generation) = self.open.get_mut(&generate.generation) else { return };
+        if let Some(held) = &mut self.held {
+            generation.waits = true;
+            return held.push((Box::new(generate.clone()), limit_tokens));
+        }
         let entered = generation.span.enter();
         let mut request = self.tools.request(generate);
         request.prompt_limit_tokens = limit_tokens;
@@ -116,7 +131,7 @@ impl Generations {
         }
         let answer = self.tools.model.ask(request);
         drop(entered);
-        generation.waits_for_room = false;
+        generation.waits = false;
         generation.cancel = answer.canceller();
         generation.thinking_stopper = answer.thinking_stopper();
         if generation.thinks_no_more {
@@ -126,12 +141,25 @@ impl Generations {
         self.deltas.push(answer.map(move |delta| (id, delta)).boxed());
     }
 
+    /// Holds requests back from now on.
+    pub fn hold(&mut self) {
+        self.held.get_or_insert_default();
+    }
+
+    /// Asks for what was held back, without the items that do not stand any more.
+    pub fn release(&mut self, stands: impl Fn(&Item) -> bool) {
+        for (mut generate, limit_tokens) in self.held.take().into_iter().flatten() {
+            generate.items.retain(|item| stands(item));
+            self.ask(&generate, limit_tokens);
+        }
+    }
+
     /// What to make room for, and how often that was tried. None: it is over.
     pub fn wait_for_room(&mut self, id: GenerationId, most_tries: u32) -> Option<(Box<Generate>, u32)> {
         let generation = self.open.get_mut(&id)?;
         let generate = generation.generate.clone().filter(|_| generation.tries < most_tries)?;
         generation.tries += 1;
-        generation.waits_for_room = true;
+        generation.waits = true;
         Some((generate, generation.tries))
     }
 
@@ -139,7 +167,7 @@ impl Generations {
     pub fn cancel(&mut self, id: GenerationId) -> bool {
         let Some(generation) = self.open.get(&id) else { return false };
         generation.cancel.cancel();
-        generation.waits_for_room && self.remove(id)
+        generation.waits && self.remove(id)
     }
 
     pub fn stop_thinking(&mut self, id: GenerationId) {

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::compactor::{CompactedView, Compactor, Standing};
 use crate::connections::Connections;
 use crate::generations::Generations;
+use crate::memories::SessionMemories;
 use crate::shared::Shared;
 use crate::store_queue::StoreQueue;
 use crate::task::{Life, SessionTask, SessionWindow};
@@ -27,7 +28,11 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
     let view = shared.store.load(session).await?;
     let measurements = shared.store.measurements(session).await?;
     let placement = view.session.placement.clone();
-    let tools = shared.tools_of(&view.session, session);
+    let preset = shared.presets.of_session(&placement.preset, placement.ctx_size);
+    // Watched before the facts are read, so that no change is missed.
+    let memories = SessionMemories::new(&shared, session, view.session.is_remembered);
+    let told = shared.facts_of(session, &view.session, &preset).await;
+    let tools = shared.tools_of(&view.session, session, told);
     let standing = Standing::of(&view);
     let made = CompactedView::left_over(&view, &standing);
     let items: Vec<_> = view.head.iter().chain(&view.items).map(|version| Arc::new(version.item())).collect();
@@ -66,10 +71,11 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
         connections: Connections::new(written),
         generations,
         turns,
-        window: SessionWindow { tools, standing, fill, arm: placement.arm, epoch: 0, told: None },
+        window: SessionWindow { tools, standing, fill, arm: placement.arm, epoch: 0, told: None, wanted: None },
         compactor,
         to_compactor: Vec::new(),
         recalls: FuturesUnordered::new(),
+        memories,
         held,
         life: Life::begin(),
         shared,

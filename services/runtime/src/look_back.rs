@@ -5,7 +5,7 @@ use crate::clock::wall_ms;
 use crate::prompts::RecallPlace;
 use crate::recall::{one_line, search_past};
 use session::machine::{Machine, NoteOfPast};
-use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem};
+use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -101,7 +101,8 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
     }
     let lines = told.iter().map(|hit| format!("{}{}", conversation.recall_note, one_line(hit)));
     let text = lines.collect::<Vec<_>>().join("\n");
-    (!told.is_empty()).then_some(NoteOfPast { query, text, places: told.len() })
+    let sources = told.iter().flat_map(|hit| sources_of(hit, &facts)).collect();
+    (!told.is_empty()).then_some(NoteOfPast { query, text, places: told.len(), sources })
 }
 
 /// Facts with one of these words that no search of what the person said finds: the home's, and what was said in conversations
@@ -122,6 +123,15 @@ async fn facts_besides(place: RecallPlace<'_>, stems: &[String]) -> Vec<Remember
     let has_word = |fact: &RememberedFact| words_of(&fact.text).iter().any(|word| stems.contains(word));
     facts.retain(|fact| fact.holds() && is_besides(fact) && has_word(fact));
     facts
+}
+
+/// Returns what a place copies: an item, or a fact with the item that it is from.
+fn sources_of(hit: &Hit, facts: &[RememberedFact]) -> Vec<NoteSource> {
+    let fact = facts.iter().find(|fact| fact.id == hit.item_id);
+    let item_id = fact.map_or(Some(&hit.item_id), |fact| fact.item_id.as_ref());
+    let item = item_id.filter(|_| !hit.session_id.is_empty());
+    let item = item.map(|item_id| NoteSource::Item { session_id: hit.session_id.clone(), item_id: item_id.clone() });
+    fact.map(|fact| NoteSource::Fact(fact.id.clone())).into_iter().chain(item).collect()
 }
 
 /// A fact as a place where something was said.

@@ -1,5 +1,6 @@
 //! From what the machine wants generated to what a model is asked.
 
+use crate::fact_block::FactBlock;
 use crate::speakers;
 use compaction::CompactionLimits;
 use model::{Model, ModelRequest, PLACEHOLDER, Purpose, ReplyKey};
@@ -15,7 +16,7 @@ pub struct SessionTools {
     pub session: SessionRef,
     /// Whose other conversations it knows of. None: it is not remembered, and knows of none.
     pub person: Option<String>,
-    pub begins_with_facts: bool,
+    pub facts: FactBlock,
     pub store: Store,
     pub model: Model,
     pub preset: Arc<Preset>,
@@ -60,14 +61,14 @@ impl SessionTools {
         context: &Context,
         partial: Option<&str>,
     ) -> Prompt {
-        let persona = self.persona(config);
+        let (persona, told) = (self.persona(config), self.facts.now());
         let asker = speakers::asker(items);
         let items = speakers::without_past_of_others(items, Some(asker));
         let items = speakers::labelled(&items, self.preset.speakers);
         let layout = Layout {
             persona: &persona,
             instructions: &config.instructions,
-            remembered: speakers::remembered(config, self.own(), asker),
+            remembered: speakers::remembered(&told.text, self.own(), asker),
             context,
             partial,
             wording: &self.wording,

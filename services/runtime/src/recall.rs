@@ -4,8 +4,8 @@ use crate::clock::wall_ms;
 use crate::metrics;
 use crate::prompts::RecallPlace;
 use serde_json::Value;
-use session::Item;
 use session::machine::RecallResult;
+use session::{Item, NoteSource};
 use settings::Settings;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,7 +35,9 @@ pub async fn recall(
             .take(conversation.recall_hits as usize)
             .collect();
         metrics::recalled(!hits.is_empty());
-        found.push(RecallResult { query, text: told(&hits), places: hits.len() });
+        let source = |hit: &Hit| NoteSource::Item { session_id: hit.session_id.clone(), item_id: hit.item_id.clone() };
+        let sources = hits.iter().map(source).collect();
+        found.push(RecallResult { query, text: told(&hits), places: hits.len(), sources });
     }
     found
 }

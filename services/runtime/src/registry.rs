@@ -177,13 +177,13 @@ impl Runtime {
         let choice = self.shared.presets.choose(new.model)?;
         let placement = place(&self.shared.settings, &self.shared.presets, new.user, &id, &choice, now_ms)?;
         let is_remembered = !new.is_private && self.shared.remembers(new.person, new.room);
-        let mut config = self.first_config(&choice);
+        let (mut config, mut told_facts) = (self.first_config(&choice), None);
         if let Some(update) = new.update {
             config.apply(update);
         }
         if is_remembered {
             let preset = self.shared.presets.of_session(&placement.preset, placement.ctx_size);
-            config.remembered = self.shared.remembered(new.user, new.person, &preset).await;
+            told_facts = Some(self.shared.first_facts(new.user, new.person, &preset).await.ids);
         }
         Ok(SessionRecord {
             id,
@@ -191,6 +191,7 @@ impl Runtime {
             person: new.person.to_owned(),
             room: new.room.to_owned(),
             is_remembered,
+            told_facts,
             placement,
             title: String::new(),
             config,

@@ -1,5 +1,5 @@
-//! What outlives a conversation: facts, drawn from what was said when it falls silent or the next one begins, and the block of
-//! them that a new conversation begins with.
+//! What outlives a conversation: facts, drawn from what was said when it falls silent or the next one begins. How conversations
+//! are told of them is `told_facts`.
 
 mod change;
 
@@ -9,13 +9,13 @@ use crate::look_back::{PastOf, look_back};
 use crate::prompts::RecallPlace;
 use crate::shared::Shared;
 use change::{Remembered, SaidAt, said_by};
-use compaction::remember::{Lesson, TellableFact, block, hear, is_secret, learn_request, learned};
+use compaction::remember::{Lesson, hear, is_secret, learn_request, learned};
 use model::{Answer, ModelRequest};
 use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
 use settings::{Learn, Preset, Recall};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SearchPlace, UnheardSession};
+use store::{Error, FactChanges, FoundBy, HeardThrough, HistorySearch, SearchPlace, SessionRef, UnheardSession};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -35,11 +35,6 @@ const MOST_PLACES: u32 = 64;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 impl Runtime {
-    /// What a new conversation of this person begins with. Empty: nothing is remembered.
-    pub async fn remembered(&self, user: &str, person: &str, preset: &Preset) -> String {
-        self.shared.remembered(user, person, preset).await
-    }
-
     /// What stands before a question in a conversation that its client sends whole: what this person once said of what the
     /// question is about. `shown` is what the model sees anyway. None: nothing is found, or the preset does not want it.
     pub async fn note_of_past(
@@ -103,36 +98,21 @@ impl Runtime {
 }
 
 impl Shared {
-    pub async fn remembered(&self, user: &str, person: &str, preset: &Preset) -> String {
-        let told = async {
-            let since_ms = wall_ms().saturating_sub(RECENT_MS);
-            let owners = if person.is_empty() { vec![""] } else { vec![person, ""] };
-            for owner in &owners {
-                for unheard in self.store.unheard_sessions(user, owner, since_ms, SESSIONS_AT_ONCE).await? {
-                    self.hear_all(&unheard).await?;
-                }
-            }
-            let mut facts = Vec::new();
-            for owner in &owners {
-                let known = self.store.facts(user, Some(owner)).await?.into_iter().filter(RememberedFact::holds);
-                facts.extend(known.map(|fact| TellableFact {
-                    of_home: fact.person.is_empty() && !person.is_empty(),
-                    text: fact.text,
-                    asked: fact.asked,
-                    uses: fact.uses,
-                    said_at_ms: fact.said_at_ms,
-                }));
-            }
-            Ok::<_, Error>(facts)
-        };
-        let remember = &self.settings.remember;
-        match told.await {
-            Ok(facts) => block(&facts, preset.remember.prompt_tokens, &remember.heading, &remember.home_mark),
-            Err(error) => {
-                tracing::warn!(%error, "a conversation begins without what is remembered of earlier ones");
-                String::new()
-            }
+    /// Looks through what was said in one session and not looked through since.
+    pub async fn hear_session(&self, session: &SessionRef) -> Result<(), Error> {
+        match self.store.unheard_session(session).await? {
+            Some(unheard) => self.hear_all(&unheard).await,
+            None => Ok(()),
         }
+    }
+
+    /// Looks through what a person said lately, in conversations that were not looked through since.
+    pub async fn hear_recent(&self, user: &str, person: &str) -> Result<(), Error> {
+        let since_ms = wall_ms().saturating_sub(RECENT_MS);
+        for unheard in self.store.unheard_sessions(user, person, since_ms, SESSIONS_AT_ONCE).await? {
+            self.hear_all(&unheard).await?;
+        }
+        Ok(())
     }
 
     /// Everything that was said and not looked through, for what its words tell.
@@ -244,7 +224,7 @@ impl Shared {
         if !person.is_empty() {
             facts.extend(self.store.facts(user, Some("")).await?);
         }
-        Ok(Remembered::new(facts, person, self.settings.remember.facts))
+        Ok(Remembered::new(facts, person, self.settings.remember.facts, wall_ms()))
     }
 
     /// Where a person spoke of what is to be forgotten.

@@ -1,6 +1,7 @@
 //! What all sessions of a service use.
 
 use crate::Presets;
+use crate::fact_block::{BlockFacts, FactBlock};
 use crate::held::HeldText;
 use crate::prompts::{SessionTools, limits_of};
 use model::{Gpu, Model};
@@ -29,12 +30,12 @@ impl Shared {
         self.settings.remember.conversations.keeps(!person.is_empty() || !room.is_empty())
     }
 
-    pub fn tools_of(&self, record: &SessionRecord, session: &SessionRef) -> Arc<SessionTools> {
+    pub fn tools_of(&self, record: &SessionRecord, session: &SessionRef, told: BlockFacts) -> Arc<SessionTools> {
         let preset = self.presets.of_session(&record.placement.preset, record.placement.ctx_size);
         Arc::new(SessionTools {
             session: session.clone(),
             person: record.is_remembered.then(|| record.person.clone()),
-            begins_with_facts: !record.config.remembered.is_empty(),
+            facts: FactBlock::new(told),
             store: self.store.clone(),
             model: self.model.clone(),
             limits: limits_of(&preset),

@@ -4,7 +4,7 @@
 //! that person's turns alone.
 
 use session::machine::is_hidden;
-use session::{Item, ItemBody, Role, SessionConfig};
+use session::{Item, ItemBody, Role};
 use settings::ShownSpeakers;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -60,17 +60,22 @@ pub fn without_past_of_others<'a>(items: &'a [Arc<Item>], asker: Option<Option<&
     Cow::Owned(items.iter().enumerate().filter(|pair| stays(*pair)).map(|(_, item)| item.clone()).collect())
 }
 
-/// What is remembered of the session's person, where that person asks. `own`: the session's person. Empty: the home, whose
+/// Leaves out what the service put into the conversation by itself.
+pub fn without_notes<'a>(items: &[Arc<Item>]) -> Cow<'a, [Arc<Item>]> {
+    Cow::Owned(items.iter().filter(|item| !is_hidden(item)).cloned().collect())
+}
+
+/// Returns what is told of the session's person, where that person asks. `own`: the session's person. Empty: the home, whose
 /// facts all may know.
-pub fn remembered<'a>(config: &'a SessionConfig, own: &str, asker: Option<&str>) -> &'a str {
+pub fn remembered<'a>(told: &'a str, own: &str, asker: Option<&str>) -> &'a str {
     let is_others = asker.is_some_and(|asker| !own.is_empty() && asker != own);
-    if is_others { "" } else { &config.remembered }
+    if is_others { "" } else { told }
 }
 
 /// What is remembered of the session's person, where no other takes part.
-pub fn remembered_by_all<'a>(config: &'a SessionConfig, own: &str, items: &[Arc<Item>]) -> &'a str {
+pub fn remembered_by_all<'a>(told: &'a str, own: &str, items: &[Arc<Item>]) -> &'a str {
     let other = items.iter().filter_map(|item| person_of(item)).find(|person| *person != own);
-    remembered(config, own, other)
+    remembered(told, own, other)
 }
 
 #[cfg(test)]
@@ -128,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_of_a_person_is_told_to_that_person() {
-        let config = SessionConfig { remembered: "My sister lives in Lisbon.".into(), ..SessionConfig::new("") };
+        let told_to_own = "My sister lives in Lisbon.";
         for (own, asker, told) in [
             ("anna", None, true),
             ("anna", Some("anna"), true),
@@ -136,9 +141,9 @@ mod tests {
             ("anna", Some(""), false),
             ("", Some("ben"), true),
         ] {
-            assert_eq!(!remembered(&config, own, asker).is_empty(), told, "{own} {asker:?}");
+            assert_eq!(!remembered(told_to_own, own, asker).is_empty(), told, "{own} {asker:?}");
         }
-        assert_eq!(remembered_by_all(&config, "anna", &conversation()), "");
-        assert_eq!(remembered_by_all(&config, "anna", &conversation()[..3]), config.remembered);
+        assert_eq!(remembered_by_all(told_to_own, "anna", &conversation()), "");
+        assert_eq!(remembered_by_all(told_to_own, "anna", &conversation()[..3]), told_to_own);
     }
 }

@@ -11,7 +11,7 @@ use crate::connections::SentLast;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use session::machine::{OpId, StoreOp};
-use session::{ItemBody, ItemPlace, ResponseStatus};
+use session::{ItemBody, ItemPlace, ResponseStatus, is_hidden_id};
 use std::collections::{HashMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 use store::{FinishedResponse, Measurement, OpenReply, SessionRef, Store, VersionStatus};
@@ -186,7 +186,11 @@ impl StoreQueue {
             StoreOp::ConfigChanged { config } => {
                 self.run(async move { Kept::Done(id, store.set_config(&session, &config, at_ms).await) })
             }
-            StoreOp::ItemAdded { item, after } => {
+            StoreOp::ItemAdded { item, after, sources } if is_hidden_id(&item.id) => {
+                let place = place(after);
+                self.run(async move { Kept::Done(id, store.append_note(&session, item, place, sources, at_ms).await) });
+            }
+            StoreOp::ItemAdded { item, after, .. } => {
                 let place = place(after);
                 self.run(async move { Kept::Done(id, store.append(&session, item, place, at_ms).await.map(drop)) });
             }

@@ -3,9 +3,11 @@
 use crate::Error;
 use crate::compactor::{Compactor, FromCompactor, Standing, ToCompactor};
 use crate::connections::{Connection, Connections};
+use crate::fact_block::BlockFacts;
 use crate::generations::Generations;
 use crate::held::HeldShare;
 use crate::look_back::{PastOf, look_back, question_of};
+use crate::memories::{MemoryNews, SessionMemories};
 use crate::metrics;
 use crate::outgoing::End;
 use crate::prompts::SessionTools;
@@ -19,10 +21,12 @@ use compaction::phases::Activity;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use model::Counted;
-use session::machine::{CloseReason, ConnId, GenerationId, Happening, Machine, OpId, Output, Replay, StoreOp};
+use session::machine::{
+    CloseReason, ConnId, GenerationId, Happening, Machine, OpId, Output, Replay, StoreOp, is_hidden,
+};
 use session::{Delta, Event, FailureCode, Finish, Input, Item, Message, Refusal, ResponseStatus};
 use settings::Recall;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -73,6 +77,7 @@ pub struct SessionTask {
     pub to_compactor: Vec<ToCompactor>,
     /// Searches of the past that the model wants.
     pub recalls: FuturesUnordered<BoxFuture<'static, Happening>>,
+    pub memories: SessionMemories,
     /// Of the text that the session holds.
     pub held: HeldShare,
     pub life: Life,
@@ -89,6 +94,8 @@ pub struct SessionWindow {
     pub epoch: u64,
     /// What the compactor was told last.
     pub told: Option<Activity>,
+    /// The view that the compactor wants a prompt for, while its facts are chosen anew.
+    pub wanted: Option<Arc<Standing>>,
 }
 
 /// How long the session stays in memory.
@@ -128,7 +135,9 @@ impl SessionTask {
             let idle = if is_large { Duration::ZERO } else { idle };
             let leave = unused.then(|| self.life.used_at + idle);
             let drain = self.life.draining_by.filter(|_| !self.life.is_drained);
-            let wake = [tick, drain, leave].into_iter().flatten().min();
+            let silent = !self.machine.is_replying();
+            let refresh = self.memories.refresh_at(self.life.used_at).filter(|_| silent);
+            let wake = [tick, drain, leave, refresh].into_iter().flatten().min();
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(mut command) => {
@@ -143,6 +152,7 @@ impl SessionTask {
                 message = self.compactor.next() => self.compactor_says(message),
                 Some((generation, delta)) = self.generations.next() => self.delta(generation, delta),
                 Some(found) = self.recalls.next() => self.feed(found),
+                news = self.memories.next() => self.remembers(news),
                 () = written.notified() => {
                     self.queue.advance();
                     for conn in self.connections.closed() {
@@ -150,7 +160,11 @@ impl SessionTask {
                     }
                 }
                 () = sleep_until(wake) => {
-                    self.life.leaves = leave.is_some_and(|leave| leave <= Instant::now());
+                    let now = Instant::now();
+                    self.life.leaves = leave.is_some_and(|leave| leave <= now);
+                    if refresh.is_some_and(|refresh| refresh <= now) {
+                        self.memories.refresh(&self.window.tools);
+                    }
                     self.feed(Happening::Tick);
                 }
             }
@@ -224,6 +238,10 @@ impl SessionTask {
     }
 
     fn answered(&mut self, op: OpId, result: Result<(), store::Error>) {
+        if result.is_ok() && self.memories.stored(op) {
+            self.generations.hold();
+            self.memories.follow(&self.window.tools);
+        }
         match result {
             Ok(()) => self.feed(Happening::StoreAcked { op }),
             Err(store::Error::NoSession { .. }) => {
@@ -278,12 +296,11 @@ impl SessionTask {
                 self.window.fill = Some(fill);
                 self.tell_fill();
             }
-            FromCompactor::WantsPrompt(standing) => {
-                let items = self.machine.items_behind(standing.covered_through.as_deref());
-                let context = self.window.tools.context(&standing, &items);
-                let generate = Box::new(self.machine.ahead(items, context));
-                self.to_compactor.push(ToCompactor::Prompt(generate));
-            }
+            // All behind the instructions is computed anyway: now other facts may be told.
+            FromCompactor::WantsPrompt(standing) => match self.memories.refresh(&self.window.tools) {
+                true => self.window.wanted = Some(standing),
+                false => self.prompt_for(&standing),
+            },
             FromCompactor::AskAgain { generate, limit_tokens } => self.generations.ask(&generate, limit_tokens),
             FromCompactor::Failed { generation, failure } => {
                 if self.generations.remove(generation) {
@@ -292,6 +309,54 @@ impl SessionTask {
             }
             FromCompactor::Quiet { .. } => {}
         }
+    }
+
+    fn prompt_for(&mut self, standing: &Standing) {
+        let items = self.machine.items_behind(standing.covered_through.as_deref());
+        let context = self.window.tools.context(standing, &items);
+        let generate = Box::new(self.machine.ahead(items, context));
+        self.to_compactor.push(ToCompactor::Prompt(generate));
+    }
+
+    /// What was forgotten leaves the prompt, and what was learned comes into it.
+    fn remembers(&mut self, news: MemoryNews) {
+        let tools = self.window.tools.clone();
+        let MemoryNews::Found { told, gone_notes } = news else {
+            self.generations.hold();
+            return self.memories.follow(&tools);
+        };
+        match told {
+            Ok(told) if told == *tools.facts.now() => {}
+            Ok(told) => {
+                self.shared.store.set_told_facts(&tools.session, told.ids.clone());
+                self.tell_facts(told);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a conversation goes on without what is remembered of earlier ones");
+                self.tell_facts(BlockFacts::default());
+            }
+        }
+        let is_here = |id: &String| self.machine.entries().iter().any(|entry| entry.item.id == *id);
+        let item_ids: Vec<String> = gone_notes.into_iter().filter(is_here).collect();
+        if !item_ids.is_empty() {
+            self.window.epoch += 1;
+            self.feed(Happening::NotesGone { item_ids });
+        }
+        if let Some(standing) = self.window.wanted.take() {
+            self.prompt_for(&standing);
+        }
+        if self.memories.is_behind() {
+            self.memories.follow(&tools);
+        } else {
+            let here: HashSet<String> = self.machine.entries().iter().map(|entry| entry.item.id.clone()).collect();
+            self.generations.release(|item| !is_hidden(item) || here.contains(&item.id));
+        }
+    }
+
+    fn tell_facts(&mut self, told: BlockFacts) {
+        self.window.tools.facts.set(told);
+        let items = self.machine.items_behind(self.window.standing.covered_through.as_deref());
+        self.feed(Happening::Context(self.window.tools.context(&self.window.standing, &items)));
     }
 
     /// The compactor hears of all that has happened, and of what is so now.
@@ -358,6 +423,10 @@ impl SessionTask {
             Output::Store { id, op } => self.store(id, op, happenings),
             Output::Generate(generate) => {
                 let (generation, response_id) = (generate.generation, generate.response_id.clone());
+                if self.memories.is_behind() {
+                    self.generations.hold();
+                    self.memories.follow(&self.window.tools);
+                }
                 self.generations.begin(generate);
                 if let Some(response_id) = response_id {
                     self.turns.asked(response_id, self.generations.span(generation));
@@ -392,6 +461,13 @@ impl SessionTask {
         );
         self.window.epoch += u64::from(is_of_items);
         self.to_compactor.extend(self.change(&op));
+        if let StoreOp::ItemAdded { item, .. } = &op
+            && item.is_said_by_user()
+            && self.window.tools.person.is_some()
+            && compaction::remember::asks_to_forget(&item.text())
+        {
+            self.memories.will_forget(id);
+        }
         let is_heard = !self.connections.is_empty() && !self.life.is_drained;
         let at_ms = wall_ms();
         let measured = self.turns.kept(&op, is_heard, at_ms);
@@ -415,7 +491,7 @@ impl SessionTask {
     fn change(&self, op: &StoreOp) -> Option<ToCompactor> {
         let (about, said_before) = match op {
             StoreOp::ConfigChanged { .. } | StoreOp::ItemDeleted { .. } => (None, None),
-            StoreOp::ItemAdded { item, after } => (after.as_ref(), self.machine.said_before(&item.id).cloned()),
+            StoreOp::ItemAdded { item, after, .. } => (after.as_ref(), self.machine.said_before(&item.id).cloned()),
             StoreOp::ItemTruncated { item, .. } => (Some(&item.id), None),
             _ => return None,
         };
@@ -436,7 +512,8 @@ impl SessionTask {
         };
         let shown = self.machine.items();
         let told = self.machine.context().preface.iter().map(Message::text);
-        let remembered = speakers::remembered(self.machine.config(), tools.own(), question.person.as_deref());
+        let facts = tools.facts.now();
+        let remembered = speakers::remembered(&facts.text, tools.own(), question.person.as_deref());
         let preface = told.chain([remembered.to_owned()]).collect::<Vec<_>>().join("\n");
         let past = PastOf { question: &question.text, shown: &shown, preface: &preface };
         let wait = Duration::from_millis(self.shared.settings.conversation.recall_wait_ms);

@@ -7,7 +7,6 @@ impl SessionConfig {
     pub fn new(instructions: impl Into<String>) -> SessionConfig {
         SessionConfig {
             persona: String::new(),
-            remembered: String::new(),
             instructions: instructions.into(),
             tools: Vec::new(),
             tool_choice: ToolChoice::Auto,
@@ -35,7 +34,7 @@ impl SessionConfig {
 
     /// Bytes of text in it.
     pub fn text_bytes(&self) -> usize {
-        self.persona.len() + self.remembered.len() + self.instructions.len() + tools_bytes(&self.tools)
+        self.persona.len() + self.instructions.len() + tools_bytes(&self.tools)
     }
 }
 

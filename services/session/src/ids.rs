@@ -1,5 +1,15 @@
 //! Ids of what the server makes: `item_`, `resp_`, `call_`, `event_` and 21 letters.
 
+/// The beginning of the id of a note of the past.
+pub const NOTE_OF_PAST: &str = "recall_note";
+/// The first word of the id of every item that the service made by itself.
+pub const HIDDEN: &str = "recall";
+
+/// Tells whether the id is of an item that the service made by itself. Clients may choose none of these ids.
+pub fn is_hidden_id(id: &str) -> bool {
+    id.strip_prefix(HIDDEN).is_some_and(|rest| rest.starts_with('_'))
+}
+
 /// Makes ids that do not repeat: a counter, mixed with a seed so that two runs of the service differ.
 #[derive(Clone, Debug)]
 pub struct Ids {

@@ -1,11 +1,7 @@
 //! Items: how they are made, measured and cut.
 
+use crate::ids::NOTE_OF_PAST;
 use crate::vocabulary::{Item, ItemBody, ItemStatus, NamedSpeaker, Role};
-
-/// With this begins the id of a note of the past, and with its first word that of every hidden item.
-pub const NOTE_OF_PAST: &str = "recall_note";
-/// With this begins the id of an item that the service made by itself.
-pub const HIDDEN: &str = "recall";
 
 impl Item {
     pub fn new(id: impl Into<String>, body: ItemBody, status: ItemStatus) -> Item {

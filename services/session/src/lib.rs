@@ -17,6 +17,5 @@ mod speaker;
 pub mod speech;
 mod vocabulary;
 
-pub use ids::Ids;
-pub use item::{HIDDEN, NOTE_OF_PAST};
+pub use ids::{HIDDEN, Ids, NOTE_OF_PAST, is_hidden_id};
 pub use vocabulary::*;

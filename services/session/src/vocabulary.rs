@@ -2,6 +2,7 @@
 //!
 //! Over 600 lines because a newcomer finds every word of the service on this one page.
 
+use crate::ids::{HIDDEN, is_hidden_id};
 use crate::sentences::Sentence;
 use std::sync::Arc;
 
@@ -51,6 +52,15 @@ pub enum ItemStatus {
     Incomplete,
 }
 
+/// A source of words that a hidden item has copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoteSource {
+    /// An item of any session of the same user.
+    Item { session_id: String, item_id: String },
+    /// A fact, by its id.
+    Fact(String),
+}
+
 /// An item that a client adds. `id: None`: the session makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewItem {
@@ -65,9 +75,6 @@ pub struct NewItem {
 pub struct SessionConfig {
     /// Instructions of the persona that the session began with. They stand before the client's, and no client changes them.
     pub persona: String,
-    /// What is remembered of earlier conversations: a note behind the instructions. It stays as long as the session does, so that
-    /// what was computed behind it stays, too. Empty: nothing is.
-    pub remembered: String,
     pub instructions: String,
     pub tools: Vec<Tool>,
     pub tool_choice: ToolChoice,
@@ -695,7 +702,7 @@ pub enum Refusal {
     NoRoom,
     #[error("there is no item '{item_id}' to place the new one after")]
     NoSuchPlace { item_id: String },
-    #[error("there is an item '{item_id}' already: delete it first")]
+    #[error("{}", taken(item_id))]
     ItemExists { item_id: String },
     #[error("there is no item '{item_id}'")]
     NoSuchItem { item_id: String, wanted: ItemUse },
@@ -728,6 +735,13 @@ pub enum Refusal {
     StoreFailed { cause: String },
     #[error("the service is stopping: connect again in a moment")]
     Stopping,
+}
+
+fn taken(item_id: &str) -> String {
+    match is_hidden_id(item_id) {
+        true => format!("ids that begin with '{HIDDEN}_' are the service's own: give item '{item_id}' another id"),
+        false => format!("there is an item '{item_id}' already: delete it first"),
+    }
 }
 
 /// What a client wanted of an item that is not there.

@@ -58,6 +58,7 @@ async fn measure(
             person: String::new(),
             room: String::new(),
             is_remembered: false,
+            told_facts: None,
             created_at_ms: 0,
             updated_at_ms: 0,
             id: new_id("sess")?,

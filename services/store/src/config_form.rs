@@ -18,8 +18,6 @@ struct Settings {
     /// A persona's instructions.
     #[serde(skip_serializing_if = "String::is_empty")]
     persona: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    remembered: String,
     tool_choice: Value,
     max_output_tokens: Value,
     temperature: Option<f64>,
@@ -57,7 +55,6 @@ impl Settings {
     fn of(config: &SessionConfig) -> Settings {
         Settings {
             persona: config.persona.clone(),
-            remembered: config.remembered.clone(),
             tool_choice: match &config.tool_choice {
                 ToolChoice::Auto => json!("auto"),
                 ToolChoice::None => json!("none"),
@@ -126,7 +123,6 @@ pub fn config_of(session_id: &str, instructions: String, tools: &Value, settings
     match read {
         Ok((tool_choice, max_output_tokens, settings)) => SessionConfig {
             persona: settings.persona,
-            remembered: settings.remembered,
             tool_choice,
             max_output_tokens,
             temperature: settings.temperature,
@@ -178,7 +174,6 @@ mod tests {
         for tool_choice in [ToolChoice::None, ToolChoice::Required, ToolChoice::Function("light".into())] {
             let config = SessionConfig {
                 persona: "You are a butler.".into(),
-                remembered: "Ann said: I like tea.".into(),
                 instructions: "Be brief.".into(),
                 tools: vec![Tool {
                     name: "light".into(),

@@ -1,4 +1,4 @@
-//! Deleting really deletes: rows, the index over their words, the write-ahead log. What was computed of the conversation
+//! Deleting really deletes: rows, the index over their words, copies in hidden notes, the write-ahead log. What was computed of the conversation
 //! is not the store's: the store keeps a note of it until the service has dropped it.
 //!
 //! First the session is marked, in one small transaction: from then on no reader finds it. Then its rows go a hundred at a
@@ -6,6 +6,7 @@
 
 use crate::error::Result;
 use crate::facts::leave_session;
+use crate::notes::{Copies, withdraw};
 use crate::past_owners::forget_owner_of_log;
 use crate::{Error, SessionRef, Store};
 use sqlx::query::Query;
@@ -143,14 +144,15 @@ impl Store {
         now_ms: i64,
     ) -> Result<(), Error> {
         let marked = session.clone();
-        self.write(async move |connection| {
+        self.write_forgetting(session.user(), async move |connection| {
             let query = sqlx::query_scalar(
                 "SELECT 1 FROM sessions WHERE key = ? AND deleted_at_ms IS NULL AND updated_at_ms < ? AND unused_ms >= ?",
             );
             let query = query.bind(marked.key).bind(before_ms).bind(unused_ms);
             let found: Option<i64> = query.fetch_optional(&mut *connection).await?;
             found.ok_or_else(|| marked.missing())?;
-            mark(connection, &marked, by_user, now_ms).await
+            mark(connection, &marked, by_user, now_ms).await?;
+            Ok(((), true))
         })
         .await?;
         self.remove_marked(session).await
@@ -191,11 +193,15 @@ pub(crate) async fn mark(
     let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
     query.bind(session.past_owner().cast_signed()).bind(now_ms).execute(&mut *connection).await?;
     forget_owner_of_log(connection, session.key, now_ms).await?;
-    leave_session(connection, session.key, by_user).await
+    leave_session(connection, session.key, by_user).await?;
+    // A user that deletes a session deletes its facts, too.
+    let copies = if by_user { Copies::All } else { Copies::From(session.key) };
+    withdraw(connection, session.user(), copies, now_ms).await?;
+    Ok(())
 }
 
 /// What points to something goes before what it points to. Each takes the session's key and how many rows may go.
-const REMOVALS: [Removal; 11] = [
+const REMOVALS: [Removal; 12] = [
     || {
         sqlx::query(
             "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
@@ -212,6 +218,12 @@ const REMOVALS: [Removal; 11] = [
     || sqlx::query("DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)"),
+    || {
+        sqlx::query(
+            "DELETE FROM note_sources WHERE (session, item_id, source_session, source_id) IN
+                (SELECT session, item_id, source_session, source_id FROM note_sources WHERE session = ? LIMIT ?)",
+        )
+    },
     || {
         sqlx::query(
             "DELETE FROM unsaid_items WHERE (session, item_id) IN

@@ -4,6 +4,7 @@
 //! says so. Of what was forgotten only stays where it was said, so that no search of the past tells it.
 
 use crate::error::Result;
+use crate::notes::{Copies, withdraw};
 use crate::sessions::check_session;
 use crate::versions::last_seq;
 use crate::{Error, SessionRef, Store};
@@ -160,6 +161,18 @@ impl Store {
         Ok(rows.into_iter().map(UnheardSession::from).collect())
     }
 
+    /// Returns this session where it is remembered, and where something was said in it that was not looked at.
+    pub async fn unheard_session(&self, session: &SessionRef) -> Result<Option<UnheardSession>, Error> {
+        let query = sqlx::query_as(
+            "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions s
+             WHERE key = ? AND deleted_at_ms IS NULL AND remembered = 1
+                AND heard_seq < (SELECT max(seq) FROM item_versions v WHERE v.session = s.key)",
+        );
+        let row: Option<UnheardRow> =
+            self.read(async |reader| Ok(query.bind(session.key).fetch_optional(reader).await?)).await?;
+        Ok(row.map(UnheardSession::from))
+    }
+
     /// The session of any user that fell silent before `before_ms` longest ago, and was not looked at since.
     pub async fn silent_session(&self, before_ms: i64) -> Result<Option<UnheardSession>, Error> {
         let query = sqlx::query_as(
@@ -209,7 +222,9 @@ impl Store {
         now_ms: i64,
     ) -> Result<(), Error> {
         let session = session.clone();
-        self.write(async move |connection| {
+        let user = session.user.clone();
+        let forgets = !changes.forgotten.is_empty();
+        self.write_forgetting(&user, async move |connection| {
             check_session(connection, &session).await?;
             for fact in &changes.new {
                 insert_fact(connection, session.user(), Some(session.key), fact, now_ms).await?;
@@ -239,16 +254,22 @@ impl Store {
                     learned_at_ms = max(learned_at_ms, coalesce(?, 0)) WHERE key = ?",
             );
             let [heard, learned] = [heard, learned].map(|seq| i64::try_from(seq).unwrap_or(i64::MAX));
-            query.bind(heard).bind(learned).bind(until_ms).bind(session.key).execute(connection).await?;
-            Ok(())
+            query.bind(heard).bind(learned).bind(until_ms).bind(session.key).execute(&mut *connection).await?;
+            let is_change = !(replaced.is_empty() && changes.forgotten.is_empty() && changes.unsaid.is_empty());
+            if is_change {
+                withdraw(connection, session.user(), Copies::All, now_ms).await?;
+            }
+            Ok(((), is_change))
         })
-        .await
+        .await?;
+        if forgets { self.forget_the_log().await } else { Ok(()) }
     }
 
     /// A fact that a user wrote. `older` are those whose place it takes.
     pub async fn put_fact(&self, user: &str, fact: NewFact, older: Vec<String>, now_ms: i64) -> Result<(), Error> {
-        let (user, quota) = (user.to_owned(), self.quota.clone());
-        self.write(async move |connection| {
+        let (owner, quota) = (user.to_owned(), self.quota.clone());
+        self.write_forgetting(user, async move |connection| {
+            let user = owner;
             quota.take(connection, &user, fact.text.len() + fact.words.len(), now_ms).await?;
             insert_fact(connection, &user, None, &fact, now_ms).await?;
             for id in &older {
@@ -256,7 +277,9 @@ impl Store {
                     sqlx::query("UPDATE facts SET replaced_by = ?, replaced_at_ms = ? WHERE user = ? AND id = ?");
                 query.bind(&fact.id).bind(now_ms).bind(&user).bind(id).execute(&mut *connection).await?;
             }
-            unsay_sources(connection, &user, &Json(&older.iter().collect::<Vec<_>>())).await
+            unsay_sources(connection, &user, &Json(&older.iter().collect::<Vec<_>>())).await?;
+            withdraw(connection, &user, Copies::All, now_ms).await?;
+            Ok(((), !older.is_empty()))
         })
         .await
     }
@@ -290,24 +313,36 @@ impl Store {
 
     /// Of these, in whatever order. The words of each are gone for good. Returns how many there were.
     pub async fn forget_facts(&self, user: &str, ids: Vec<String>, now_ms: i64) -> Result<u64, Error> {
-        let user = user.to_owned();
-        self.write(async move |connection| forget(connection, &user, &ids, now_ms).await).await
+        let owner = user.to_owned();
+        let forgotten = self.write_forgetting(user, async move |connection| {
+            let forgotten = forget(connection, &owner, &ids, now_ms).await?;
+            withdraw(connection, &owner, Copies::All, now_ms).await?;
+            Ok((forgotten, true))
+        });
+        let forgotten = forgotten.await?;
+        self.forget_the_log().await?;
+        Ok(forgotten)
     }
 
     /// All facts of a person. No search of the past tells where they were said.
-    pub async fn forget_person(&self, user: &str, person: &str) -> Result<u64, Error> {
-        let (user, person) = (user.to_owned(), person.to_owned());
-        self.write(async move |connection| {
+    pub async fn forget_person(&self, user: &str, person: &str, now_ms: i64) -> Result<u64, Error> {
+        let (owner, person) = (user.to_owned(), person.to_owned());
+        let forgotten = self.write_forgetting(user, async move |connection| {
+            let user = owner;
             let query = sqlx::query(
                 "INSERT OR IGNORE INTO unsaid_items (session, item_id)
                  SELECT session, item_id FROM facts
                  WHERE user = ? AND person = ? AND session IS NOT NULL AND item_id IS NOT NULL",
             );
             query.bind(&user).bind(&person).execute(&mut *connection).await?;
-            let query = sqlx::query("DELETE FROM facts WHERE user = ? AND person = ?").bind(user).bind(person);
-            Ok(query.execute(connection).await?.rows_affected())
-        })
-        .await
+            let query = sqlx::query("DELETE FROM facts WHERE user = ? AND person = ?").bind(&user).bind(person);
+            let forgotten = query.execute(&mut *connection).await?.rows_affected();
+            withdraw(connection, &user, Copies::All, now_ms).await?;
+            Ok((forgotten, true))
+        });
+        let forgotten = forgotten.await?;
+        self.forget_the_log().await?;
+        Ok(forgotten)
     }
 
     /// These facts were of use.
@@ -323,9 +358,47 @@ impl Store {
     }
 
     /// Facts in which nothing was of use since `before_ms` and that no person asked for.
-    pub async fn forget_unused_facts(&self, before_ms: i64) -> Result<u64, Error> {
-        let query = sqlx::query("DELETE FROM facts WHERE asked = 0 AND coalesce(used_at_ms, said_at_ms) < ?");
-        self.execute(query.bind(before_ms)).await
+    pub async fn forget_unused_facts(&self, before_ms: i64, now_ms: i64) -> Result<u64, Error> {
+        let query = sqlx::query_scalar(
+            "SELECT DISTINCT user FROM facts WHERE asked = 0 AND coalesce(used_at_ms, said_at_ms) < ?",
+        );
+        let users: Vec<String> = self.read(async |reader| Ok(query.bind(before_ms).fetch_all(reader).await?)).await?;
+        let mut forgotten = 0;
+        for user in users {
+            let owner = user.clone();
+            forgotten += self
+                .write_forgetting(&user, async move |connection| {
+                    let query = sqlx::query(
+                        "DELETE FROM facts WHERE user = ? AND asked = 0 AND coalesce(used_at_ms, said_at_ms) < ?",
+                    );
+                    let forgotten = query.bind(&owner).bind(before_ms).execute(&mut *connection).await?.rows_affected();
+                    withdraw(connection, &owner, Copies::All, now_ms).await?;
+                    Ok((forgotten, forgotten > 0))
+                })
+                .await?;
+        }
+        Ok(forgotten)
+    }
+
+    /// Returns those of these facts that hold today, in the same order.
+    pub async fn holding_facts(&self, user: &str, ids: &[String]) -> Result<Vec<RememberedFact>, Error> {
+        let query = sqlx::query_as(
+            "SELECT f.*, s.id AS session_id FROM json_each(?2) wanted JOIN facts f ON f.id = wanted.value
+             LEFT JOIN sessions s ON s.key = f.session
+             WHERE f.user = ?1 AND f.replaced_by IS NULL AND f.forgotten_at_ms IS NULL ORDER BY wanted.key",
+        );
+        let query = query.bind(user).bind(Json(ids));
+        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+    }
+
+    /// Keeps which facts the prompts of a session tell. Nothing waits for it: what is lost is chosen again at the next load.
+    pub fn set_told_facts(&self, session: &SessionRef, ids: Vec<String>) {
+        let query = sqlx::query("UPDATE sessions SET told_facts = ? WHERE key = ? AND deleted_at_ms IS NULL");
+        let query = query.bind(Json(ids)).bind(session.key);
+        let _ = self.write_later(async move |connection| {
+            query.execute(connection).await?;
+            Ok(())
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 //! As with an import, the new session is marked like a deleted one until all of it is there.
 
 use crate::error::Result;
+use crate::notes::{Copies, copy_sources, withdraw};
 use crate::quota::Quota;
 use crate::sessions::{begin_session, session_record};
 use crate::summaries::{insert_pin, insert_summary, pins_of_session, summaries_of_session};
@@ -72,11 +73,13 @@ impl Store {
                  SELECT ?, item_id FROM unsaid_items WHERE session = ?",
             );
             unsay.bind(to.key).bind(from.key).execute(&mut *connection).await?;
+            copy_sources(connection, &from, &to).await?;
             let seq = i64::try_from(last_seq(connection, &to).await?).unwrap_or(i64::MAX);
             let heard = sqlx::query("UPDATE sessions SET heard_seq = ?1, learned_seq = ?1 WHERE key = ?2");
             heard.bind(seq).bind(to.key).execute(&mut *connection).await?;
             let show = sqlx::query("UPDATE sessions SET deleted_at_ms = NULL WHERE key = ?");
-            show.bind(to.key).execute(connection).await?;
+            show.bind(to.key).execute(&mut *connection).await?;
+            withdraw(connection, to.user(), Copies::In(to.key), now_ms).await?;
             Ok(())
         })
         .await

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::error::Result;
 use crate::journal::Journal;
+use crate::memory_changes::MemoryChanges;
 use crate::open::{OpenedBy, StoreOptions, open};
 use crate::quota::Quota;
 use crate::records::SessionRef;
@@ -29,6 +30,7 @@ pub struct Store {
     read_limit: Option<Duration>,
     is_closing: Arc<AtomicBool>,
     pub(crate) quota: Arc<Quota>,
+    pub(crate) memory_changes: Arc<MemoryChanges>,
     /// None: a command, in which nothing is said.
     journal: Option<Arc<Journal>>,
     trouble: WriteTrouble,
@@ -65,6 +67,7 @@ impl Store {
             read_limit,
             is_closing: Arc::default(),
             quota: Arc::new(Quota::new(options)),
+            memory_changes: Arc::default(),
             journal: journal.clone().filter(|_| options.opened_by == OpenedBy::Service),
             trouble,
         };
@@ -242,7 +245,7 @@ impl Store {
 }
 
 /// Every write to a session begins here: it is still there, and it was used now.
-async fn touch(connection: &mut SqliteConnection, session: &SessionRef, now_ms: i64) -> Result<()> {
+pub async fn touch(connection: &mut SqliteConnection, session: &SessionRef, now_ms: i64) -> Result<()> {
     let query = sqlx::query(
         "UPDATE sessions SET updated_at_ms = max(updated_at_ms, ?), unused_ms = 0 WHERE key = ? AND deleted_at_ms IS NULL",
     );

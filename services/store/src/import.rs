@@ -7,10 +7,12 @@ use crate::error::Result;
 use crate::export::ExportLine;
 use crate::import_lines::{ImportLines, ImportStep};
 use crate::measurements::insert_measurement;
+use crate::notes::insert_unknown_source;
 use crate::sessions::{find_session, insert_session};
 use crate::summaries::{insert_pin, insert_summary};
 use crate::versions::insert_version;
-use crate::{Error, SessionRecord, SessionRef, Store};
+use crate::{Change, Error, SessionRecord, SessionRef, Store};
+use session::is_hidden_id;
 use sqlx::sqlite::SqliteConnection;
 
 const LINES_AT_ONCE: usize = 256;
@@ -148,7 +150,11 @@ async fn insert_hidden_session(
 
 async fn write_line(connection: &mut SqliteConnection, session: &SessionRef, line: ExportLine) -> Result<()> {
     match line {
-        ExportLine::Item(item) => insert_version(connection, session, &item).await.map(drop),
+        ExportLine::Item(item) => {
+            insert_version(connection, session, &item).await?;
+            let is_copy = is_hidden_id(&item.item_id) && item.change != Change::Deleted;
+            if is_copy { insert_unknown_source(connection, session, &item.item_id).await } else { Ok(()) }
+        }
         ExportLine::Piece { seq, n, text, sent_at_ms, .. } => {
             let query = sqlx::query(
                 "INSERT INTO reply_pieces (version, n, text, sent_at_ms)

@@ -129,6 +129,17 @@ pub fn extend(body: &mut ItemBody, piece: &str) {
     }
 }
 
+/// Returns the body without its words.
+pub fn emptied(body: ItemBody) -> ItemBody {
+    match body {
+        ItemBody::Message { role, speaker, .. } => ItemBody::Message { role, parts: Vec::new(), speaker },
+        ItemBody::FunctionCall { call_id, .. } => {
+            ItemBody::FunctionCall { call_id, name: String::new(), arguments: String::new() }
+        }
+        ItemBody::FunctionCallOutput { call_id, .. } => ItemBody::FunctionCallOutput { call_id, output: String::new() },
+    }
+}
+
 /// Characters (Unicode scalar values) of what was said.
 pub fn chars(body: &ItemBody) -> u64 {
     let count = |text: &String| text.chars().count() as u64;

@@ -1,7 +1,9 @@
 //! Items: said, put between, cut to what was heard, deleted, said again.
 
 use crate::error::Result;
-use crate::item_form::chars;
+use crate::handle::touch;
+use crate::item_form::{chars, emptied};
+use crate::notes::{Copies, withdraw};
 use crate::versions::{insert_item, insert_next_version, version_of};
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemBody, ItemPlace};
@@ -69,14 +71,18 @@ impl Store {
         .await
     }
 
-    /// The item leaves the conversation; what it said stays in the history. It needs no room: each item goes once.
+    /// The item leaves the conversation; what it said stays in the history, and copies of it in hidden notes go. It needs no room: each item goes once.
     pub async fn delete_item(&self, session: &SessionRef, item_id: &str, now_ms: i64) -> Result<ItemVersion, Error> {
-        let item_id = item_id.to_owned();
-        self.write_session(session, now_ms, async move |connection, session| {
-            let old = settled_item(connection, session, &item_id).await?;
+        let (item_id, session) = (item_id.to_owned(), session.clone());
+        let user = session.user.clone();
+        self.write_forgetting(&user, async move |connection| {
+            touch(connection, &session, now_ms).await?;
+            let old = settled_item(connection, &session, &item_id).await?;
             let body = emptied(old.body);
             let next = ItemVersion { change: Change::Deleted, body, created_at_ms: now_ms, ..old };
-            Ok(insert_next_version(connection, session, next).await?.1)
+            let deleted = insert_next_version(connection, &session, next).await?.1;
+            let is_copied = withdraw(connection, session.user(), Copies::From(session.key), now_ms).await?;
+            Ok((deleted, is_copied))
         })
         .await
     }
@@ -93,16 +99,6 @@ fn heard(body: &ItemBody, index: usize, chars: u64) -> Option<(ItemBody, bool)> 
     }
     let shorter = end.is_some() || kept.len() < parts.len();
     Some((ItemBody::Message { role: *role, parts: kept, speaker: speaker.clone() }, shorter))
-}
-
-fn emptied(body: ItemBody) -> ItemBody {
-    match body {
-        ItemBody::Message { role, speaker, .. } => ItemBody::Message { role, parts: Vec::new(), speaker },
-        ItemBody::FunctionCall { call_id, .. } => {
-            ItemBody::FunctionCall { call_id, name: String::new(), arguments: String::new() }
-        }
-        ItemBody::FunctionCallOutput { call_id, .. } => ItemBody::FunctionCallOutput { call_id, output: String::new() },
-    }
 }
 
 /// The item as it stands, if it stands and is not being said at the moment.

@@ -1,8 +1,8 @@
 //! The store: users, sessions, everything that was said, in one SQLite file.
 //!
 //! What a method has acknowledged is on disk, and survives `kill -9` and a power cut. One writer takes all writes, in
-//! groups; readers read beside it. Words are only ever added (the schema refuses anything else); deleting a session is the
-//! one thing that removes them, and then they are gone. Time is an argument: the store has no clock.
+//! groups; readers read beside it. Words are only ever added (the schema refuses anything else); deleting a session
+//! removes them, and copies of them that other sessions keep as hidden notes, and then they are gone. Time is an argument: the store has no clock.
 
 mod config_form;
 mod delete;
@@ -22,6 +22,8 @@ mod kept_logs;
 mod keys;
 mod lock;
 mod measurements;
+mod memory_changes;
+mod notes;
 mod open;
 mod order_key;
 mod page;

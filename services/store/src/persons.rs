@@ -1,6 +1,7 @@
 //! The persons and rooms of a user: whose words its sessions hold, and where they were said.
 
 use crate::delete::mark;
+use crate::notes::{Copies, withdraw};
 use crate::past_owners::forget_person;
 use crate::{Error, SessionRef, Store};
 use serde::Serialize;
@@ -43,8 +44,9 @@ impl Store {
     /// Deletes all that is kept of a person or a room: sessions, what was learned in them, and facts. The home's memory loses what
     /// this person said. Returns the sessions that there were.
     pub async fn delete_person(&self, user: &str, person: &str, now_ms: i64) -> Result<Vec<SessionRef>, Error> {
-        let (user, person) = (user.to_owned(), person.to_owned());
-        let marked = self.write(async move |connection| {
+        let (owner, person) = (user.to_owned(), person.to_owned());
+        let marked = self.write_forgetting(user, async move |connection| {
+            let user = owner;
             let sessions = find_sessions(connection, &user, &person).await?;
             for session in &sessions {
                 mark(connection, session, true, now_ms).await?;
@@ -52,8 +54,9 @@ impl Store {
             forget_person(connection, &user, &person, now_ms).await?;
             // What the guest said belongs to no person but the home.
             let query = sqlx::query("DELETE FROM facts WHERE user = ?1 AND ?2 <> '' AND (person = ?2 OR said_by = ?2)");
-            query.bind(&user).bind(&person).execute(connection).await?;
-            Ok(sessions)
+            query.bind(&user).bind(&person).execute(&mut *connection).await?;
+            withdraw(connection, &user, Copies::All, now_ms).await?;
+            Ok((sessions, true))
         });
         let marked = marked.await?;
         for session in &marked {

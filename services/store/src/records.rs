@@ -83,6 +83,9 @@ pub struct SessionRecord {
     /// It leaves facts, and other conversations find what was said in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_remembered: bool,
+    /// Ids of the facts that its prompts tell, in their order. None: they are chosen at the next load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_facts: Option<Vec<String>>,
     #[serde(flatten)]
     pub placement: Placement,
     pub title: String,
@@ -104,6 +107,7 @@ impl FromRow<'_, SqliteRow> for SessionRecord {
             person: row.try_get("person")?,
             room: row.try_get("room")?,
             is_remembered: row.try_get("remembered")?,
+            told_facts: row.try_get::<Option<Json<_>>, _>("told_facts")?.map(|ids| ids.0),
             placement: Placement::from_row(row)?,
             title: row.try_get("title")?,
             config: config_of(&id, row.try_get("instructions")?, &tools, &settings),

@@ -8,6 +8,7 @@ use crate::{Error, Placement, SessionLine, SessionRecord, SessionRef, Store, Use
 use serde_json::Value;
 use session::SessionConfig;
 use sqlx::sqlite::SqliteConnection;
+use sqlx::types::Json;
 
 impl Store {
     /// Makes the user, or gives an existing one the name.
@@ -176,9 +177,9 @@ pub async fn insert_session(connection: &mut SqliteConnection, new: &SessionReco
         return Err(Error::SessionExists { session: new.id.clone() }.into());
     }
     let query = sqlx::query_scalar(
-        "INSERT INTO sessions (id, user, person, room, remembered, preset, ctx_size, experiment, arm, title, instructions,
-            tools, settings, metadata, created_at_ms, updated_at_ms)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
+        "INSERT INTO sessions (id, user, person, room, remembered, told_facts, preset, ctx_size, experiment, arm, title,
+            instructions, tools, settings, metadata, created_at_ms, updated_at_ms)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
     );
     let key = query
         .bind(&new.id)
@@ -186,6 +187,7 @@ pub async fn insert_session(connection: &mut SqliteConnection, new: &SessionReco
         .bind(&new.person)
         .bind(&new.room)
         .bind(new.is_remembered)
+        .bind(new.told_facts.as_ref().map(Json))
         .bind(&new.placement.preset)
         .bind(new.placement.ctx_size as i64)
         .bind(&new.placement.experiment)

@@ -126,9 +126,11 @@ async fn find_order_key(
             let query = sqlx::query_scalar(
                 "SELECT (SELECT min(n.place) FROM items n
                     WHERE n.session = i.session AND n.place > i.place AND n.deleted = 0)
-                 FROM items i WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",
+                 FROM items i WHERE i.session = ? AND i.item_id = ? AND (i.deleted = 0 OR i.item_id GLOB ? || '_*')",
             );
-            let next = query.bind(session.key).bind(item_id).fetch_optional(&mut *connection).await?;
+            // A session in memory may not know yet that a note lost its words: its place stays.
+            let query = query.bind(session.key).bind(item_id).bind(session::HIDDEN);
+            let next = query.fetch_optional(&mut *connection).await?;
             next.ok_or_else(|| Error::NoItem { item: item_id.clone() })?
         }
     };

@@ -6,7 +6,7 @@ use std::path::Path;
 use store::*;
 
 /// Where a word still stands in the store's files, byte by byte.
-fn files_with(folder: &Path, word: &str) -> Vec<String> {
+pub fn files_with(folder: &Path, word: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -145,7 +145,7 @@ async fn a_person_can_be_forgotten() {
     store.put_fact("ada", fact("f2", "ann", "I like milk.", None, 30), vec!["f1".into()], 30).await.unwrap();
     store.put_fact("ada", fact("f3", "ben", "I like wine.", None, 30), Vec::new(), 30).await.unwrap();
     assert_eq!(held(store, "ann").await, ["I like milk."]);
-    assert_eq!(store.forget_person("ada", "ann").await.unwrap(), 2);
+    assert_eq!(store.forget_person("ada", "ann", 35).await.unwrap(), 2);
     assert_eq!((held(store, "ann").await.len(), held(store, "ben").await.len()), (0, 1));
     assert_eq!(store.forget_facts("bob", vec!["f3".into()], 40).await.unwrap(), 0);
     assert_eq!(store.forget_facts("ada", vec!["f3".into()], 40).await.unwrap(), 1);

@@ -6,6 +6,7 @@ mod delete;
 mod facts;
 mod keys;
 mod model;
+mod notes;
 mod old_release;
 mod persons;
 mod quota;

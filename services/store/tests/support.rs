@@ -58,6 +58,7 @@ pub fn new_session(user: &str, id: Option<&str>, now_ms: i64) -> SessionRecord {
         person: String::new(),
         room: String::new(),
         is_remembered: false,
+        told_facts: None,
         created_at_ms: now_ms,
         updated_at_ms: now_ms,
         id: id.map_or_else(|| new_id("sess").unwrap(), str::to_owned),

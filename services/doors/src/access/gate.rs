@@ -162,9 +162,9 @@ impl Gate {
             ProxyHeader::XForwardedFor => HeaderName::from_static("x-forwarded-for"),
             ProxyHeader::XRealIp => HeaderName::from_static("x-real-ip"),
         };
-        // A line that is no text is a hop without an address: what stands before it is not the proxy's word.
-        let lines = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or_default());
-        let hops: Vec<&str> = lines.flat_map(|line| line.split(',')).collect();
+        // A hop that is no text has no address: what stands before it is not the proxy's word.
+        let lines: Vec<_> = headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes())).collect();
+        let hops: Vec<&str> = lines.iter().flat_map(|line| line.split(',')).collect();
         let hops = hops.into_iter().rev().map(|hop| match self.proxy_header {
             ProxyHeader::Forwarded => address_of(forwarded_for(hop)),
             ProxyHeader::XForwardedFor | ProxyHeader::XRealIp => address_of(hop),

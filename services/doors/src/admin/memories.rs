@@ -102,7 +102,7 @@ pub async fn forget_all(
         let message = "say whose: `?person=NAME`, or `?person=` for the home's";
         ApiError::bad("missing_value", message).param("person")
     })?;
-    let forgotten = app.store.forget_person(&caller.identity.user, &person).await?;
+    let forgotten = app.store.forget_person(&caller.identity.user, &person, wall_ms()).await?;
     app.standing.forget(&caller.identity.user);
     Ok(Json(json!({ "object": "memories.deleted", "person": person, "count": forgotten, "deleted": true })))
 }

@@ -47,8 +47,8 @@ pub struct KeptTurn {
     /// As the client sent it.
     log: Vec<Message>,
     attempt: Option<RequestAttempt>,
-    /// What the prompt says of earlier conversations.
-    remembered: String,
+    /// Ids of the facts that the prompt tells.
+    told_facts: Vec<String>,
     /// The conversation that this new one goes on with, and its last item.
     goes_on_with: Option<(SessionRef, String)>,
 }
@@ -106,7 +106,7 @@ impl ConversationKeeping {
             scope: request.scope.clone(),
             model: request.model.clone(),
             attempt: request.attempt,
-            remembered: String::new(),
+            told_facts: Vec::new(),
             goes_on_with: None,
             owner,
             log,
@@ -200,29 +200,33 @@ impl Shared {
     }
 
     async fn before(&self, turn: &mut KeptTurn, choice: &ModelChoice) -> Result<Before, ApiError> {
-        let (carried_of, remembered) = match self.known(turn).await? {
+        let (carried_of, told) = match self.known(turn).await? {
             Some((known, _)) => {
-                let config = self.store.session(&known.session).await?.config;
-                (known.begins_behind.map(|last| (known.session, last)), config.remembered)
+                let record = self.store.session(&known.session).await?;
+                let told = self.runtime.facts_of(&known.session, &record, &choice.preset).await;
+                (known.begins_behind.map(|last| (known.session, last)), told)
             }
             None => {
                 let (minutes, is_new) = (turn.scope.continue_minutes, !has_replies(&turn.log));
                 if minutes > 0 && is_new {
                     turn.goes_on_with = self.store.newest_log(&turn.owner, minutes_ago(minutes)).await?;
                 }
-                let remembered = match &turn.goes_on_with {
-                    Some((session, _)) => self.store.session(session).await?.config.remembered,
-                    None => self.runtime.remembered(&turn.owner.user, &turn.owner.person, &choice.preset).await,
+                let told = match &turn.goes_on_with {
+                    Some((session, _)) => {
+                        let record = self.store.session(session).await?;
+                        self.runtime.facts_of(session, &record, &choice.preset).await
+                    }
+                    None => self.runtime.first_facts(&turn.owner.user, &turn.owner.person, &choice.preset).await,
                 };
-                (turn.goes_on_with.clone(), remembered)
+                (turn.goes_on_with.clone(), told)
             }
         };
-        turn.remembered.clone_from(&remembered);
+        turn.told_facts = told.ids;
         let carried = match carried_of {
             Some((session, last)) => messages_of(self.store.told_through(&session, &last, MOST_CARRIED).await?),
             None => Vec::new(),
         };
-        Ok(Before { remembered, carried })
+        Ok(Before { remembered: told.text, carried })
     }
 
     /// The session that has what the log begins with, and how many messages that is.
@@ -315,8 +319,8 @@ impl Shared {
         let update = ConfigUpdate { instructions, ..ConfigUpdate::default() };
         let new = turn.scope.new_session(&turn.model);
         let mut record = self.runtime.new_session(runtime::NewSession { update: Some(&update), ..new }).await?;
-        // What the prompt said stays as it was, as long as the conversation lasts.
-        record.config.remembered.clone_from(&turn.remembered);
+        // The prompt goes on telling what it told.
+        record.told_facts = Some(turn.told_facts.clone());
         Ok(record)
     }
 

@@ -47,6 +47,7 @@ pub struct KnownLog {
     log: StandingLog,
     /// The client's instructions.
     own_head: Arc<str>,
+    memory_changes: u64,
 }
 
 /// About what a template writes around a message, in tokens.
@@ -63,8 +64,10 @@ impl Completions {
         let limits = &choice.preset.prompt;
         let mode = limits.changed_head.of_client(request.scope.changed_head);
         let own_head = Arc::<str>::from(head.map(Message::text).unwrap_or_default());
+        let memory_changes = self.store.memory_changes(&client.user);
+        self.standing.follow(&client.user, memory_changes);
         let known = self.standing.look(&client, mode, limits, &own_head, log);
-        Some(KnownLog { client, log: known, own_head })
+        Some(KnownLog { client, log: known, own_head, memory_changes })
     }
 
     /// Puts in what stands before the questions of the log, which is the last `many` messages. `owner`: whose past is looked through
@@ -77,7 +80,7 @@ impl Completions {
         owner: Option<&LogOwner>,
         preset: &Arc<Preset>,
     ) -> PutIn {
-        let Some(KnownLog { client, log, own_head }) = known else {
+        let Some(KnownLog { client, log, own_head, memory_changes }) = known else {
             let recall = match owner {
                 Some(owner) => self.recall_note(prompt, &[], owner, preset).await,
                 None => None,
@@ -119,7 +122,7 @@ impl Completions {
         let last_note = last_note.filter(|note| !log.wants_new_head && **note != self.settings.prompt.changed_back);
         put_in.next_note = last_note.map(|note| self.wording.note(note));
         if let Some(question) = question {
-            self.standing.keep(&client, question, now);
+            self.standing.keep(&client, question, now, memory_changes);
             if log.wants_new_head {
                 put_in.new_head = self.new_head(client_prompt, many, notes, &client, question, own_head);
             }

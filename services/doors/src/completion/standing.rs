@@ -73,6 +73,8 @@ struct UserPrompts {
     turns: HashMap<(LogHash, LogHash), KeptPrompt>,
     bytes: usize,
     used: u64,
+    /// `Store::memory_changes`, when the notes of the past were last known to hold.
+    memory_changes: u64,
 }
 
 struct KeptPrompt {
@@ -145,13 +147,27 @@ impl StandingPrompts {
         StandingLog { head, changes, notes: earlier, question, known, could_note, wants_new_head: share > enough }
     }
 
-    /// What was put before a question, from now on.
-    pub fn keep(&self, client: &PromptClient, question: LogHash, turn: StandingTurn) {
+    /// Lets notes of the past go that were put in before the last of these changes: words that they have copied may be gone.
+    pub fn follow(&self, user: &str, memory_changes: u64) {
+        let mut users = self.users.lock();
+        let Some(user) = users.by_name.get_mut(user).filter(|user| user.memory_changes != memory_changes) else {
+            return;
+        };
+        user.memory_changes = memory_changes;
+        user.turns.values_mut().for_each(|kept| kept.turn.recall = None);
+    }
+
+    /// Keeps what was put before a question. `memory_changes`: before its note of the past was looked for.
+    pub fn keep(&self, client: &PromptClient, question: LogHash, mut turn: StandingTurn, memory_changes: u64) {
         let mut users = self.users.lock();
         users.uses += 1;
         let used = users.uses;
         let user = users.by_name.entry(client.user.clone()).or_default();
         user.used = used;
+        if user.turns.is_empty() {
+            user.memory_changes = memory_changes;
+        }
+        turn.recall.take_if(|_| user.memory_changes != memory_changes);
         user.turns.insert((client.digest, question), KeptPrompt { turn, used });
         user.shrink(self.most_bytes_per_user.min(self.most_bytes));
         users.shrink(self.most_bytes);

@@ -10,14 +10,14 @@ use store::{SessionRecord, Store};
 use tempfile::TempDir;
 
 /// A client that keeps the log, as Home Assistant does.
-struct Frontend {
-    path: &'static str,
-    headers: Vec<(&'static str, String)>,
-    log: Vec<Value>,
+pub struct Frontend {
+    pub path: &'static str,
+    pub headers: Vec<(&'static str, String)>,
+    pub log: Vec<Value>,
 }
 
 impl Frontend {
-    fn in_room(room: &str) -> Frontend {
+    pub fn in_room(room: &str) -> Frontend {
         let system = format!("Be brief.\nYou are in area {room} (floor Ground) and all generic commands");
         Frontend { path: "/api/chat", headers: Vec::new(), log: vec![json!({ "role": "system", "content": system })] }
     }
@@ -49,7 +49,7 @@ impl Frontend {
     }
 
     /// Says something and hears the reply. Returns the prompt.
-    async fn says(&mut self, server: &mut Server, text: &str, reply: &str) -> Vec<(String, String)> {
+    pub async fn says(&mut self, server: &mut Server, text: &str, reply: &str) -> Vec<(String, String)> {
         self.push("user", text);
         let (prompt, answer) = self.send(server, reply, json!({})).await;
         let said = &answer["message"];

@@ -10,6 +10,7 @@ mod compaction;
 mod doors;
 mod early;
 mod experiment;
+mod forgotten;
 mod heads;
 mod held;
 mod home;

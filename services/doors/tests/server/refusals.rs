@@ -127,3 +127,26 @@ async fn what_openai_refuses_is_refused() {
     assert!(server.script.try_next().is_none());
     server.stop().await;
 }
+
+#[tokio::test]
+async fn an_id_of_the_services_own_is_refused_and_no_call_of_a_client_is_hidden() {
+    let mut server = Server::start().await;
+    let mut client = server.connect("").await;
+    let id = client.session_id().await;
+    let content = json!([{ "type": "input_text", "text": "Hello." }]);
+    let item = json!({ "id": "recall_note_1", "type": "message", "role": "user", "content": content });
+    client.say(json!({ "type": "conversation.item.create", "item": item })).await;
+    let refused = client.until("error").await;
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("'recall_'") && message.contains("another id"), "{refused}");
+    let call = json!({ "type": "function_call", "call_id": "recall_1", "name": "light", "arguments": "{}" });
+    client.say(json!({ "type": "conversation.item.create", "item": call })).await;
+    let added = client.until("conversation.item.added").await;
+    assert_eq!(added["item"]["call_id"], "recall_1");
+    let folder = server.stop().await;
+    server = Server::in_folder(folder, |_| {}).await;
+    let mut again = server.connect(&format!("?extensions=reprise&session={id}")).await;
+    let told = again.until("conversation.item.added").await;
+    assert_eq!(told["item"]["call_id"], "recall_1");
+    server.stop().await;
+}

@@ -12,14 +12,14 @@ use tokio::time::timeout;
 const NOTE: &str = "The user said before: ";
 
 /// A home whose guests are remembered.
-fn home(settings: &mut Settings) {
+pub fn home(settings: &mut Settings) {
     settings.remember.conversations = KeptConversations::All;
     settings.conversation.recall_wait_ms = 10_000;
     settings.presets.values_mut().for_each(|preset| preset.remember.learn = Learn::Words);
 }
 
 /// Says something, and returns the prompt that the model was asked with.
-async fn say(server: &mut Server, client: &mut Client, text: &str) -> Prompt {
+pub async fn say(server: &mut Server, client: &mut Client, text: &str) -> Prompt {
     client.ask(text).await;
     let mut asked = server.reply_asked().await;
     let prompt = asked.request.prompt.clone();
@@ -30,7 +30,7 @@ async fn say(server: &mut Server, client: &mut Client, text: &str) -> Prompt {
 }
 
 /// A conversation of its own.
-async fn says(server: &mut Server, texts: &[&str]) -> Vec<Prompt> {
+pub async fn says(server: &mut Server, texts: &[&str]) -> Vec<Prompt> {
     let mut client = server.connect("").await;
     let mut prompts = Vec::new();
     for text in texts {
@@ -40,12 +40,12 @@ async fn says(server: &mut Server, texts: &[&str]) -> Vec<Prompt> {
 }
 
 /// What it is told of earlier conversations.
-fn remembered(prompt: &Prompt) -> String {
+pub fn remembered(prompt: &Prompt) -> String {
     let texts = prompt.messages.iter().map(|message| message.text());
     texts.filter(|text| text.contains("Remembered from earlier conversations")).collect()
 }
 
-fn noted(prompt: &Prompt) -> String {
+pub fn noted(prompt: &Prompt) -> String {
     prompt.messages.iter().map(|message| message.text()).filter(|text| text.contains(NOTE)).collect()
 }
 

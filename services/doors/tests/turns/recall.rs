@@ -32,7 +32,7 @@ fn answer(s: &mut Stage, text: &str) {
     let (generation, arguments) = s.recalls.last().expect("a search").clone();
     let arguments: serde_json::Value = serde_json::from_str(&arguments[0]).unwrap();
     let query = arguments["query"].as_str().unwrap().to_owned();
-    let results = vec![RecallResult { query, text: text.into(), places: 1 }];
+    let results = vec![RecallResult { query, text: text.into(), places: 1, sources: Vec::new() }];
     s.input(Happening::Recalled { generation, results });
 }
 

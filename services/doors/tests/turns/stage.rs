@@ -588,7 +588,7 @@ impl FakeStore {
         };
         match op {
             StoreOp::ConfigChanged { config } => self.config = Some(config.clone()),
-            StoreOp::ItemAdded { item, after } | StoreOp::ReplyBegun { item, after, .. } => {
+            StoreOp::ItemAdded { item, after, .. } | StoreOp::ReplyBegun { item, after, .. } => {
                 if self.items.iter().any(|known| known.id == item.id) {
                     return Err(IS_THERE);
                 }

@@ -109,7 +109,7 @@ impl Memories<'_> {
                 let person = self.person.as_deref().unwrap_or_default();
                 let mut forgotten = 0;
                 for user in users(self.store, self.user.as_deref()).await? {
-                    forgotten += self.store.forget_person(&user, person).await?;
+                    forgotten += self.store.forget_person(&user, person, wall_ms()).await?;
                 }
                 self.forgotten(forgotten)
             }

@@ -271,15 +271,18 @@ async fn ask(
     let cut = past.items.iter().position(|item| item.id == request.through).map_or(0, |index| index + 1);
     let items: Vec<_> = past.items[..cut].iter().map(|item| without_words(item, &request.left_out)).collect();
     let items = speakers::without_past_of_others(&items, None);
+    // A summary outlives the conversations that a note has copied words of.
+    let items = if tools.person.is_some() { speakers::without_notes(&items) } else { items };
     let items = speakers::labelled(&items, tools.preset.speakers);
     let mut context = tools.context(&past.base, &past.items);
     // They stand behind the conversation.
     context.notes.clear();
     let (config, wording, persona) = (&past.config, &tools.wording, tools.persona(&past.config));
+    let told = tools.facts.now();
     let layout = Layout {
         persona: &persona,
         instructions: &config.instructions,
-        remembered: speakers::remembered_by_all(config, tools.own(), &items),
+        remembered: speakers::remembered_by_all(&told.text, tools.own(), &items),
         context: &context,
         partial: None,
         wording,

@@ -82,7 +82,7 @@ impl SessionTools {
     pub fn context(&self, standing: &Standing, items: &[Arc<Item>]) -> Context {
         let may_recall = self.preset.recall_tool_calls() > 0;
         let context = standing.context(items, &self.limits, may_recall);
-        Context { recall: context.recall || may_recall && self.begins_with_facts, ..context }
+        Context { recall: context.recall || may_recall && !self.facts.now().ids.is_empty(), ..context }
     }
 
     async fn measure(
@@ -92,11 +92,11 @@ impl SessionTools {
         context: &Context,
         partial: Option<&str>,
     ) -> Result<MeasuredItems, Failure> {
-        let persona = self.persona(config);
+        let (persona, told) = (self.persona(config), self.facts.now());
         let layout = Layout {
             persona: &persona,
             instructions: &config.instructions,
-            remembered: &config.remembered,
+            remembered: &told.text,
             context,
             partial,
             wording: &self.wording,

@@ -28,6 +28,7 @@ pub struct Remembered {
     /// Whose words they are. Empty: the home's guest.
     person: String,
     most: usize,
+    now_ms: i64,
 }
 
 struct HeldFact {
@@ -41,7 +42,7 @@ struct HeldFact {
 }
 
 impl Remembered {
-    pub fn new(facts: Vec<RememberedFact>, person: &str, most: usize) -> Remembered {
+    pub fn new(facts: Vec<RememberedFact>, person: &str, most: usize, now_ms: i64) -> Remembered {
         let held = facts.into_iter().filter(RememberedFact::holds).map(|fact| HeldFact {
             id: fact.id,
             person: fact.person,
@@ -51,7 +52,7 @@ impl Remembered {
             item_id: fact.item_id,
             said_at_ms: fact.said_at_ms,
         });
-        Remembered { held: held.collect(), changes: FactChanges::default(), person: person.to_owned(), most }
+        Remembered { held: held.collect(), changes: FactChanges::default(), person: person.to_owned(), most, now_ms }
     }
 
     /// A statement takes the place of what was known about the same.
@@ -72,10 +73,11 @@ impl Remembered {
             return Ok(());
         }
         let id = new_id("fact")?;
-        let said_at_ms = source.message.created_at_ms;
-        // Conversations go on beside each other: what is heard later may have been said before.
-        let newer =
-            self.held.iter().filter(is_same).find(|fact| fact.said_at_ms > said_at_ms).map(|fact| fact.id.clone());
+        let said_at_ms = source.message.created_at_ms.min(self.now_ms);
+        // Conversations go on beside each other: what is heard later may have been said before. A time that is still to come was
+        // written while the clock was ahead, and says nothing about the order.
+        let is_newer = |fact: &&HeldFact| fact.said_at_ms > said_at_ms && fact.said_at_ms <= self.now_ms;
+        let newer = self.held.iter().filter(is_same).find(is_newer).map(|fact| fact.id.clone());
         match &newer {
             Some(newer) => self.changes.replaced.push((id.clone(), newer.clone())),
             None => {
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_was_said_last_holds_whenever_it_is_heard() {
-        let mut remembered = Remembered::new(Vec::new(), "ann", 10);
+        let mut remembered = Remembered::new(Vec::new(), "ann", 10, 100);
         said("My sister moved to Porto.", "siste|lives", 20, &mut remembered);
         said("My sister lives in Lisbon.", "siste|lives", 10, &mut remembered);
         assert_eq!(texts(&remembered), ["My sister moved to Porto."]);
@@ -164,8 +166,21 @@ mod tests {
     }
 
     #[test]
+    fn a_fact_said_while_the_clock_was_ahead_gives_way_to_what_is_said_next() {
+        let mut ahead = Remembered::new(Vec::new(), "ann", 10, 5000);
+        said("My sister lives in Lisbon.", "siste|lives", 4000, &mut ahead);
+        let mut remembered = Remembered { now_ms: 100, ..ahead };
+        said("My sister moved to Porto.", "siste|lives", 90, &mut remembered);
+        assert_eq!(texts(&remembered), ["My sister moved to Porto."]);
+        // What is heard now was not said later than now.
+        said("I like tea.", "=like tea", 4000, &mut remembered);
+        said("I like milk.", "=like tea", 100, &mut remembered);
+        assert_eq!(texts(&remembered), ["My sister moved to Porto.", "I like milk."]);
+    }
+
+    #[test]
     fn facts_have_a_limit_and_are_forgotten() {
-        let mut remembered = Remembered::new(Vec::new(), "ann", 1);
+        let mut remembered = Remembered::new(Vec::new(), "ann", 1, 100);
         said("I like tea.", "=like tea", 10, &mut remembered);
         said("I like milk.", "=like milk", 20, &mut remembered);
         assert_eq!(texts(&remembered), ["I like tea."]);

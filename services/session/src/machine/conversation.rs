@@ -1,7 +1,7 @@
 //! The items of a session, in order, and what stands in the prompt besides them.
 
 use super::recall::is_hidden;
-use crate::item::HIDDEN;
+use crate::ids::is_hidden_id;
 use crate::prompt::Context;
 use crate::vocabulary::{Item, ItemPlace, ItemStatus, NamedSpeaker, Placed, Role};
 use std::collections::HashMap;
@@ -302,7 +302,7 @@ impl Conversation {
 impl Left {
     fn behind(at: usize, last: String) -> Left {
         // The ids of hidden items tell that clients do not know of them.
-        let announced = (!last.starts_with(HIDDEN)).then(|| last.clone());
+        let announced = (!is_hidden_id(&last)).then(|| last.clone());
         Left { at, last, announced }
     }
 

@@ -13,7 +13,7 @@ use super::output::{Generate, GenerationPurpose, Output, StoreOp};
 use super::replies::Replies;
 use super::reply::Reply;
 use super::warming::Warming;
-use crate::ids::Ids;
+use crate::ids::{Ids, is_hidden_id};
 use crate::prompt::Context;
 use crate::vocabulary::{
     ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
@@ -142,8 +142,12 @@ impl Machine {
                     reply.recalled(results, &mut self.ledger);
                 }
             }
+            Happening::NotesGone { item_ids } => {
+                self.ledger.lose_notes(&item_ids);
+                self.warming.changed();
+            }
             Happening::Noted { before, note } => {
-                self.ledger.add_note(note.text.clone(), before.as_deref());
+                self.ledger.add_note(note.text.clone(), before.as_deref(), note.sources.clone());
                 self.noted = Some(note);
             }
             Happening::Tell(event) => self.ledger.outbox.send(event),
@@ -411,7 +415,8 @@ impl Machine {
             return Err(Refusal::SaidSince);
         }
         self.ledger.check_room(&items, self.limits.session_items, self.limits.session_bytes)?;
-        let is_there = |item: &NewItem| item.id.clone().filter(|id| self.ledger.conversation.has(id));
+        let is_there =
+            |item: &NewItem| item.id.clone().filter(|id| is_hidden_id(id) || self.ledger.conversation.has(id));
         if let Some(item_id) = items.iter().find_map(is_there) {
             return Err(Refusal::ItemExists { item_id });
         }
@@ -469,7 +474,7 @@ impl Machine {
         let mut reply = Reply::new(generation, response, asked, self.limits.recalls);
         self.ledger.outbox.store(op, reply.undo());
         reply.start(&mut self.ledger, self.now);
-        if let Some(NoteOfPast { query, text, places }) = noted {
+        if let Some(NoteOfPast { query, text, places, .. }) = noted {
             let (response_id, note) = (reply.response.id.clone(), Some(text));
             self.ledger.outbox.send(Event::RecallDone { response_id, query, places, note });
         }

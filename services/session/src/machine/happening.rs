@@ -1,7 +1,7 @@
 //! What can happen to a session.
 
 use crate::prompt::Context;
-use crate::vocabulary::{Delta, Event, Input, Item};
+use crate::vocabulary::{Delta, Event, Input, Item, NoteSource};
 
 /// Milliseconds since any fixed moment; never runs backwards.
 pub type Millis = u64;
@@ -64,6 +64,10 @@ pub enum Happening {
         generation: GenerationId,
         results: Vec<RecallResult>,
     },
+    /// Hidden items lost their words in the store, because what they copied is gone.
+    NotesGone {
+        item_ids: Vec<String>,
+    },
     /// What was said once about the question that comes now: it stands before this item, or before the next one.
     Noted {
         before: Option<String>,
@@ -98,6 +102,7 @@ pub struct NoteOfPast {
     /// As the model reads it.
     pub text: String,
     pub places: usize,
+    pub sources: Vec<NoteSource>,
 }
 
 /// What a search of the past found.
@@ -108,4 +113,5 @@ pub struct RecallResult {
     /// As the model reads it.
     pub text: String,
     pub places: usize,
+    pub sources: Vec<NoteSource>,
 }

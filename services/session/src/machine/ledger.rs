@@ -5,10 +5,11 @@ use super::conversation::{Conversation, Removed};
 use super::happening::OpId;
 use super::outbox::{Asker, Outbox, Undo};
 use super::output::StoreOp;
-use crate::ids::Ids;
-use crate::item::{HIDDEN, NOTE_OF_PAST};
+use crate::ids::{HIDDEN, Ids, NOTE_OF_PAST, is_hidden_id};
 use crate::speech;
-use crate::vocabulary::{Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, Refusal, Role};
+use crate::vocabulary::{
+    Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, NoteSource, Refusal, Role,
+};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -59,36 +60,50 @@ impl Ledger {
             return Err(Refusal::NoSuchPlace { item_id: id.clone() });
         }
         let item = self.complete_item(item);
-        if self.conversation.has(&item.id) {
+        if is_hidden_id(&item.id) || self.conversation.has(&item.id) {
             return Err(Refusal::ItemExists { item_id: item.id });
         }
         self.added_bytes += item.body.text_bytes();
         let after = self.conversation.insert(item.clone(), true, place);
         let previous_item_id = self.conversation.previous_announced(&item.id);
-        let (op, undo) = (StoreOp::ItemAdded { item: item.clone(), after }, Undo::Added(item.id.clone()));
+        let (op, undo) =
+            (StoreOp::ItemAdded { item: item.clone(), after, sources: Vec::new() }, Undo::Added(item.id.clone()));
         let op = self.outbox.store_for(Some(asker), op, undo);
         self.outbox.send_after(Some(op), Event::ItemAdded { item, previous_item_id, is_new: true });
         Ok(())
     }
 
     /// An item that is kept and stands in the prompt, and of which clients are not told. Returns its id.
-    pub fn add_hidden(&mut self, body: ItemBody, place: &ItemPlace) -> String {
+    pub fn add_hidden(&mut self, body: ItemBody, place: &ItemPlace, sources: Vec<NoteSource>) -> String {
         let item_id = self.ids.next(HIDDEN);
-        self.add_unannounced(item_id, body, place)
+        self.add_unannounced(item_id, body, place, sources)
     }
 
     /// Words of the past before the question that they are about.
-    pub fn add_note(&mut self, text: String, before: Option<&str>) {
+    pub fn add_note(&mut self, text: String, before: Option<&str>, sources: Vec<NoteSource>) {
         let place = before.map_or(ItemPlace::End, |id| self.conversation.place_before(id));
         let item_id = self.ids.next(NOTE_OF_PAST);
-        self.add_unannounced(item_id, ItemBody::message(Role::System, text), &place);
+        self.add_unannounced(item_id, ItemBody::message(Role::System, text), &place, sources);
     }
 
-    fn add_unannounced(&mut self, item_id: String, body: ItemBody, place: &ItemPlace) -> String {
+    /// Takes out hidden items that the store has emptied.
+    pub fn lose_notes(&mut self, item_ids: &[String]) {
+        for item_id in item_ids.iter().filter(|id| is_hidden_id(id)) {
+            self.conversation.remove(item_id);
+        }
+    }
+
+    fn add_unannounced(
+        &mut self,
+        item_id: String,
+        body: ItemBody,
+        place: &ItemPlace,
+        sources: Vec<NoteSource>,
+    ) -> String {
         let item = Item::new(item_id, body, ItemStatus::Completed);
         let item_id = item.id.clone();
         let after = self.conversation.insert(item.clone(), false, place);
-        self.outbox.store(StoreOp::ItemAdded { item, after }, Undo::Added(item_id.clone()));
+        self.outbox.store(StoreOp::ItemAdded { item, after, sources }, Undo::Added(item_id.clone()));
         item_id
     }
 

@@ -3,8 +3,8 @@
 use super::happening::{ConnId, GenerationId, OpId};
 use crate::prompt::Context;
 use crate::vocabulary::{
-    Delta, Event, Finish, GenerationOptions, Item, JsonText, Priority, ResponseStatus, SessionConfig, StatusDetails,
-    TurnReport, Usage,
+    Delta, Event, Finish, GenerationOptions, Item, JsonText, NoteSource, Priority, ResponseStatus, SessionConfig,
+    StatusDetails, TurnReport, Usage,
 };
 use std::sync::Arc;
 
@@ -57,10 +57,12 @@ pub enum StoreOp {
     ConfigChanged {
         config: SessionConfig,
     },
-    /// By a client. The id may be that of an item that was deleted.
+    /// An item of a client or of the service. The id may be that of an item that was deleted. `sources`: the items and facts that a
+    /// hidden item has copied.
     ItemAdded {
         item: Item,
         after: Option<String>,
+        sources: Vec<NoteSource>,
     },
     /// What the user heard ends at `heard_chars` characters of that part; `item` is what is left.
     ItemTruncated {

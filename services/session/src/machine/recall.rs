@@ -1,11 +1,12 @@
 //! The tool with which the model searches what is no longer in its prompt.
 
+use crate::ids::is_hidden_id;
 use crate::prompt::Context;
-use crate::vocabulary::{Item, ItemBody, SessionConfig, Tool};
+use crate::vocabulary::{Item, SessionConfig, Tool};
 
 pub const RECALL: &str = "recall";
 
-/// Calls with such an id were made and answered by the service: clients never hear of them as items.
+/// The beginning of the ids of calls that the service makes and answers.
 pub const RECALL_CALL_ID: &str = "recall_";
 
 pub fn recall_tool() -> Tool {
@@ -25,12 +26,7 @@ pub fn has_recall(config: &SessionConfig, context: &Context) -> bool {
     context.recall && config.tools.iter().all(|tool| tool.name != RECALL)
 }
 
-/// Items that the service made by itself: calls with their answers, and notes of the past.
+/// Tells whether the service made the item by itself: a call with its answer, or a note of the past.
 pub fn is_hidden(item: &Item) -> bool {
-    match &item.body {
-        ItemBody::FunctionCall { call_id, .. } | ItemBody::FunctionCallOutput { call_id, .. } => {
-            call_id.starts_with(RECALL_CALL_ID)
-        }
-        ItemBody::Message { .. } => item.is_note_of_past(),
-    }
+    is_hidden_id(&item.id)
 }

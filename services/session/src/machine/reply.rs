@@ -8,8 +8,8 @@ use super::output::{Generate, Output, StoreOp};
 use super::recall::{RECALL, RECALL_CALL_ID, has_recall};
 use crate::sentences::Sentence;
 use crate::vocabulary::{
-    Delta, Ending, Event, Item, ItemBody, ItemPlace, ItemStatus, NamedSpeaker, Response, ResponseStatus, Role,
-    SessionConfig, TokenLogprob, ToolChoice, TurnReport, Usage,
+    Delta, Ending, Event, Item, ItemBody, ItemPlace, ItemStatus, NamedSpeaker, NoteSource, Response, ResponseStatus,
+    Role, SessionConfig, TokenLogprob, ToolChoice, TurnReport, Usage,
 };
 use std::sync::Arc;
 
@@ -432,7 +432,8 @@ impl Reply {
             None => self.response.output.last().map(|item| item.id.clone()),
         };
         for (call_id, arguments) in self.recalls.clone() {
-            self.add_hidden(ItemBody::FunctionCall { call_id, name: RECALL.to_owned(), arguments }, ledger);
+            let call = ItemBody::FunctionCall { call_id, name: RECALL.to_owned(), arguments };
+            self.add_hidden(call, Vec::new(), ledger);
         }
         let arguments = self.recalls.iter().map(|(_, arguments)| arguments.clone()).collect();
         let shown = self.asked.as_ref().map(|asked| asked.items.clone()).unwrap_or_default();
@@ -444,8 +445,8 @@ impl Reply {
     pub fn recalled(&mut self, results: Vec<RecallResult>, ledger: &mut Ledger) {
         let mut results = results.into_iter();
         for (call_id, _) in std::mem::take(&mut self.recalls) {
-            let RecallResult { query, text, places } = results.next().unwrap_or_default();
-            self.add_hidden(ItemBody::FunctionCallOutput { call_id, output: text }, ledger);
+            let RecallResult { query, text, places, sources } = results.next().unwrap_or_default();
+            self.add_hidden(ItemBody::FunctionCallOutput { call_id, output: text }, sources, ledger);
             let response_id = self.response.id.clone();
             ledger.outbox.send(Event::RecallDone { response_id, query, places, note: None });
         }
@@ -465,9 +466,9 @@ impl Reply {
         }
     }
 
-    fn add_hidden(&mut self, body: ItemBody, ledger: &mut Ledger) {
+    fn add_hidden(&mut self, body: ItemBody, sources: Vec<NoteSource>, ledger: &mut Ledger) {
         let place = self.behind.take().map_or(ItemPlace::End, ItemPlace::After);
-        self.behind = Some(ledger.add_hidden(body, &place));
+        self.behind = Some(ledger.add_hidden(body, &place, sources));
     }
 }
 

@@ -13,6 +13,8 @@ sections! {
         pub cut_log_minutes: u64 = whole(0..=10_080),
         pub waiting: usize = whole(1..=10_000),
         pub silence_s: u64 = time(1..=86_400),
+        /// 0: never.
+        pub refresh_s: u64 = time(0..=31_536_000),
         pub facts: usize = whole(1..=100_000),
         pub fact_bytes: usize = bytes(16..=1 << 20),
         /// 0: for ever.

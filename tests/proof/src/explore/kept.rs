@@ -46,7 +46,9 @@ impl Kept {
     pub fn apply(&mut self, op: StoreOp) {
         match op {
             StoreOp::ConfigChanged { .. } | StoreOp::ResponseReported { .. } => {}
-            StoreOp::ItemAdded { item, after } | StoreOp::ReplyBegun { item, after, .. } => self.insert(item, after),
+            StoreOp::ItemAdded { item, after, .. } | StoreOp::ReplyBegun { item, after, .. } => {
+                self.insert(item, after)
+            }
             StoreOp::ItemTruncated { item, .. } => self.replace(item),
             StoreOp::ReplyResumed { item, .. } => self.replace(item),
             StoreOp::ItemDeleted { item_id } | StoreOp::ReplyWithdrawn { item_id } => {

@@ -43,7 +43,6 @@ pub fn machine(life: u8, kept: &Kept, begins_early: bool) -> Machine {
         model: "model".to_owned(),
         config: SessionConfig {
             persona: String::new(),
-            remembered: String::new(),
             instructions: String::new(),
             tools: Vec::new(),
             tool_choice: ToolChoice::Auto,

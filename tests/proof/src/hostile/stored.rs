@@ -232,6 +232,7 @@ fn record() -> SessionRecord {
         person: String::new(),
         room: String::new(),
         is_remembered: false,
+        told_facts: None,
         created_at_ms: 1,
         updated_at_ms: 1,
         id: "sess_1".to_owned(),

@@ -48,7 +48,7 @@ impl Talk {
         let standing = self.look(mode, head);
         let changed = (!standing.changes.is_empty()).then(|| format!("note at {question}"));
         let turn = StandingTurn { head: standing.head.clone(), recall: None, changed, read: None };
-        self.prompts.keep(&self.client, standing.question.as_ref().unwrap().0, turn);
+        self.prompts.keep(&self.client, standing.question.as_ref().unwrap().0, turn, 0);
         self.log.push(message(&format!("To {question} yes.")));
         standing
     }
@@ -74,7 +74,7 @@ fn notes_stay_where_they_stood_and_the_first_instructions_at_the_head() {
     talk.log.push(message("four?"));
     let question = talk.look(ChangedHead::Notes, &head("8:03")).question.unwrap().0;
     let turn = StandingTurn { head: third.head.clone(), recall: Some("past".into()), changed: None, read: None };
-    talk.prompts.keep(&talk.client, question, turn.clone());
+    talk.prompts.keep(&talk.client, question, turn.clone(), 0);
     // The same question again.
     assert_eq!(talk.look(ChangedHead::Notes, &head("8:03")).question, Some((question, Some(turn))));
     talk.log.push(Message::new(MessageRole::Assistant, ""));

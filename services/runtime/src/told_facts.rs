@@ -1,0 +1,113 @@
+//! Which facts a conversation tells, and when others take their place. The text stays the same while all of them hold, and with it
+//! what was computed behind it.
+
+use crate::Runtime;
+use crate::clock::wall_ms;
+use crate::fact_block::BlockFacts;
+use crate::shared::Shared;
+use compaction::remember::{TellableFact, block, choose};
+use settings::Preset;
+use store::{Error, RememberedFact, SessionRecord, SessionRef};
+
+impl Runtime {
+    /// Chooses the facts that a new conversation of this person tells.
+    pub async fn first_facts(&self, user: &str, person: &str, preset: &Preset) -> BlockFacts {
+        self.shared.first_facts(user, person, preset).await
+    }
+
+    /// Returns the facts that a kept conversation tells now, and keeps them.
+    pub async fn facts_of(&self, session: &SessionRef, record: &SessionRecord, preset: &Preset) -> BlockFacts {
+        self.shared.facts_of(session, record, preset).await
+    }
+}
+
+impl Shared {
+    pub async fn first_facts(&self, user: &str, person: &str, preset: &Preset) -> BlockFacts {
+        self.chosen_anew(user, person, preset).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a conversation goes on without what is remembered of earlier ones");
+            BlockFacts::default()
+        })
+    }
+
+    /// Returns the facts that a session tells when it is loaded. They are chosen anew where one of them holds no more, and after
+    /// a long silence.
+    pub async fn facts_of(&self, session: &SessionRef, record: &SessionRecord, preset: &Preset) -> BlockFacts {
+        if !record.is_remembered {
+            return BlockFacts::default();
+        }
+        let (user, person) = (&record.user, &record.person);
+        let silent_ms = wall_ms().saturating_sub(record.updated_at_ms);
+        let refresh_ms = self.settings.remember.refresh_s.saturating_mul(1000);
+        let is_silent = refresh_ms > 0 && u64::try_from(silent_ms).is_ok_and(|silent_ms| silent_ms >= refresh_ms);
+        let told = match record.told_facts.as_ref().filter(|_| !is_silent) {
+            Some(ids) => match self.told_or_chosen(user, person, preset, ids).await {
+                Ok(told) => told,
+                Err(error) => {
+                    tracing::warn!(%error, "a conversation goes on without what is remembered of earlier ones");
+                    return BlockFacts::default();
+                }
+            },
+            None => self.first_facts(user, person, preset).await,
+        };
+        if record.told_facts.as_ref() != Some(&told.ids) {
+            self.store.set_told_facts(session, told.ids.clone());
+        }
+        told
+    }
+
+    /// Returns these facts where all of them hold, and else those that hold now and fit.
+    pub async fn told_or_chosen(
+        &self,
+        user: &str,
+        person: &str,
+        preset: &Preset,
+        ids: &[String],
+    ) -> Result<BlockFacts, Error> {
+        let holding = self.store.holding_facts(user, ids).await?;
+        if holding.len() != ids.len() {
+            return self.chosen(user, person, preset).await;
+        }
+        let facts: Vec<TellableFact> = holding.into_iter().map(|fact| tellable(fact, person)).collect();
+        let remember = &self.settings.remember;
+        Ok(BlockFacts { ids: ids.to_vec(), text: block(facts.iter(), &remember.heading, &remember.home_mark) })
+    }
+
+    /// Looks through what was said and not heard yet, then chooses.
+    pub async fn chosen_anew(&self, user: &str, person: &str, preset: &Preset) -> Result<BlockFacts, Error> {
+        for owner in owners(person) {
+            self.hear_recent(user, owner).await?;
+        }
+        self.chosen(user, person, preset).await
+    }
+
+    /// Chooses among the facts that hold now.
+    async fn chosen(&self, user: &str, person: &str, preset: &Preset) -> Result<BlockFacts, Error> {
+        let mut holding = Vec::new();
+        for owner in owners(person) {
+            holding.extend(self.store.facts(user, Some(owner)).await?.into_iter().filter(RememberedFact::holds));
+        }
+        let mut ids: Vec<String> = holding.iter().map(|fact| fact.id.clone()).collect();
+        let facts: Vec<TellableFact> = holding.into_iter().map(|fact| tellable(fact, person)).collect();
+        let remember = &self.settings.remember;
+        let (heading, home) = (&remember.heading, &remember.home_mark);
+        let chosen = choose(&facts, preset.remember.prompt_tokens, heading, home);
+        let text = block(chosen.iter().map(|index| &facts[*index]), heading, home);
+        let ids = chosen.into_iter().map(|index| std::mem::take(&mut ids[index])).collect();
+        Ok(BlockFacts { ids, text })
+    }
+}
+
+/// A person's facts and the home's.
+fn owners(person: &str) -> impl Iterator<Item = &str> {
+    [person, ""].into_iter().take(if person.is_empty() { 1 } else { 2 })
+}
+
+fn tellable(fact: RememberedFact, person: &str) -> TellableFact {
+    TellableFact {
+        of_home: fact.person.is_empty() && !person.is_empty(),
+        text: fact.text,
+        asked: fact.asked,
+        uses: fact.uses,
+        said_at_ms: fact.said_at_ms,
+    }
+}

@@ -1,0 +1,219 @@
+//! Copies of words in other conversations: a note of the past, the answer to a search of the past. A copy knows the items and facts
+//! that it was made from, and goes with the first of them that goes. Its place in the conversation stays.
+
+use crate::error::Result;
+use crate::item_form::emptied;
+use crate::versions::{insert_item, insert_version, versions_of};
+use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
+use session::{Item, ItemPlace, NoteSource};
+use sqlx::sqlite::SqliteConnection;
+use tokio::sync::watch;
+
+/// The stored source of a copy whose sources are not known.
+const UNKNOWN_SOURCE: i64 = -1;
+
+/// The copies to look at, after a change or a new copy.
+#[derive(Clone, Copy)]
+pub enum Copies {
+    /// All of the user's.
+    All,
+    /// Copies from the session with this key.
+    From(i64),
+    /// Copies that the session with this key holds.
+    In(i64),
+}
+
+impl Store {
+    /// Stores an item that copies words of these sources. A copy of something that is gone by now is stored without words.
+    pub async fn append_note(
+        &self,
+        session: &SessionRef,
+        item: Item,
+        place: ItemPlace,
+        sources: Vec<NoteSource>,
+        now_ms: i64,
+    ) -> Result<(), Error> {
+        let (quota, owner) = (self.quota.clone(), session.user().to_owned());
+        let changed = self.write_session(session, now_ms, async move |connection, session| {
+            quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
+            let item_id = item.id.clone();
+            let how = (Change::Created, VersionStatus::Completed);
+            insert_item(connection, session, item, place, None, how, now_ms).await?;
+            for source in sources {
+                insert_source(connection, session, &item_id, source).await?;
+            }
+            match withdraw(connection, session.user(), Copies::In(session.key), now_ms).await? {
+                false => Ok(None),
+                true => count_change(connection, session.user()).await.map(Some),
+            }
+        });
+        if let Some(count) = changed.await? {
+            self.memory_changes.reached(&owner, count);
+        }
+        Ok(())
+    }
+
+    /// Returns the hidden items of a session that have lost their words.
+    pub async fn withdrawn_notes(&self, session: &SessionRef) -> Result<Vec<String>, Error> {
+        let query = sqlx::query_scalar(
+            "SELECT item_id FROM items WHERE session = ? AND deleted = 1 AND item_id GLOB ? || '_*'",
+        );
+        let query = query.bind(session.key).bind(session::HIDDEN);
+        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+    }
+
+    /// Counts the changes after which words that the user's conversations have copied may be gone.
+    pub fn memory_changes(&self, user: &str) -> u64 {
+        self.memory_changes.sender(user, |sender| *sender.borrow())
+    }
+
+    /// Waits for the next of these changes.
+    pub fn watch_memories(&self, user: &str) -> watch::Receiver<u64> {
+        self.memory_changes.sender(user, watch::Sender::subscribe)
+    }
+
+    /// Notices what a command beside the service has forgotten or deleted.
+    pub async fn look_for_forgotten(&self) -> Result<(), Error> {
+        let query = sqlx::query_as("SELECT id, memory_changes FROM users WHERE memory_changes > 0");
+        let counts: Vec<(String, u64)> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
+        counts.into_iter().for_each(|(user, count)| self.memory_changes.reached(&user, count));
+        Ok(())
+    }
+
+    /// Writes what may take away something that conversations of this user have copied: `work` returns whether it did. Sessions
+    /// in memory are told before this returns.
+    pub(crate) async fn write_forgetting<T: Send + 'static>(
+        &self,
+        user: &str,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<(T, bool)> + Send + 'static,
+    ) -> Result<T, Error> {
+        let owner = user.to_owned();
+        let written = self.write(async move |connection| {
+            let (value, is_change) = work(connection).await?;
+            let count = if is_change { Some(count_change(connection, &owner).await?) } else { None };
+            Ok((value, count))
+        });
+        let (value, count) = written.await?;
+        if let Some(count) = count {
+            self.memory_changes.reached(user, count);
+        }
+        Ok(value)
+    }
+}
+
+async fn count_change(connection: &mut SqliteConnection, user: &str) -> Result<u64> {
+    let query = sqlx::query_scalar(
+        "UPDATE users SET memory_changes = memory_changes + 1 WHERE id = ? RETURNING memory_changes",
+    );
+    Ok(query.bind(user).fetch_optional(connection).await?.unwrap_or(0))
+}
+
+async fn insert_source(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item_id: &str,
+    source: NoteSource,
+) -> Result<()> {
+    let (of, id) = match source {
+        NoteSource::Fact(id) => (None, id),
+        NoteSource::Item { session_id, item_id } => (Some(session_id), item_id),
+    };
+    // A session that is gone has no key. Its source is not found, like one that was deleted.
+    let query = sqlx::query(
+        "INSERT OR IGNORE INTO note_sources (session, item_id, source_session, source_id)
+         VALUES (?1, ?2, iif(?4 IS NULL, 0, coalesce((SELECT key FROM sessions
+            WHERE user = ?3 AND id = ?4 AND deleted_at_ms IS NULL), 0)), ?5)",
+    );
+    query.bind(session.key).bind(item_id).bind(session.user()).bind(of).bind(id).execute(connection).await?;
+    Ok(())
+}
+
+/// Keeps that this item copies words whose sources are not known.
+pub async fn insert_unknown_source(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item_id: &str,
+) -> Result<()> {
+    let query = sqlx::query(
+        "INSERT OR IGNORE INTO note_sources (session, item_id, source_session, source_id) VALUES (?, ?, ?, '')",
+    );
+    query.bind(session.key).bind(item_id).bind(UNKNOWN_SOURCE).execute(connection).await?;
+    Ok(())
+}
+
+/// Gives a fork the sources of the notes that it has copied.
+pub async fn copy_sources(connection: &mut SqliteConnection, from: &SessionRef, to: &SessionRef) -> Result<()> {
+    let query = sqlx::query(
+        "INSERT OR IGNORE INTO note_sources (session, item_id, source_session, source_id)
+         SELECT i.session, i.item_id, n.source_session, n.source_id FROM note_sources n
+         JOIN items i ON i.session = ?1 AND i.item_id = n.item_id WHERE n.session = ?2",
+    );
+    query.bind(to.key).bind(from.key).execute(connection).await?;
+    Ok(())
+}
+
+/// Takes the words out of the copies of this user whose sources are gone: out of the history, the search and what was computed.
+/// Returns whether there were any.
+pub async fn withdraw(connection: &mut SqliteConnection, user: &str, copies: Copies, now_ms: i64) -> Result<bool> {
+    let (from, holder) = match copies {
+        Copies::All => (None, None),
+        Copies::From(session) => (Some(session), None),
+        Copies::In(session) => (None, Some(session)),
+    };
+    // The call that a search answers goes with its answer: templates want both or none.
+    let query = sqlx::query_as(
+        "WITH gone AS (
+            SELECT DISTINCT n.session, n.item_id FROM note_sources n JOIN sessions s ON s.key = n.session
+            WHERE s.user = ?1 AND (?3 IS NULL OR n.session = ?3)
+                AND (?2 IS NULL OR n.source_session = ?2 OR n.source_session = -1)
+                AND CASE n.source_session
+                    WHEN -1 THEN ?3 IS NULL
+                    WHEN 0 THEN NOT EXISTS (
+                        SELECT 1 FROM facts f WHERE f.id = n.source_id AND f.user = ?1
+                            AND f.replaced_by IS NULL AND f.forgotten_at_ms IS NULL)
+                    ELSE NOT EXISTS (
+                            SELECT 1 FROM sessions o JOIN items i ON i.session = o.key AND i.item_id = n.source_id
+                            WHERE o.key = n.source_session AND o.deleted_at_ms IS NULL AND i.deleted = 0)
+                        OR EXISTS (
+                            SELECT 1 FROM unsaid_items u WHERE u.session = n.source_session AND u.item_id = n.source_id)
+                    END
+         ), called AS (
+            SELECT c.session, c.item_id FROM gone g
+            JOIN items i ON i.session = g.session AND i.item_id = g.item_id
+            JOIN item_versions v ON v.key = i.current AND v.kind = 'function_call_output'
+            JOIN item_versions c ON c.session = g.session AND c.kind = 'function_call'
+                AND c.item_id GLOB ?4 || '_*' AND c.content ->> '$.call_id' = v.content ->> '$.call_id'
+         )
+         SELECT s.key, s.id, gone.item_id FROM (SELECT * FROM gone UNION SELECT * FROM called) gone
+         JOIN sessions s ON s.key = gone.session",
+    );
+    let query = query.bind(user).bind(from).bind(holder).bind(session::HIDDEN);
+    let gone: Vec<(i64, String, String)> = query.fetch_all(&mut *connection).await?;
+    for (key, id, item_id) in &gone {
+        let session = SessionRef { key: *key, user: user.into(), id: id.as_str().into() };
+        empty_item(connection, &session, item_id).await?;
+        let query = sqlx::query("DELETE FROM note_sources WHERE session = ? AND item_id = ?");
+        query.bind(key).bind(item_id).execute(&mut *connection).await?;
+        let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
+        query.bind(session.past_owner().cast_signed()).bind(now_ms).execute(&mut *connection).await?;
+    }
+    Ok(!gone.is_empty())
+}
+
+/// Writes every version of the item anew, without words, and marks the item as deleted. Numbers and places stay.
+async fn empty_item(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<()> {
+    let query = sqlx::query("SELECT * FROM item_versions WHERE session = ? AND item_id = ? ORDER BY version");
+    let rows = query.bind(session.key).bind(item_id).fetch_all(&mut *connection).await?;
+    let versions = versions_of(&rows, &session.id)?;
+    let query = sqlx::query("DELETE FROM items WHERE session = ? AND item_id = ?");
+    query.bind(session.key).bind(item_id).execute(&mut *connection).await?;
+    let query = sqlx::query("DELETE FROM item_versions WHERE session = ? AND item_id = ?");
+    query.bind(session.key).bind(item_id).execute(&mut *connection).await?;
+    let newest = versions.len();
+    for (at, version) in versions.into_iter().enumerate() {
+        let change = if at + 1 == newest { Change::Deleted } else { version.change };
+        let body = emptied(version.body);
+        insert_version(connection, session, &ItemVersion { change, body, ..version }).await?;
+    }
+    Ok(())
+}
