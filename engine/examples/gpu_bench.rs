@@ -13,6 +13,7 @@ use engine::state::{KvFormats, SequenceState};
 use engine::{
     Cpu, Device, DeviceLimits, DeviceMemoryPlan, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, Precision,
 };
+use gpu::GpuFeature;
 use kernels::format::Format;
 use serde_json::{Value, json};
 use weights::PackedPart;
@@ -40,13 +41,13 @@ struct Args {
 fn main() -> Result<(), Failure> {
     let args = args()?;
     let device = match &args.emulated {
-        Some(folder) => Device::emulated(folder)?,
+        Some(folder) => testing::open_emulator(folder)?.device(),
         None => gpu::open(0, args.kernels.as_deref(), &mut |line| eprintln!("{line}"))?,
     };
     let gpu = device.properties()?;
     let copy_gb_per_s = gpu::buffer::copy_gb_per_s(&device, args.copy_mib << 20, args.rounds)?;
     tell(json!({
-        "what": "device", "name": gpu.name, "target": gpu.target, "memory_mib": gpu.memory_bytes >> 20,
+        "what": "device", "name": gpu.name, "generation": gpu.generation, "memory_mib": gpu.memory_bytes >> 20,
         "copy_gb_per_s": copy_gb_per_s, "model": args.model.file_name().map(|name| name.to_string_lossy()),
     }));
     let mut model = weights::open(&args.model, true)?;
@@ -212,24 +213,24 @@ impl Bench {
         let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
         let chunk = self.args.chunk_tokens;
         let (mut prompt, mut token) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-        let could = (self.device.has_groups(), self.device.overlaps());
+        let could = (self.device.uses(GpuFeature::GroupProducts), self.device.uses(GpuFeature::OverlappingLaunches));
         for round in 0..2 * self.args.rounds.max(3) {
             let with = round % 2 == 1;
             let mut state = self.state(Q8)?;
-            self.device.use_groups(with && could.0);
-            self.device.overlap_kernels(could.1);
+            self.device.set_feature(GpuFeature::GroupProducts, with && could.0);
+            self.device.set_feature(GpuFeature::OverlappingLaunches, could.1);
             // The first chunk allocates.
             self.fill(&mut state, chunk)?;
             let begin = Instant::now();
             self.fill(&mut state, 3 * chunk)?;
             prompt[usize::from(with)].push(ms(begin.elapsed()) / 2.0);
-            self.device.overlap_kernels(with && could.1);
+            self.device.set_feature(GpuFeature::OverlappingLaunches, with && could.1);
             let mut branch = self.state(Q8)?;
             self.fill(&mut branch, ctx)?;
             token[usize::from(with)].push(ms(self.decode(&mut [&mut branch])?));
         }
-        self.device.use_groups(could.0);
-        self.device.overlap_kernels(could.1);
+        self.device.set_feature(GpuFeature::GroupProducts, could.0);
+        self.device.set_feature(GpuFeature::OverlappingLaunches, could.1);
         for (what, can, [without, with]) in [("groups, a chunk", could.0, prompt), ("overlap, a token", could.1, token)]
         {
             tell(

@@ -24,7 +24,9 @@ pub mod state;
 pub mod vocabulary;
 
 pub use device_memory::{DeviceFacts, DeviceLimits, DeviceMemoryPlan, LongestConversation};
-pub use disk::{DiskLimits, forget_files, hostile as hostile_disk};
+#[cfg(feature = "hostile")]
+pub use disk::hostile as hostile_disk;
+pub use disk::{DiskLimits, forget_files};
 pub use draft::DraftLimits;
 pub use engine::Engine;
 pub use error::Error;

@@ -25,7 +25,7 @@ for line in sys.stdin:
   cp "$built" "$programs/$name"
   strip "$programs/$name"
 }
-program kernels-on-gpu cargo test --quiet --no-run --package gpu --lib
+program kernels-on-gpu cargo test --quiet --no-run --package gpu --test device
 program models-on-gpu cargo test --quiet --no-run --package engine --test gpu
 program prediction-on-gpu cargo test --quiet --no-run --package engine --test prediction
 program state-on-gpu cargo test --quiet --no-run --package engine --test state

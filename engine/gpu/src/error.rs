@@ -28,8 +28,6 @@ pub enum Error {
     Driver { action: &'static str, reason: String },
     #[error("{kernel}: {reason}")]
     Launch { kernel: String, reason: String },
-    #[error("the emulator needs a C++ compiler: {reason}")]
-    Emulator { reason: String },
     #[error("{file}: {reason}")]
     Cache { file: String, reason: String },
     #[error("{what}: the kernels want {wanted}")]

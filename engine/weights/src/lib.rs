@@ -29,5 +29,5 @@ pub use model::{
 };
 pub use open::open;
 pub use pack::{MatrixUse, PackedPart, pack, packed_bytes};
-pub use packed::{Keeping, PackedFolder, hostile as hostile_packed};
+pub use packed::{Keeping, PackedFolder};
 pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape};

@@ -46,7 +46,7 @@ pub fn pack(
     jobs.iter().for_each(|(matrix, _)| matrix.data.let_go());
     progress(0, total);
     if let Some((folder, key)) = &kept
-        && let Some(all) = packed::find(folder, key, total, mmap, cpu, progress)
+        && let Some(all) = folder.find(key, total, mmap, cpu, progress)
     {
         place(jobs, &all);
         return Ok(None);

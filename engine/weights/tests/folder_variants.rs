@@ -1,7 +1,6 @@
 //! Every way in which Hugging Face folders of the family differ: all of them open, and to the same model.
 
-#[path = "write/folder.rs"]
-mod folder;
+use testing::folder;
 
 use folder::{Files, Tensor};
 use kernels::format::{Format, dequantize};

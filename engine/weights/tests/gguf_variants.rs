@@ -1,9 +1,6 @@
 //! Every way in which GGUF files of the family differ: all of them open, and to the same model.
 
-#[path = "write/gguf.rs"]
-mod gguf;
-#[path = "write/tiny.rs"]
-mod tiny;
+use testing::{gguf, tiny};
 
 use std::path::{Path, PathBuf};
 

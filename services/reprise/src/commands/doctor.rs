@@ -176,11 +176,10 @@ impl Findings {
             Err(error) => return self.add("GPU", state, format!("{but}: {error}")),
         };
         let says = format!(
-            "{}, compute capability {}.{}, {} processors, {} of {} free",
+            "{}, {}, {} processors, {} of {} free",
             gpu.name,
-            gpu.target / 10,
-            gpu.target % 10,
-            gpu.processors,
+            gpu.generation,
+            device.processors().count,
             mib(gpu.free_bytes as u64),
             mib(gpu.memory_bytes as u64)
         );
