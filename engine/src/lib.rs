@@ -34,6 +34,7 @@ pub use executor::Executor;
 pub use gpu::Device;
 pub use gpu::check::check as check_device;
 pub use kernels::cpu::Cpu;
+pub use kernels::format::Format;
 pub use kernels::peak;
 pub use kernels::product::Precision;
 pub use limits::EngineLimits;
