@@ -7,18 +7,15 @@ mod bytes;
 mod error;
 mod fingerprint;
 pub mod gguf;
-pub mod gguf_writer;
 pub mod hf;
 mod layers;
 mod mapped;
-pub mod mixture;
 mod model;
 mod open;
 mod pack;
 mod packed;
 mod shape;
 mod stop;
-pub mod synth;
 mod tensors;
 
 pub use bytes::{ModelBytes, zeroed_pages};

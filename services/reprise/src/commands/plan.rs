@@ -10,8 +10,8 @@ use engine::state::KvFormats;
 use model::{Bytes, Cell, Error, windows};
 use serde::Serialize;
 use settings::{DeviceChoice, KvFormat, Preset, Settings};
-use weights::mixture::Mixture;
-use weights::synth::{self, SynthShape};
+use tools::mixture::Mixture;
+use tools::synth::{self, SynthShape};
 
 use lab::output::{TextTable, print_json};
 use lab::synth::mixture;

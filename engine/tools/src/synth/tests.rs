@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Ffn, LayerKind, Matrix, Mixer, ModelBytes, ModelWeights};
+use weights::{Ffn, LayerKind, Matrix, Mixer, ModelBytes, ModelWeights};
 
 const TINY: &str = r#"
 name = "Tiny"
@@ -59,7 +59,7 @@ fn an_outline_is_the_file_without_its_values() {
         outline(&tiny(|_| ()), mixture, &path).unwrap();
         let (whole, _) = write_tiny(tiny(|_| ()), mixture, 1);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), whole.len() as u64);
-        let open = |bytes: &[u8]| crate::gguf::from_bytes(&path, ModelBytes::copy_of(bytes)).unwrap();
+        let open = |bytes: &[u8]| weights::gguf::from_bytes(&path, ModelBytes::copy_of(bytes)).unwrap();
         let (ours, whole) = (open(&std::fs::read(&path).unwrap()), open(&whole));
         assert_eq!(ours.shape, whole.shape);
         let sizes = |model: &ModelWeights| {
@@ -98,7 +98,7 @@ fn a_shape_that_cannot_be_is_refused_before_anything_is_written() {
 
 fn open_tiny(shape: SynthShape, mixture: Mixture) -> ModelWeights {
     let (bytes, _) = write_tiny(shape, mixture, 2);
-    crate::gguf::from_bytes(Path::new("tiny.gguf"), ModelBytes::copy_of(&bytes)).unwrap()
+    weights::gguf::from_bytes(Path::new("tiny.gguf"), ModelBytes::copy_of(&bytes)).unwrap()
 }
 
 fn values(matrix: &Matrix) -> Vec<f32> {
@@ -186,7 +186,7 @@ fn formats(model: &ModelWeights) -> Vec<(String, &'static str)> {
 #[test]
 fn the_mixture_is_that_of_the_ecosystem() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/gguf/dense-wide.q4_k_m.gguf");
-    let reference = crate::open(Path::new(path), false).unwrap();
+    let reference = weights::open(Path::new(path), false).unwrap();
     let shape = tiny(|shape| {
         shape.attention_every = 4;
         (shape.key_dim, shape.value_dim) = (64, 64);

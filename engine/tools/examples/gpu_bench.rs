@@ -16,9 +16,9 @@ use engine::{
 use gpu::GpuFeature;
 use kernels::format::Format;
 use serde_json::{Value, json};
+use tools::mixture::Mixture;
+use tools::synth::{self, SynthShape};
 use weights::PackedPart;
-use weights::mixture::Mixture;
-use weights::synth::{self, SynthShape};
 
 type Failure = Box<dyn std::error::Error>;
 
