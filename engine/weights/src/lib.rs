@@ -10,6 +10,7 @@ pub mod gguf;
 pub mod hf;
 mod layers;
 mod mapped;
+mod matrix;
 mod model;
 mod open;
 mod pack;
@@ -20,8 +21,9 @@ mod tensors;
 
 pub use bytes::{ModelBytes, zeroed_pages};
 pub use error::Error;
+pub use matrix::{BlockMatrix, LowRank, Matrix, NO_TILES, TileCodebook, TileMatrix};
 pub use model::{
-    AttentionWeights, DeltaWeights, Ffn, Layer, Matrix, Mixer, ModelWeights, MoeWeights, PredictionBlock, SharedExpert,
+    AttentionWeights, DeltaWeights, Ffn, Layer, Mixer, ModelWeights, MoeWeights, PredictionBlock, SharedExpert,
     SwigluWeights, VocabSource,
 };
 pub use open::open;

@@ -63,7 +63,8 @@ fn an_outline_is_the_file_without_its_values() {
         let (ours, whole) = (open(&std::fs::read(&path).unwrap()), open(&whole));
         assert_eq!(ours.shape, whole.shape);
         let sizes = |model: &ModelWeights| {
-            let head = model.head.iter().chain([&model.embed]).map(|m| (m.format, m.rows, m.cols)).collect::<Vec<_>>();
+            let head =
+                model.head.iter().chain([&model.embed]).map(|m| (m.format(), m.rows(), m.cols())).collect::<Vec<_>>();
             (head, model.layers.len())
         };
         assert_eq!(sizes(&ours), sizes(&whole));
@@ -77,7 +78,7 @@ fn a_block_for_multi_token_prediction_is_read_back() {
         let model = open_tiny(shape, mixture);
         assert_eq!((model.layers.len(), model.shape.mtp_blocks, &model.notes[..]), (4, 1, &[][..]));
         let block = model.prediction.unwrap();
-        assert_eq!((block.join.rows, block.join.cols), (256, 512));
+        assert_eq!((block.join.rows(), block.join.cols()), (256, 512));
         assert_eq!(matches!(block.ffn, Ffn::Moe(_)), moe.is_some());
         assert!((deviation(&values(&block.join)) * 512f64.sqrt() - 1.6).abs() < 0.05);
     }
@@ -102,8 +103,8 @@ fn open_tiny(shape: SynthShape, mixture: Mixture) -> ModelWeights {
 }
 
 fn values(matrix: &Matrix) -> Vec<f32> {
-    let mut values = vec![0.0; matrix.rows * matrix.cols];
-    format::dequantize(matrix.format, &matrix.data, &mut values);
+    let mut values = vec![0.0; matrix.rows() * matrix.cols()];
+    format::dequantize(matrix.format().unwrap(), matrix.data(), &mut values);
     values
 }
 
@@ -153,17 +154,17 @@ fn experts_and_tied_heads_are_read_back() {
     assert_eq!((moe.experts, moe.used, moe.expert_ffn, moe.shared_ffn), (4, 2, 64, 32));
     let Ffn::Moe(ffn) = &model.layers[1].ffn else { panic!("a layer with experts") };
     assert_eq!(ffn.experts.len(), 4);
-    assert_eq!(ffn.experts[3].down.cols, 64);
+    assert_eq!(ffn.experts[3].down.cols(), 64);
     assert!(ffn.shared.is_some());
     assert!((deviation(&values(&ffn.experts[3].gate)) * 16.0 - 1.6).abs() < 0.05);
 }
 
 /// (name, format) of every matrix.
 fn formats(model: &ModelWeights) -> Vec<(String, &'static str)> {
-    let mut list = vec![("embed".to_string(), model.embed.format.name())];
-    list.extend(model.head.iter().map(|head| ("head".to_string(), head.format.name())));
+    let mut list = vec![("embed".to_string(), model.embed.format().unwrap().name())];
+    list.extend(model.head.iter().map(|head| ("head".to_string(), head.format().unwrap().name())));
     for (i, layer) in model.layers.iter().enumerate() {
-        let mut add = |part: &str, matrix: &Matrix| list.push((format!("{i}.{part}"), matrix.format.name()));
+        let mut add = |part: &str, matrix: &Matrix| list.push((format!("{i}.{part}"), matrix.format().unwrap().name()));
         match &layer.mixer {
             Mixer::Attention(w) => {
                 [("q", &w.q), ("k", &w.k), ("v", &w.v), ("o", &w.o)]
