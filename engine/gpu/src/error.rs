@@ -1,7 +1,11 @@
-//! What can go wrong between a program and its GPU, said so that one knows what to do.
+//! Errors between a program and its GPU, each with a way out.
+
+use crate::hardware::GpuApi;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[error("a GPU behind {api:?} is not supported yet; set engine.device to auto, cuda or cpu")]
+    NoInterface { api: GpuApi },
     #[error("no NVIDIA driver is installed here ({library} was not found)")]
     NoDriver { library: &'static str },
     #[error("the NVIDIA driver finds no GPU: {reason}")]

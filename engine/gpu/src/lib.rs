@@ -29,4 +29,4 @@ pub use backend::{Backend, programs};
 pub use buffer::{Buffer, HostBuffer};
 pub use device::{Device, GpuApi, GpuFeature, Launch};
 pub use error::Error;
-pub use open::open;
+pub use open::{open, open_behind};

@@ -5,10 +5,23 @@ use std::sync::Arc;
 
 use crate::check::check_rounded;
 use crate::cuda::Cuda;
-use crate::device::{Device, GpuFeature};
+use crate::device::{Device, GpuApi, GpuFeature};
 use crate::error::Error;
 
-/// Opens the GPU with this number. Its kernels are compiled at the first use, into `cache`; `progress` gets a line for each.
+/// Opens a GPU behind an interface. An interface without kernels is an error.
+pub fn open_behind(
+    api: GpuApi,
+    ordinal: usize,
+    cache: Option<&Path>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Device, Error> {
+    match api {
+        GpuApi::Cuda => open(ordinal, cache, progress),
+        GpuApi::Vulkan => Err(Error::NoInterface { api }),
+    }
+}
+
+/// Opens the NVIDIA GPU with this number. Its kernels are compiled at the first use, into `cache`; `progress` gets a line for each.
 pub fn open(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
     let device = open_whole(ordinal, cache, progress)?;
     if !device.uses(GpuFeature::GroupProducts) {
@@ -32,4 +45,16 @@ pub fn open(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)
 /// Opens a GPU with all the features that it states.
 fn open_whole(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
     Ok(Device::new(Arc::new(Cuda::open(ordinal, cache, progress)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_without_kernels_is_refused() {
+        let error = open_behind(GpuApi::Vulkan, 0, None, &mut |_| ()).unwrap_err().to_string();
+        assert!(error.contains("Vulkan") && error.contains("engine.device"), "{error}");
+        assert!(crate::programs(GpuApi::Vulkan).is_empty() && !crate::programs(GpuApi::Cuda).is_empty());
+    }
 }

@@ -5,10 +5,10 @@ use engine::network::Network;
 use engine::open::{ModelOptions, PackedFolder};
 use engine::sampling::SamplingOptions;
 use engine::state::{KvFormats, PAGE_TOKENS};
-use engine::{DraftLimits, EngineLimits, Format, LongestConversation, Precision};
+use engine::{DraftLimits, EngineLimits, Format, GpuApi, LongestConversation, Precision};
 use session::SamplingOverrides;
 use session::sentences::SentenceLimits;
-use settings::{KvFormat, Preset, Settings, SnapshotFormat, Thinking};
+use settings::{DeviceChoice, KvFormat, Preset, Settings, SnapshotFormat, Thinking};
 use std::path::Path;
 
 pub fn open_options(settings: &Settings, precision: Precision) -> ModelOptions {
@@ -66,6 +66,14 @@ pub fn kv_formats(preset: &Preset, precision: Precision) -> KvFormats {
     match precision {
         Precision::F32 => KvFormats { key: Format::F32, value: Format::F32 },
         Precision::Integer => KvFormats { key: kv_format(preset.kv.k), value: kv_format(preset.kv.v) },
+    }
+}
+
+/// Returns the interface of the GPU that the configuration asks for; that of "auto" is CUDA.
+pub fn gpu_api(device: DeviceChoice) -> GpuApi {
+    match device {
+        DeviceChoice::Auto | DeviceChoice::Cpu | DeviceChoice::Cuda => GpuApi::Cuda,
+        DeviceChoice::Vulkan => GpuApi::Vulkan,
     }
 }
 

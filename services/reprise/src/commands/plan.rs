@@ -131,7 +131,10 @@ fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<St
     if settings.engine.device == DeviceChoice::Cpu {
         return Ok((None, Vec::new()));
     }
-    let found = find_gpu(settings.engine.kernels_path.as_deref(), &mut |line| eprintln!("{line}"));
+    let found =
+        find_gpu(model::gpu_api(settings.engine.device), settings.engine.kernels_path.as_deref(), &mut |line| {
+            eprintln!("{line}")
+        });
     match found.and_then(|device| DeviceFacts::of(&device)) {
         Ok(card) => Ok((Some(card), Vec::new())),
         Err(error) if settings.engine.device == DeviceChoice::Auto => Ok((None, vec![error.to_string()])),
