@@ -4,6 +4,7 @@
 //! version is a miss with a note, never an error. The disk's thread writes files from memory that it shares with the cache.
 
 mod file;
+#[cfg(any(test, feature = "hostile"))]
 pub mod hostile;
 
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -16,7 +16,7 @@ use gpu::norm::{NormRowsArguments, norm_rows};
 use gpu::product::{Exactness, FEW_ROWS, embed, product};
 use gpu::rotation::{TurnsArguments, turns};
 use gpu::rows::{Forms, Halves, RowsArguments};
-use gpu::{Buffer, Device, Error};
+use gpu::{Buffer, Device, Error, GpuFeature};
 use kernels::product::Precision;
 use weights::{ModelWeights, Shape};
 
@@ -171,7 +171,7 @@ impl GpuNetwork {
     /// recorded once and started together.
     fn run(&self, step: &GpuStep, work: &mut GpuWorkspace) -> Result<(), Error> {
         let sizes = (step.rows, step.lanes, work.inputs.wanted());
-        let key = GraphKey { sizes, at: step.at, overlaps: self.device.overlaps() };
+        let key = GraphKey { sizes, at: step.at, overlaps: self.device.uses(GpuFeature::OverlappingLaunches) };
         let is_profiled = self.device.is_profiled();
         if !is_profiled && let Some((_, graph)) = work.graphs.iter().find(|(recorded, _)| *recorded == key) {
             return graph.launch();
@@ -187,7 +187,7 @@ impl GpuNetwork {
             let graph = match self.device.record(compute) {
                 // This driver cannot record kernels that overlap.
                 Err(error) if key.overlaps && !matches!(error, Error::Lost { .. }) => {
-                    self.device.overlap_kernels(false);
+                    self.device.set_feature(GpuFeature::OverlappingLaunches, false);
                     return Ok(());
                 }
                 recorded => recorded?,

@@ -24,14 +24,17 @@ pub mod state;
 pub mod vocabulary;
 
 pub use device_memory::{DeviceFacts, DeviceLimits, DeviceMemoryPlan, LongestConversation};
-pub use disk::{DiskLimits, forget_files, forget_unowned_files, hostile as hostile_disk};
+#[cfg(feature = "hostile")]
+pub use disk::hostile as hostile_disk;
+pub use disk::{DiskLimits, forget_files, forget_unowned_files};
 pub use draft::DraftLimits;
 pub use engine::Engine;
 pub use error::Error;
 pub use executor::Executor;
-pub use gpu::Device;
 pub use gpu::check::check as check_device;
+pub use gpu::{Device, GpuApi};
 pub use kernels::cpu::Cpu;
+pub use kernels::format::Format;
 pub use kernels::peak;
 pub use kernels::product::Precision;
 pub use limits::EngineLimits;

@@ -65,5 +65,5 @@ pub fn scratch_bytes(network: &Network, rows: usize, wanted: usize) -> usize {
 }
 
 fn bytes(matrix: &Matrix) -> usize {
-    matrix.data.len()
+    matrix.bytes()
 }

@@ -12,9 +12,9 @@ use std::path::Path;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::norm::rms_norm;
-use kernels::product::{Activations, Precision, Rounding, product, products};
+use kernels::product::{Activations, MatrixOrder, Precision, Rounding, Weights, product, products};
 use kernels::rotation::Rotation;
-use weights::{Ffn, Matrix, Mixer, ModelBytes, ModelWeights, Shape};
+use weights::{Ffn, LowRank, Matrix, Mixer, ModelBytes, ModelWeights, Shape};
 
 use crate::recurrence_log::RecurrenceLog;
 use crate::snapshot::Snapshot;
@@ -116,7 +116,7 @@ impl Network {
                 recurrence_log.begin(lane.state.position, lane.tokens.len());
             }
             for (i, token) in lane.tokens.iter().enumerate() {
-                self.model.embed.weights().row(*token as usize, &mut work.hidden[row * shape.hidden..][..shape.hidden]);
+                self.model.embed.row(*token as usize, &mut work.hidden[row * shape.hidden..][..shape.hidden]);
                 self.rotation.at(lane.state.position + i, &mut work.turns[row * turns..][..turns]);
                 row += 1;
             }
@@ -166,7 +166,7 @@ impl Network {
             row = end;
         }
         let head = self.model.head.as_ref().unwrap_or(&self.model.embed);
-        work.logits.resize(work.wanted.len() * head.rows, 0.0);
+        work.logits.resize(work.wanted.len() * head.rows(), 0.0);
         if work.wanted.is_empty() {
             return;
         }
@@ -197,7 +197,7 @@ impl Network {
     }
 
     fn product(&self, cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut [f32]) {
-        product(cpu, self.precision, x, matrix.weights(), out);
+        product_of(cpu, x, [(self.precision, matrix, out)]);
     }
 
     /// Products of the same activations, into buffers, which are resized.
@@ -214,18 +214,47 @@ pub(crate) fn rotation_of(shape: &Shape) -> Rotation {
 /// Weights of 8 bits are so exact that coarse rounding of activations would be most of the error.
 fn rounding_for(model: &ModelWeights) -> Rounding {
     let format = model.layers.first().map(|layer| match &layer.mixer {
-        Mixer::Attention(weights) => weights.q.format,
-        Mixer::Delta(weights) => weights.qkv.format,
+        Mixer::Attention(weights) => weights.q.format(),
+        Mixer::Delta(weights) => weights.qkv.format(),
     });
-    if format == Some(Format::Q8_0) { Rounding::Fine } else { Rounding::Coarse }
+    if format.flatten() == Some(Format::Q8_0) { Rounding::Fine } else { Rounding::Coarse }
 }
 
 fn products_at<const N: usize>(cpu: &Cpu, x: &Activations, matrices: [(Precision, &Matrix, &mut Vec<f32>); N]) {
     let matrices = matrices.map(|(precision, matrix, out)| {
-        out.resize(x.rows() * matrix.rows, 0.0);
-        (precision, matrix.weights(), &mut out[..])
+        out.resize(x.rows() * matrix.rows(), 0.0);
+        (precision, matrix, &mut out[..])
     });
-    products(cpu, x, matrices);
+    product_of(cpu, x, matrices);
+}
+
+/// Multiplies the same activations by matrices of any layout. Every product of a network is computed here.
+fn product_of<const N: usize>(cpu: &Cpu, x: &Activations, mut matrices: [(Precision, &Matrix, &mut [f32]); N]) {
+    let blocks = matrices.each_mut().map(|(precision, matrix, out)| match matrix {
+        Matrix::Blocks(blocks) => (*precision, blocks.weights(), &mut **out),
+        Matrix::Tiles(_) => unreachable!("{}", weights::NO_TILES),
+    });
+    products(cpu, x, blocks);
+    for (_, matrix, out) in matrices {
+        if let Some(low_rank) = matrix.low_rank() {
+            add_low_rank(cpu, x, low_rank, out);
+        }
+    }
+}
+
+/// Adds scale · B (A x) to a product.
+fn add_low_rank(cpu: &Cpu, x: &Activations, LowRank { rank, scale, a, b }: &LowRank, out: &mut [f32]) {
+    let matrix = |values: &[f32], rows, cols, x: &Activations| {
+        let bytes = bytemuck::cast_slice(values);
+        let mut out = vec![0.0; x.rows() * rows];
+        let weights = Weights { format: Format::F32, rows, cols, order: MatrixOrder::Rows, bytes };
+        product(cpu, Precision::F32, x, weights, &mut out);
+        out
+    };
+    let mut inner = Activations::default();
+    inner.set(x.rows(), *rank, &matrix(a, *rank, x.cols(), x));
+    let addition = matrix(b, out.len() / x.rows().max(1), *rank, &inner);
+    out.iter_mut().zip(addition).for_each(|(out, added)| *out += scale * added);
 }
 
 fn add(to: &mut [f32], from: &[f32]) {

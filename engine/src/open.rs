@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gpu::Device;
+use gpu::{Device, GpuApi};
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use text::{Template, Tokenizer};
@@ -62,9 +62,10 @@ pub struct OpenedModel {
     pub executor: Option<(Executor, DeviceMemoryPlan)>,
 }
 
-/// The GPU of this machine. The first call compiles its kernels into the folder `kernels`, and says so to `progress`.
-pub fn find_gpu(kernels: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
-    Ok(gpu::open(0, kernels, progress)?)
+/// Opens the first GPU behind an interface. The first call compiles its kernels into the folder `kernels`, and says so to
+/// `progress`.
+pub fn find_gpu(api: GpuApi, kernels: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
+    Ok(gpu::open_behind(api, 0, kernels, progress)?)
 }
 
 /// Tells `progress` how many bytes of how many are packed.

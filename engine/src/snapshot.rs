@@ -17,14 +17,6 @@ use crate::state::{KvPages, PAGE_TOKENS, SequenceState, StateShape, packed_bytes
 /// The formats for recurrent states: exact, half the bytes, and a quarter of them with a scale for each 32 values.
 pub const FORMATS: [Format; 3] = [Format::F32, Format::BF16, Format::Q8_0];
 
-/// The format of this name in a configuration.
-pub fn format(name: &str) -> Option<Format> {
-    match name {
-        "q8" => Some(Format::Q8_0),
-        _ => Format::from_name(name).filter(|format| FORMATS.contains(format)),
-    }
-}
-
 pub struct Snapshot {
     pub position: usize,
     pub format: Format,
@@ -227,11 +219,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn formats_have_the_names_of_the_configuration() {
-        assert_eq!(["f32", "bf16", "q8"].map(format), FORMATS.map(Some));
-        assert_eq!((format("q4"), format("f16")), (None, None));
     }
 }

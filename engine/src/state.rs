@@ -23,15 +23,6 @@ pub struct KvFormats {
 
 impl KvFormats {
     pub const ALLOWED: [Format; 5] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
-
-    /// The format of this name in a configuration.
-    pub fn format(name: &str) -> Option<Format> {
-        match name {
-            "q8" => Some(Format::Q8_0),
-            "q4" => Some(Format::Q4_0),
-            _ => Format::from_name(name).filter(|format| KvFormats::ALLOWED.contains(format)),
-        }
-    }
 }
 
 /// The sizes of the state of a model's sequences.

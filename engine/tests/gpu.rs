@@ -1,15 +1,6 @@
 //! Whole models on the device against the reference implementation's results and against the CPU; on an emulated device
 //! where there is no GPU (REQUIRE_CUDA makes that a failure).
 
-#[allow(dead_code)]
-#[path = "../gpu/tests/support/devices.rs"]
-mod devices;
-#[path = "support/golden.rs"]
-mod golden;
-#[allow(dead_code)]
-#[path = "../gpu/tests/support/stand_in.rs"]
-mod stand_in;
-
 use engine::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes};
 use engine::memory::MemoryMeter;
 use engine::network::{Network, StepLane, WantedLogits, Workspace};
@@ -23,9 +14,9 @@ use kernels::format::Format;
 use kernels::product::Precision;
 use weights::{ModelWeights, PackedPart};
 
-use devices::device_of_tests as device;
-use golden::values::distance;
-use golden::{GoldenFile, close, reference};
+use reference::distance;
+use testing::device_of_tests as device;
+use testing::golden::{GoldenFile, assert_near_golden as close, reference_models};
 
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
 const F16: KvFormats = KvFormats { key: Format::F16, value: Format::F16 };
@@ -38,7 +29,7 @@ fn on_no_host(_layer: usize, _hidden: &mut [f32]) {
 }
 
 fn open(name: &str) -> ModelWeights {
-    weights::open(&reference().join(name), true).unwrap()
+    weights::open(&reference_models().join(name), true).unwrap()
 }
 
 fn state(network: &GpuNetwork, kv: KvFormats) -> SequenceState {
@@ -87,7 +78,7 @@ fn dense_models_give_the_golden_logits() {
     let Some(device) = device() else { return };
     // On the emulator, the shortest prompt that has several chunks of the delta rule and a token alone.
     let (tokens, chunks): (usize, &[usize]) =
-        if device.is_emulated() { (100, &[100]) } else { (180, &[180, 1, 7, 64, 65]) };
+        if testing::is_emulated(&device) { (100, &[100]) } else { (180, &[180, 1, 7, 64, 65]) };
     check_golden(&device, "dense-gva3", "dense-gva3", tokens, chunks);
     check_golden(&device, "gguf/dense-gva2.bf16.gguf", "dense-gva2", tokens / 3, &[30, 3]);
 }
@@ -96,14 +87,14 @@ fn dense_models_give_the_golden_logits() {
 fn a_model_of_experts_gives_the_golden_logits() {
     let Some(device) = device() else { return };
     let (tokens, chunks): (usize, &[usize]) =
-        if device.is_emulated() { (60, &[50, 5]) } else { (180, &[180, 1, 7, 64, 65]) };
+        if testing::is_emulated(&device) { (60, &[50, 5]) } else { (180, &[180, 1, 7, 64, 65]) };
     check_golden(&device, "gguf/moe.bf16.gguf", "moe", tokens, chunks);
 }
 
 #[test]
 fn every_reference_model_on_a_gpu() {
     let Some(device) = device() else { return };
-    if device.is_emulated() {
+    if testing::is_emulated(&device) {
         println!("skipped: all models in all chunks take minutes in an emulator");
         return;
     }
@@ -175,7 +166,7 @@ fn quantised_models_are_as_near_as_the_cpu_is() {
     let Some(device) = device() else { return };
     let names = ["dense-wide.q4_k_m", "dense-wide.q8_0"];
     let (names, chunks, count): (&[&str], &[usize], usize) =
-        if device.is_emulated() { (&names[..1], &[20, 4], 20) } else { (&names, &[40, 4, 1], 40) };
+        if testing::is_emulated(&device) { (&names[..1], &[20, 4], 20) } else { (&names, &[40, 4, 1], 40) };
     for name in names {
         let path = format!("gguf/{name}.gguf");
         let tokens = GoldenFile::of_folder("dense-wide").tokens("prompt")[..count].to_vec();
@@ -427,14 +418,16 @@ const LIMITS: engine::EngineLimits = engine::EngineLimits {
 /// A device for this test alone. A GPU's memory is shared with other programs.
 fn own_device() -> Option<Device> {
     let folder = std::env::temp_dir().join("reprise-gpu-tests");
-    let device = Device::emulated(&folder);
-    device.map_err(|error| println!("skipped: only an emulated device counts exactly; {error}")).ok()
+    let emulator = testing::open_emulator(&folder);
+    let emulator =
+        emulator.map_err(|error| println!("skipped: only an emulated device counts exactly; {error}")).ok()?;
+    Some(emulator.device())
 }
 
 /// Some of this again through a driver: how models, states and recorded steps are asked of one, if not what one does with it.
 #[test]
 fn as_a_driver_wants_it() {
-    use stand_in::{STARTED, expect_passed, run_again};
+    use testing::stand_in::{STARTED, expect_passed, run_again};
     if std::env::var_os(STARTED).is_some() {
         return;
     }

@@ -1,12 +1,5 @@
 //! The block for multi-token prediction against PyTorch (tests/data/reference/make_prediction.py).
 
-#[allow(dead_code)]
-#[path = "../gpu/tests/support/devices.rs"]
-mod devices;
-#[path = "support/golden.rs"]
-mod golden;
-
-use devices::device_of_tests;
 use engine::Executor;
 use engine::memory::MemoryMeter;
 use engine::network::{Network, PredictionLane, StepLane, WantedLogits, Workspace};
@@ -15,13 +8,14 @@ use engine::state::{KvFormats, SequenceState};
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
+use testing::device_of_tests;
 
-use golden::{GoldenFile, close, reference};
+use testing::golden::{GoldenFile, assert_near_golden as close, reference_models};
 
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
 
 fn network(model: &str, precision: Precision) -> Network {
-    Network::new(weights::open(&reference().join(model), true).unwrap(), precision)
+    Network::new(weights::open(&reference_models().join(model), true).unwrap(), precision)
 }
 
 fn state(network: &Network) -> SequenceState {

@@ -1,8 +1,5 @@
 //! Whole models against the reference implementation's results (tests/data/reference, with their recipe).
 
-#[path = "support/golden.rs"]
-mod golden;
-
 use std::path::{Path, PathBuf};
 
 use engine::memory::MemoryMeter;
@@ -13,7 +10,7 @@ use kernels::format::Format;
 use kernels::product::Precision;
 use weights::{HeadOrder, LayerKind};
 
-use golden::{GoldenFile, close, reference};
+use testing::golden::{GoldenFile, assert_near_golden as close, reference_models};
 
 const FOLDERS: [&str; 6] = ["dense-tied", "dense-gva2", "dense-gva3", "moe", "dense-yarn", "dense-wide"];
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
@@ -24,7 +21,7 @@ fn open(path: &Path, precision: Precision) -> Network {
 
 /// Every model that must compute the folder's golden results: the folder itself and its bf16 GGUF.
 fn of_folder(name: &str) -> [PathBuf; 2] {
-    [reference().join(name), reference().join(format!("gguf/{name}.bf16.gguf"))]
+    [reference_models().join(name), reference_models().join(format!("gguf/{name}.bf16.gguf"))]
 }
 
 /// Logits of all tokens, fed in chunks.
@@ -162,8 +159,8 @@ fn greedy_tokens() {
 fn quantised_files_against_their_own_weights() {
     let cpu = Cpu::new(2);
     for name in ["dense-wide.q4_k_m", "dense-wide.q8_0"] {
-        let golden = GoldenFile::open(reference().join(format!("gguf/{name}.logits.safetensors")));
-        let path = reference().join(format!("gguf/{name}.gguf"));
+        let golden = GoldenFile::open(reference_models().join(format!("gguf/{name}.logits.safetensors")));
+        let path = reference_models().join(format!("gguf/{name}.gguf"));
         let cases =
             [(Precision::F32, false, 1e-4), (Precision::Integer, false, 5e-2), (Precision::Integer, true, 5e-2)];
         for (precision, packed, tolerance) in cases {
@@ -184,7 +181,7 @@ fn a_batch_computes_what_each_computes_alone() {
     for name in FOLDERS {
         let golden = GoldenFile::of_folder(name);
         let prompt = golden.tokens("prompt");
-        let network = open(&reference().join(name), Precision::F32);
+        let network = open(&reference_models().join(name), Precision::F32);
         let cuts = [1, 37, 64, 100];
         let state_at = |cut: usize| {
             let mut state = SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap();

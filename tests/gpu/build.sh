@@ -25,12 +25,12 @@ for line in sys.stdin:
   cp "$built" "$programs/$name"
   strip "$programs/$name"
 }
-program kernels-on-gpu cargo test --quiet --no-run --package gpu --lib
+program kernels-on-gpu cargo test --quiet --no-run --package gpu --test device
 program models-on-gpu cargo test --quiet --no-run --package engine --test gpu
 program prediction-on-gpu cargo test --quiet --no-run --package engine --test prediction
 program state-on-gpu cargo test --quiet --no-run --package engine --test state
 CARGO_TARGET_DIR="${RELEASE_TARGET_DIR:-${CARGO_TARGET_DIR:-target}}" \
-  program bench-on-gpu cargo build --quiet --release --package engine --example gpu_bench
+  program bench-on-gpu cargo build --quiet --release --package tools --example gpu_bench
 tar -C "$programs" -czf "$out/programs.tar.gz" kernels-on-gpu models-on-gpu prediction-on-gpu state-on-gpu bench-on-gpu
 cp tests/gpu/run.sh tests/gpu/tiny.toml "$out/"
 if [ "${2:-}" != --without-models ]; then

@@ -12,7 +12,7 @@ fn stand_in() -> Option<PathBuf> {
     let folder = std::env::temp_dir().join("reprise-gpu-tests");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--package", "gpu", "--example", "stand_in", "--"]).arg(folder);
+    command.args(["run", "--quiet", "--package", "testing", "--example", "stand_in", "--"]).arg(folder);
     let output = command.current_dir(tests::house::files::root()).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     if error.contains("g++: ") {

@@ -209,4 +209,28 @@ pub fn combine(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_that_no_kernel_knows_are_refused() {
+        assert!(check(8, 2, 96).is_err() && check(64, 2, 64).is_err() && check(24, 4, 256).is_ok());
+    }
+
+    #[test]
+    fn blocks_have_no_more_shared_memory_than_there_is_and_all_work_at_once() {
+        for shared_bytes in [99 << 10, 163 << 10, 227 << 10] {
+            let processors = Processors { count: 100, shared_bytes };
+            for (dim, longest) in
+                [32, 64, 128, 256].into_iter().flat_map(|dim| [1, 2, 30, 1000].map(|rows| (dim, rows)))
+            {
+                let spread = Spread::new(processors, 1, longest, (16, 4, dim));
+                assert!(spread.blocks.shared_bytes(dim) <= shared_bytes, "{spread:?}");
+                assert!(spread.blocks.rows() / 4 * spread.row_tiles >= longest, "{spread:?}");
+                assert!(spread.splits == 1 || 4 * spread.row_tiles * spread.splits <= 400, "{spread:?}");
+            }
+            let one = Spread::new(processors, 1, 1, (16, 4, 256));
+            assert_eq!((one.blocks, one.splits > 12), (Blocks::Few, true));
+        }
+    }
+}

@@ -61,13 +61,15 @@ impl<T: Pod> Buffer<T> {
 
     pub fn write(&self, start: usize, values: &[T]) -> Result<(), Error> {
         assert!(start + values.len() <= self.len, "values beyond their buffer");
-        self.device.copy_in(self.at(start), bytemuck::cast_slice(values))
+        // SAFETY: the range lies in this buffer.
+        unsafe { self.device.copy_in(self.at(start), bytemuck::cast_slice(values)) }
     }
 
     /// Waits until everything before is done.
     pub fn read(&self, start: usize, values: &mut [T]) -> Result<(), Error> {
         assert!(start + values.len() <= self.len, "values beyond their buffer");
-        self.device.copy_out(bytemuck::cast_slice_mut(values), self.at(start))
+        // SAFETY: the range lies in this buffer.
+        unsafe { self.device.copy_out(bytemuck::cast_slice_mut(values), self.at(start)) }
     }
 
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
@@ -80,13 +82,15 @@ impl<T: Pod> Buffer<T> {
     /// copy.
     pub fn to_vec_beside(&self) -> Result<Vec<T>, Error> {
         let mut values = vec![T::zeroed(); self.len];
-        self.device.copy_out_beside(bytemuck::cast_slice_mut(&mut values), self.address)?;
+        // SAFETY: the values are all of this buffer, which is borrowed meanwhile.
+        unsafe { self.device.copy_out_beside(bytemuck::cast_slice_mut(&mut values), self.address)? };
         Ok(values)
     }
 
     pub fn copy_from(&self, start: usize, from: &Buffer<T>, from_start: usize, len: usize) -> Result<(), Error> {
         assert!(start + len <= self.len && from_start + len <= from.len, "values beyond their buffer");
-        self.device.copy_within(self.at(start), from.at(from_start), len * size_of::<T>())
+        // SAFETY: both ranges lie in their buffers.
+        unsafe { self.device.copy_within(self.at(start), from.at(from_start), len * size_of::<T>()) }
     }
 
     pub fn duplicate(&self) -> Result<Buffer<T>, Error> {
@@ -96,7 +100,8 @@ impl<T: Pod> Buffer<T> {
     }
 
     pub fn fill_bytes(&self, byte: u8) -> Result<(), Error> {
-        self.device.fill(self.address, byte, self.len * size_of::<T>())
+        // SAFETY: the bytes are all of this buffer.
+        unsafe { self.device.fill(self.address, byte, self.len * size_of::<T>()) }
     }
 }
 
@@ -112,7 +117,8 @@ pub fn copy_gb_per_s(device: &Device, bytes: usize, rounds: usize) -> Result<f64
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        self.device.free(self.address);
+        // SAFETY: `new` allocated it.
+        unsafe { self.device.free(self.address) };
     }
 }
 
@@ -174,7 +180,8 @@ impl<T> HostBuffer<T> {
 
     fn release(&mut self) {
         if let HostMemory::Pinned { first, .. } = std::mem::replace(&mut self.memory, HostMemory::Plain(Vec::new())) {
-            self.device.free_host(first.cast());
+            // SAFETY: `room` allocated it, and a copy out ends with a wait.
+            unsafe { self.device.free_host(first.cast()) };
         }
     }
 }

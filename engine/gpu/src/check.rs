@@ -20,7 +20,7 @@ pub struct Checked {
 const COLS: usize = 256;
 const OUT: usize = 192;
 /// Exact products keep 22 bits of each number.
-const TOLERANCE: f32 = 1e-4;
+pub const TOLERANCE: f32 = 1e-4;
 
 /// Products that round activations to halves keep 11.
 const ROUNDED_TOLERANCE: f32 = 2e-3;
@@ -90,22 +90,9 @@ fn wave(len: usize, step: f32) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::device_of_tests;
 
     #[test]
-    fn a_device_that_computes_right_is_told_from_one_that_does_not() {
-        let Some(device) = device_of_tests() else { return };
-        let checked = check(&device).unwrap();
-        println!("{checked:?}");
-        assert!(checked.is_right && checked.distance > 0.0);
-        let could = device.has_groups();
-        for groups in [true, false] {
-            device.use_groups(groups);
-            let rounded = check_rounded(&device).unwrap();
-            println!("{rounded:?}");
-            assert!(rounded.is_right && rounded.distance > TOLERANCE);
-        }
-        device.use_groups(could);
+    fn a_wrong_value_and_no_number_at_all_are_seen() {
         let theirs = expected(&wave(COLS, 0.61), &wave(COLS * OUT, 0.37));
         let mut ours = theirs.clone();
         assert_eq!(largest_difference(&ours, &theirs), 0.0);

@@ -8,17 +8,17 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
 
+use crate::backend::{Backend, GpuWork, Recording};
 use crate::error::Error;
-use crate::hardware::{Launch, Processors, Properties};
+use crate::hardware::{Capabilities, GpuApi, GpuMemory, Launch, MatrixUnits, Processors, Properties};
 
 pub(crate) struct Cuda {
-    processors: Processors,
+    capabilities: Capabilities,
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -31,13 +31,10 @@ pub(crate) struct Cuda {
     modules: HashMap<&'static str, sys::CUmodule>,
     /// Kernels that were used, and the shared memory that was allowed to them.
     functions: Mutex<HashMap<String, (sys::CUfunction, usize)>>,
+    /// Compute capability, as 90 for 9.0.
     target: u32,
     /// Whether the device reads the host's own memory where it lies, at a time of its own.
     reads_host: bool,
-    /// Whether a kernel is put in place while the one before is still at work (`follow` in `prelude.cuh`).
-    pub overlaps: AtomicBool,
-    /// Whether the program for groups of warps is used.
-    groups: AtomicBool,
     /// Each kernel that was started since `profile` began.
     profile: Mutex<Option<Vec<profile::Span>>>,
 }
@@ -95,13 +92,23 @@ impl Cuda {
             let count = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
             let shared = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
             let pageable = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)?;
+            let integrated = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)?;
             if major < 8 {
                 return Err(Error::TooOld { name: name(device), major, minor });
             }
             let target = (major * 10 + minor) as u32;
             // From here on whatever goes wrong gives back what was taken.
             let mut cuda = Cuda {
-                processors: Processors { count, shared_bytes: shared as usize },
+                capabilities: Capabilities {
+                    api: GpuApi::Cuda,
+                    processors: Processors { count, shared_bytes: shared as usize },
+                    lanes: 32,
+                    integer_dot: true,
+                    matrix_units: MatrixUnits::OfWarps,
+                    overlapping_launches: target >= FIRST_TARGET_TO_OVERLAP && driver >= FIRST_DRIVER_TO_OVERLAP,
+                    events: true,
+                    memory: if integrated != 0 { GpuMemory::Shared } else { GpuMemory::Separate },
+                },
                 device,
                 context: null_mut(),
                 stream: null_mut(),
@@ -112,8 +119,6 @@ impl Cuda {
                 functions: Mutex::new(HashMap::new()),
                 target,
                 reads_host: pageable != 0,
-                overlaps: AtomicBool::new(target >= FIRST_TARGET_TO_OVERLAP && driver >= FIRST_DRIVER_TO_OVERLAP),
-                groups: AtomicBool::new(false),
                 profile: Mutex::new(None),
             };
             check("taking the GPU", sys::cuDevicePrimaryCtxRetain(&mut cuda.context, device))?;
@@ -133,42 +138,11 @@ impl Cuda {
                 modules.insert(program, module);
                 Ok(())
             })?;
-            cuda.groups = AtomicBool::new(cuda.can_group());
+            if cuda.modules.contains_key("groups") {
+                cuda.capabilities.matrix_units = MatrixUnits::OfGroups;
+            }
             Ok(cuda)
         }
-    }
-
-    pub fn processors(&self) -> Processors {
-        self.processors
-    }
-
-    pub fn groups(&self) -> &AtomicBool {
-        &self.groups
-    }
-
-    pub fn can_group(&self) -> bool {
-        self.modules.contains_key("groups")
-    }
-
-    pub fn properties(&self) -> Result<Properties, Error> {
-        // What was freed in the stream's order is free when the stream has come there.
-        self.synchronize()?;
-        let (mut free_bytes, mut memory_bytes) = (0, 0);
-        // SAFETY: both are places for a size.
-        check("asking for free memory", unsafe { sys::cuMemGetInfo_v2(&mut free_bytes, &mut memory_bytes) })?;
-        let [reserved, used] = [
-            sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-            sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-        ];
-        // What we hold for ourselves is free for us.
-        free_bytes += self.of_pool(reserved)?.saturating_sub(self.of_pool(used)?);
-        let name = name(self.device);
-        Ok(Properties { name, target: self.target, processors: self.processors.count, memory_bytes, free_bytes })
-    }
-
-    pub fn used_bytes(&self) -> Result<usize, Error> {
-        self.synchronize()?;
-        self.of_pool(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
     }
 
     fn of_pool(&self, what: sys::CUmemPool_attribute) -> Result<usize, Error> {
@@ -177,47 +151,6 @@ impl Cuda {
         // SAFETY: the attribute is a number of 64 bits.
         check("asking for used memory", unsafe { sys::cuMemPoolGetAttribute(pool, what, (&raw mut bytes).cast()) })?;
         Ok(bytes as usize)
-    }
-
-    pub fn launch(&self, program: &'static str, kernel: &str, how: Launch, arguments: &[u8]) -> Result<(), Error> {
-        self.enter()?;
-        let function = self.function(program, kernel, how.shared_bytes)?;
-        let stream = match &*self.recording.lock() {
-            Some((thread, stream)) if *thread == std::thread::current().id() => stream.0,
-            _ => self.stream,
-        };
-        let mut parameters = [arguments.as_ptr().cast_mut().cast::<c_void>()];
-        let mut overlap = sys::CUlaunchAttribute_st {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue_union { programmaticStreamSerializationAllowed: 1 },
-        };
-        let config = sys::CUlaunchConfig_st {
-            gridDimX: how.grid.0,
-            gridDimY: how.grid.1,
-            gridDimZ: how.grid.2,
-            blockDimX: how.threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: how.shared_bytes as u32,
-            hStream: stream,
-            attrs: &raw mut overlap,
-            numAttrs: self.overlaps.load(Ordering::Relaxed).into(),
-        };
-        let begin = self.mark()?;
-        // SAFETY: the arguments are the one structure that the kernel's source declares; the driver copies them and the
-        // attribute before it returns.
-        let result = unsafe { sys::cuLaunchKernelEx(&raw const config, function, parameters.as_mut_ptr(), null_mut()) };
-        self.note(kernel, begin)?;
-        of(result).map_err(|result| match lost(result) {
-            Some(lost) => lost,
-            None => Error::Launch { kernel: kernel.to_string(), reason: format!("{} ({how:?})", describe(result)) },
-        })
-    }
-
-    /// Whether kernels may overlap, where the GPU can do it: to see what that gives.
-    pub fn overlap(&self, wanted: bool) {
-        self.overlaps.store(wanted && self.target >= FIRST_TARGET_TO_OVERLAP, Ordering::Relaxed);
     }
 
     fn function(&self, program: &'static str, kernel: &str, shared_bytes: usize) -> Result<sys::CUfunction, Error> {
@@ -244,13 +177,106 @@ impl Cuda {
         Ok(*function)
     }
 
-    pub fn synchronize(&self) -> Result<(), Error> {
+    /// Every thread that calls the driver needs the context.
+    fn enter(&self) -> Result<(), Error> {
+        // SAFETY: the context was retained when this was opened.
+        check("taking the GPU", unsafe { sys::cuCtxSetCurrent(self.context) })
+    }
+}
+
+impl Backend for Cuda {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn properties(&self) -> Result<Properties, Error> {
+        // What was freed in the stream's order is free when the stream has come there.
+        self.synchronize()?;
+        let (mut free_bytes, mut memory_bytes) = (0, 0);
+        // SAFETY: both are places for a size.
+        check("asking for free memory", unsafe { sys::cuMemGetInfo_v2(&mut free_bytes, &mut memory_bytes) })?;
+        let [reserved, used] = [
+            sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+            sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+        ];
+        // What we hold for ourselves is free for us.
+        free_bytes += self.of_pool(reserved)?.saturating_sub(self.of_pool(used)?);
+        let name = name(self.device);
+        let generation = format!("compute capability {}.{}", self.target / 10, self.target % 10);
+        Ok(Properties { name, generation, memory_bytes, free_bytes })
+    }
+
+    fn used_bytes(&self) -> Result<usize, Error> {
+        self.synchronize()?;
+        self.of_pool(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+    }
+
+    fn hold(&self, bytes: usize) -> Result<(), Error> {
+        let address = self.allocate(bytes)?;
+        // Freed memory stays in the pool.
+        // SAFETY: it was allocated above.
+        unsafe { self.free(address) };
+        Ok(())
+    }
+
+    fn launch(
+        &self,
+        program: &'static str,
+        kernel: &str,
+        how: Launch,
+        arguments: &[u8],
+        overlap: bool,
+    ) -> Result<(), Error> {
+        self.enter()?;
+        let function = self.function(program, kernel, how.shared_bytes)?;
+        let stream = match &*self.recording.lock() {
+            Some((thread, stream)) if *thread == std::thread::current().id() => stream.0,
+            _ => self.stream,
+        };
+        let mut parameters = [arguments.as_ptr().cast_mut().cast::<c_void>()];
+        let mut attribute = sys::CUlaunchAttribute_st {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue_union { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig_st {
+            gridDimX: how.grid.0,
+            gridDimY: how.grid.1,
+            gridDimZ: how.grid.2,
+            blockDimX: how.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: how.shared_bytes as u32,
+            hStream: stream,
+            attrs: &raw mut attribute,
+            numAttrs: overlap.into(),
+        };
+        let begin = self.mark()?;
+        // SAFETY: the arguments are the one structure that the kernel's source declares; the driver copies them and the
+        // attribute before it returns.
+        let result = unsafe { sys::cuLaunchKernelEx(&raw const config, function, parameters.as_mut_ptr(), null_mut()) };
+        self.note(kernel, begin)?;
+        of(result).map_err(|result| match lost(result) {
+            Some(lost) => lost,
+            None => Error::Launch { kernel: kernel.to_string(), reason: format!("{} ({how:?})", describe(result)) },
+        })
+    }
+
+    fn profile(&self, work: GpuWork) -> Result<Vec<(String, f32)>, Error> {
+        self.profiled(work)
+    }
+
+    fn is_profiled(&self) -> bool {
+        self.profile.lock().is_some()
+    }
+
+    fn synchronize(&self) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the stream lives as long as this.
         check("waiting for the GPU", unsafe { sys::cuStreamSynchronize(self.stream) })
     }
 
-    pub fn time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f32, Error> {
+    fn time(&self, work: GpuWork) -> Result<f32, Error> {
         self.enter()?;
         let (mut first, mut last) = (null_mut(), null_mut());
         // SAFETY: the events are made here, recorded in our stream and destroyed after it was waited for.
@@ -268,7 +294,7 @@ impl Cuda {
         }
     }
 
-    pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<CudaGraph, Error> {
+    fn record(&self, work: GpuWork) -> Result<Recording, Error> {
         self.enter()?;
         // One at a time.
         let recorder = self.recorder.lock();
@@ -285,16 +311,19 @@ impl Cuda {
             result.and(ended)?;
             check("making a graph", sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0))?;
         }
-        Ok(CudaGraph { graph, ready })
+        Ok(Box::new(CudaGraph { graph, ready }))
     }
 
-    pub fn launch_graph(&self, graph: &CudaGraph) -> Result<(), Error> {
+    fn replay(&self, recording: &Recording) -> Result<(), Error> {
+        let Some(graph) = recording.downcast_ref::<CudaGraph>() else {
+            return Err(Error::Driver { action: "starting a graph", reason: "another GPU recorded it".to_string() });
+        };
         self.enter()?;
         // SAFETY: the graph was recorded in this context.
         check("starting a graph", unsafe { sys::cuGraphLaunch(graph.ready, self.stream) })
     }
 
-    pub fn allocate(&self, bytes: usize) -> Result<u64, Error> {
+    fn allocate(&self, bytes: usize) -> Result<u64, Error> {
         self.enter()?;
         let mut address = 0;
         // SAFETY: the address is a place for one; memory comes in the stream's order.
@@ -306,7 +335,7 @@ impl Cuda {
         check("taking memory", result).map(|()| address)
     }
 
-    pub fn free(&self, address: u64) {
+    unsafe fn free(&self, address: u64) {
         // SAFETY: the address came from `allocate`, and `Buffer` frees it once. A lost device frees nothing, and
         // a drop has no way to report it.
         unsafe {
@@ -315,16 +344,16 @@ impl Cuda {
         }
     }
 
-    pub fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>, Error> {
+    fn allocate_host(&self, bytes: usize) -> Result<Option<NonNull<u8>>, Error> {
         self.enter()?;
         let mut address = null_mut();
         // SAFETY: the address is a place for one.
         check("taking memory of the host", unsafe { sys::cuMemAllocHost_v2(&raw mut address, bytes.max(1)) })?;
         let reason = "the driver gave none".to_string();
-        NonNull::new(address.cast()).ok_or(Error::Driver { action: "taking memory of the host", reason })
+        NonNull::new(address.cast()).map(Some).ok_or(Error::Driver { action: "taking memory of the host", reason })
     }
 
-    pub fn free_host(&self, address: NonNull<u8>) {
+    unsafe fn free_host(&self, address: NonNull<u8>) {
         // SAFETY: the address came from `allocate_host`, and `HostBuffer` frees it once. Copies into it were waited for.
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
@@ -332,7 +361,7 @@ impl Cuda {
         }
     }
 
-    pub fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
+    unsafe fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: `Buffer` has checked the range. From memory that is not pinned the driver returns when it has read it; where
         // the device itself reads it, the wait below ends before `from` does.
@@ -341,15 +370,14 @@ impl Cuda {
         if self.reads_host { self.synchronize() } else { Ok(()) }
     }
 
-    pub fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+    unsafe fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: as above; the wait below ends before `to` is used.
         let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.stream) };
         check("copying from the GPU", result).and_then(|()| self.synchronize())
     }
 
-    /// Waits for what was asked for before and for the copy; what is asked for meanwhile waits for neither.
-    pub fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+    unsafe fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         self.enter()?;
         let side = self.side.lock();
         // SAFETY: streams and event live as long as this. `Buffer` has checked the range, and lives until the wait at the
@@ -363,25 +391,19 @@ impl Cuda {
         }
     }
 
-    pub fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+    unsafe fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: `Buffer` has checked both ranges.
         check("copying on the GPU", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) })
     }
 
-    pub fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
+    unsafe fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
         self.enter()?;
         if bytes == 0 {
             return Ok(());
         }
         // SAFETY: `Buffer` has checked the range.
         check("filling memory", unsafe { sys::cuMemsetD8Async(at, byte, bytes, self.stream) })
-    }
-
-    /// Every thread that calls the driver needs the context.
-    fn enter(&self) -> Result<(), Error> {
-        // SAFETY: the context was retained when this was opened.
-        check("taking the GPU", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 }
 

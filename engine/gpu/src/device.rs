@@ -1,89 +1,71 @@
-//! What kernels run on.
+//! A GPU as the engine uses it, behind any interface.
 
-use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytemuck::NoUninit;
 
-use crate::cuda::{Cuda, CudaGraph};
-use crate::emulated::{Emulated, Started};
+use crate::backend::{Backend, Recording};
 use crate::error::Error;
-pub use crate::hardware::{Launch, Processors, Properties};
+pub use crate::hardware::{Capabilities, GpuApi, GpuFeature, GpuMemory, Launch, MatrixUnits, Processors, Properties};
 
-/// A GPU, or what stands in for it. A clone is the same device.
+/// A GPU. A clone is the same one.
 #[derive(Clone)]
-pub struct Device(Arc<Backend>);
+pub struct Device(Arc<OpenDevice>);
 
-enum Backend {
-    Cuda(Cuda),
-    Emulated(Emulated),
-}
-
-/// Calls the function of this name of whatever stands behind a device.
-macro_rules! behind {
-    ($device:expr, $function:ident ( $($argument:expr),* )) => {
-        match &*$device.0 {
-            Backend::Cuda(cuda) => cuda.$function($($argument),*),
-            Backend::Emulated(emulated) => emulated.$function($($argument),*),
-        }
-    };
+struct OpenDevice {
+    backend: Arc<dyn Backend>,
+    /// Features that kernels may use, by `GpuFeature`.
+    wanted: [AtomicBool; GpuFeature::COUNT],
 }
 
 /// Kernels that were recorded once and are started again together.
 pub struct Graph {
     device: Device,
-    recorded: Recorded,
-}
-
-enum Recorded {
-    Cuda(CudaGraph),
-    Emulated(Vec<Started>),
+    recording: Recording,
 }
 
 impl Device {
-    /// The GPU with this number, as it says it is: `open` tries what it can do.
-    pub(crate) fn cuda(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
-        Cuda::open(ordinal, cache, progress).map(|cuda| Device(Arc::new(Backend::Cuda(cuda))))
+    /// Takes a GPU with all features that it has.
+    pub fn new(backend: Arc<dyn Backend>) -> Device {
+        Device(Arc::new(OpenDevice { backend, wanted: [const { AtomicBool::new(true) }; GpuFeature::COUNT] }))
     }
 
-    /// Runs kernels on the CPU, exactly and slowly. `folder` keeps what was compiled.
-    pub fn emulated(folder: &Path) -> Result<Device, Error> {
-        Ok(Device(Arc::new(Backend::Emulated(Emulated::open(folder, kernels::cuda::PROGRAMS)?))))
+    fn backend(&self) -> &dyn Backend {
+        &*self.0.backend
     }
 
-    /// For tests: an emulated device starts so many more kernels and is lost then. A real one ignores it.
-    pub fn break_after(&self, kernels: u64) {
-        if let Backend::Emulated(emulated) = &*self.0 {
-            emulated.break_after(kernels);
-        }
-    }
-
-    pub fn is_emulated(&self) -> bool {
-        matches!(&*self.0, Backend::Emulated(_))
-    }
-
-    pub fn properties(&self) -> Result<Properties, Error> {
-        behind!(self, properties())
+    pub fn capabilities(&self) -> &Capabilities {
+        self.backend().capabilities()
     }
 
     pub fn processors(&self) -> Processors {
-        behind!(self, processors())
+        self.capabilities().processors
     }
 
-    /// Bytes that buffers take. What was freed is not among them, though no other program has it.
+    pub fn properties(&self) -> Result<Properties, Error> {
+        self.backend().properties()
+    }
+
+    /// Returns whether kernels use a feature: the GPU has it, and no caller has switched it off.
+    pub fn uses(&self, feature: GpuFeature) -> bool {
+        self.0.wanted[feature as usize].load(Ordering::Relaxed) && feature.is_in(self.capabilities())
+    }
+
+    /// Switches a feature on or off. Graphs stay as they were recorded.
+    pub fn set_feature(&self, feature: GpuFeature, wanted: bool) {
+        self.0.wanted[feature as usize].store(wanted, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes of all buffers. Freed memory is not among them, though no other program has it.
     pub fn used_bytes(&self) -> Result<usize, Error> {
-        behind!(self, used_bytes())
+        self.backend().used_bytes()
     }
 
-    /// Takes so much memory from the system for what will be asked of it, so that no other program has it then.
+    /// Reserves memory of the system for later buffers, so that no other program takes it.
     pub fn hold(&self, bytes: usize) -> Result<(), Error> {
-        match &*self.0 {
-            // What was freed stays with the device.
-            Backend::Cuda(cuda) => cuda.allocate(bytes).map(|address| cuda.free(address)),
-            Backend::Emulated(_) => Ok(()),
-        }
+        self.backend().hold(bytes)
     }
 
     /// Starts a kernel. `arguments` is the structure that the kernel's source declares.
@@ -97,122 +79,93 @@ impl Device {
         if how.grid.0 == 0 || how.grid.1 == 0 || how.grid.2 == 0 {
             return Ok(());
         }
-        behind!(self, launch(program, kernel, how, bytemuck::bytes_of(arguments)))
+        let overlap = self.uses(GpuFeature::OverlappingLaunches);
+        self.backend().launch(program, kernel, how, bytemuck::bytes_of(arguments), overlap)
     }
 
-    /// Whether four warps multiply together here (`groups.cu`).
-    pub fn has_groups(&self) -> bool {
-        behind!(self, groups()).load(Ordering::Relaxed)
-    }
-
-    /// Whether they may, where they can: to compare, and for tests.
-    pub fn use_groups(&self, wanted: bool) {
-        behind!(self, groups()).store(wanted && behind!(self, can_group()), Ordering::Relaxed);
-    }
-
-    /// Whether a kernel is put in place while the one before is still at work.
-    pub fn overlaps(&self) -> bool {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.overlaps.load(Ordering::Relaxed),
-            Backend::Emulated(_) => false,
-        }
-    }
-
-    /// Whether it may, where the GPU can: to compare. Graphs stay as they were recorded.
-    pub fn overlap_kernels(&self, wanted: bool) {
-        if let Backend::Cuda(cuda) = &*self.0 {
-            cuda.overlap(wanted);
-        }
-    }
-
-    /// Each kernel that `work` starts, with the milliseconds it took; graphs are not looked into. NaN where there is no clock.
+    /// Returns each kernel that `work` starts, with its milliseconds; NaN without a clock. Kernels of graphs are left out.
     pub fn profile(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<(String, f32)>, Error> {
-        behind!(self, profile(work))
+        self.backend().profile(&mut once(work))
     }
 
-    /// Whether `profile` is at work: then nothing should be started by a graph.
+    /// Returns whether `profile` is at work: then no caller should start a graph.
     pub fn is_profiled(&self) -> bool {
-        behind!(self, is_profiled())
+        self.backend().is_profiled()
     }
 
-    /// Waits until everything that was asked for is done.
+    /// Waits until all work is done.
     pub fn synchronize(&self) -> Result<(), Error> {
-        behind!(self, synchronize())
+        self.backend().synchronize()
     }
 
-    /// Milliseconds that the device takes for what `work` asks of it, by its own clock. NaN where there is none.
+    /// Returns the milliseconds of `work` by the GPU's clock; NaN without one.
     pub fn time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f32, Error> {
-        behind!(self, time(work))
+        self.backend().time(&mut once(work))
     }
 
-    /// Records the kernels that `work` starts, without running them. It must neither allocate nor wait.
+    /// Records the kernels that `work` starts, without running them. `work` must neither allocate nor wait.
     pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Graph, Error> {
-        let recorded = match &*self.0 {
-            Backend::Cuda(cuda) => Recorded::Cuda(cuda.record(work)?),
-            Backend::Emulated(emulated) => Recorded::Emulated(emulated.record(work)?),
-        };
-        Ok(Graph { device: self.clone(), recorded })
+        Ok(Graph { device: self.clone(), recording: self.backend().record(&mut once(work))? })
     }
 
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, Error> {
-        behind!(self, allocate(bytes))
+        self.backend().allocate(bytes)
     }
 
-    pub(crate) fn free(&self, address: u64) {
-        behind!(self, free(address))
+    pub(crate) unsafe fn free(&self, address: u64) {
+        // SAFETY: the caller's promise is the backend's.
+        unsafe { self.backend().free(address) }
     }
 
-    /// Memory of the host that the device knows; none where any is as good.
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<Option<NonNull<u8>>, Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.allocate_host(bytes).map(Some),
-            Backend::Emulated(_) => Ok(None),
-        }
+        self.backend().allocate_host(bytes)
     }
 
-    pub(crate) fn free_host(&self, address: NonNull<u8>) {
-        if let Backend::Cuda(cuda) = &*self.0 {
-            cuda.free_host(address);
-        }
+    pub(crate) unsafe fn free_host(&self, address: NonNull<u8>) {
+        // SAFETY: as above.
+        unsafe { self.backend().free_host(address) }
     }
 
-    pub(crate) fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
-        behind!(self, copy_in(to, from))
+    pub(crate) unsafe fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { self.backend().copy_in(to, from) }
     }
 
-    pub(crate) fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
-        behind!(self, copy_out(to, from))
+    pub(crate) unsafe fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { self.backend().copy_out(to, from) }
     }
 
-    /// As `copy_out`, and what is asked for meanwhile does not wait for it.
-    pub(crate) fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.copy_out_beside(to, from),
-            Backend::Emulated(emulated) => emulated.copy_out(to, from),
-        }
+    pub(crate) unsafe fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { self.backend().copy_out_beside(to, from) }
     }
 
-    pub(crate) fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
-        behind!(self, copy_within(to, from, bytes))
+    pub(crate) unsafe fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { self.backend().copy_within(to, from, bytes) }
     }
 
-    pub(crate) fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
-        behind!(self, fill(at, byte, bytes))
+    pub(crate) unsafe fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { self.backend().fill(at, byte, bytes) }
     }
+}
+
+/// Makes work that runs at most once, for backends, which cannot take a value of any type.
+fn once(work: impl FnOnce() -> Result<(), Error>) -> impl FnMut() -> Result<(), Error> {
+    let mut work = Some(work);
+    move || work.take().map_or(Ok(()), |work| work())
 }
 
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.is_emulated() { "an emulated GPU" } else { "a GPU" })
+        write!(f, "a GPU of {:?}", self.capabilities().api)
     }
 }
 
 impl Graph {
     pub fn launch(&self) -> Result<(), Error> {
-        match (&self.recorded, &*self.device.0) {
-            (Recorded::Cuda(graph), Backend::Cuda(cuda)) => cuda.launch_graph(graph),
-            (Recorded::Emulated(started), Backend::Emulated(emulated)) => emulated.replay(started),
-            _ => unreachable!("a graph stays with the device that recorded it"),
-        }
+        self.device.backend().replay(&self.recording)
     }
 }

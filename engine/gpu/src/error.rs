@@ -1,7 +1,11 @@
-//! What can go wrong between a program and its GPU, said so that one knows what to do.
+//! Errors between a program and its GPU, each with a way out.
+
+use crate::hardware::GpuApi;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[error("a GPU behind {api:?} is not supported yet; set engine.device to auto, cuda or cpu")]
+    NoInterface { api: GpuApi },
     #[error("no NVIDIA driver is installed here ({library} was not found)")]
     NoDriver { library: &'static str },
     #[error("the NVIDIA driver finds no GPU: {reason}")]
@@ -28,8 +32,6 @@ pub enum Error {
     Driver { action: &'static str, reason: String },
     #[error("{kernel}: {reason}")]
     Launch { kernel: String, reason: String },
-    #[error("the emulator needs a C++ compiler: {reason}")]
-    Emulator { reason: String },
     #[error("{file}: {reason}")]
     Cache { file: String, reason: String },
     #[error("{what}: the kernels want {wanted}")]

@@ -262,8 +262,8 @@ impl Planes {
 
 #[cfg(test)]
 mod tests {
-    use crate::values::random;
     use kernels::format::quantize;
+    use reference::random;
 
     use super::*;
 

@@ -43,6 +43,3 @@ pub fn norm_heads_gated(device: &Device, rows: usize, arguments: &NormHeadsArgum
 fn a_block_a_row(rows: usize, cols: usize) -> Launch {
     Launch { grid: (rows as u32, 1, 1), threads: 512, shared_bytes: cols * size_of::<f32>() }
 }
-
-#[cfg(test)]
-pub(crate) mod tests;

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::device::{Device, Launch};
+use crate::device::{Device, GpuFeature, Launch};
 use crate::error::Error;
 use crate::matrix::{DeviceFormat, DeviceMatrix, MatrixArguments};
 use crate::rows::{Forms, Halves, RowsArguments};
@@ -92,7 +92,9 @@ pub fn product(
     let call = ProductCall { device, exactness, x, rows, experts: Experts::default(), accumulate };
     kind_by_kind(jobs, |kind, jobs| match () {
         () if rows <= FEW_ROWS => call.by_warps(kind, jobs),
-        () if device.has_groups() && worth_groups(rows, exactness, kind) => call.by_groups(kind, jobs),
+        () if device.uses(GpuFeature::GroupProducts) && worth_groups(rows, exactness, kind) => {
+            call.by_groups(kind, jobs)
+        }
         () => call.by_tiles(kind, jobs),
     })
 }
@@ -251,6 +253,3 @@ impl ProductCall<'_> {
         (product, blocks)
     }
 }
-
-#[cfg(test)]
-mod tests;

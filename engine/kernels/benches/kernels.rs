@@ -10,18 +10,14 @@ use std::time::Instant;
 use kernels::attention::{self, Queries};
 use kernels::cpu::{Cpu, CpuLevel};
 use kernels::delta::DeltaHeads;
-use kernels::format::Format;
+use kernels::format::{Format, quantize};
 use kernels::peak;
 use kernels::product::{
     Activations, MatrixOrder, PANEL, Precision, Rounding, Weights, has_panels, pack_panel, panel_bytes, product,
     products,
 };
 use kernels::recurrence::{OutputGate, RecurrenceRows, RecurrenceState, recur};
-use values::{random, random_blocks};
-
-#[allow(dead_code)]
-#[path = "../tests/support/values.rs"]
-mod values;
+use reference::{random, random_codes};
 
 fn main() {
     let mut words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
@@ -287,4 +283,14 @@ fn int8_gops(level: CpuLevel) -> Option<f64> {
     let mut operations = None;
     let seconds = shortest(50, || operations = peak::multiply_bytes(level, black_box(100_000)));
     operations.map(|operations| operations as f64 / seconds / 1e9)
+}
+
+/// Returns whole blocks of values in (-1, 1) or little beyond.
+fn random_blocks(format: Format, values: usize, seed: u64) -> Vec<u8> {
+    let bytes = format.row_bytes(values).expect("whole blocks");
+    random_codes(format.name(), bytes, format.block_bytes(), seed).unwrap_or_else(|| {
+        let mut blocks = vec![0; bytes];
+        quantize(format, &random(values, seed), &mut blocks);
+        blocks
+    })
 }

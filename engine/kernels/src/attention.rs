@@ -368,7 +368,7 @@ struct Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference;
+    use crate::testing;
     use crate::testing::{assert_close, random};
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
                             layout.read(page, head, position % layout.page, key, value);
                         }
                     }
-                    let expected = reference::attention(layout, &keys, &values, queries);
+                    let expected = testing::attention(layout, &keys, &values, queries);
                     let mut out = vec![f32::NAN; expected.len()];
                     attend(&Cpu::with_level(threads, level), layout, &pages, 0, queries, &mut out);
                     let is_rounded = pairs::fits(level, layout, rows.min(ROWS / group) * group);
@@ -440,7 +440,7 @@ mod tests {
         for sharpness in [0.1, 1.0, 4.0, 12.0] {
             let q: Vec<f32> = random(rows * group * dim, 3).iter().map(|x| x * sharpness).collect();
             let queries = Queries { values: &q, stride: group * dim, head_stride: dim, q_heads: group, rows, first };
-            let exact = reference::attention(whole, &keys, &values, queries);
+            let exact = testing::attention(whole, &keys, &values, queries);
             let attended = |layout: PageLayout, level| {
                 let mut pages = vec![vec![0u8; layout.bytes()]; positions.div_ceil(layout.page)];
                 for (position, (key, value)) in keys.chunks(dim).zip(values.chunks(dim)).enumerate() {

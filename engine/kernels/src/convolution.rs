@@ -97,7 +97,6 @@ fn body<L: Lanes>(strip: Strip<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference;
     use crate::testing::{assert_close, random};
 
     fn convolved(level: CpuLevel, x: &mut [f32], taps: &[f32], memory: &mut [f32], channels: usize) {

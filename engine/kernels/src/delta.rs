@@ -314,7 +314,7 @@ fn running_sums(decay: &[f32], value_heads: usize, head: usize, first: usize, su
 mod tests {
     use super::*;
     use crate::norm::l2_norm_in_place;
-    use crate::reference;
+    use crate::testing;
     use crate::testing::{assert_close, random};
 
     fn problem(heads: DeltaHeads, count: usize, seed: u64) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
@@ -360,7 +360,7 @@ mod tests {
                     let rows = DeltaRows { qkv: &qkv, decay: &decay, beta: &beta, drafts: 0 };
                     let start = random(heads.state(), 11);
                     let mut expected_state = start.clone();
-                    let expected = reference::delta(heads, rows, &mut expected_state);
+                    let expected = testing::delta(heads, rows, &mut expected_state);
 
                     let mut state = start.clone();
                     let out = advanced(level, heads, rows, &mut state);
@@ -378,7 +378,7 @@ mod tests {
                             drafts: 0,
                         };
                         let mut expected_state = start.clone();
-                        reference::delta(heads, only, &mut expected_state);
+                        testing::delta(heads, only, &mut expected_state);
                         let mut state = start.clone();
                         let out = advanced(level, heads, DeltaRows { drafts, ..rows }, &mut state);
                         assert_close(&out, &expected, 1e-5);

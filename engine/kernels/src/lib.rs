@@ -1,7 +1,7 @@
 //! Slices in, slices out: the arithmetic of the engine. Knows no model and no file.
 //!
 //! One kernel is one stem: the public function, its versions by processor level, its tests. What all of them compute by
-//! definition stands in `tests/support/reference.rs`.
+//! definition stands in the crate `reference`.
 
 pub mod activation;
 pub mod attention;
@@ -20,10 +20,4 @@ mod scratch;
 mod unpack;
 
 #[cfg(test)]
-extern crate self as kernels;
-#[cfg(test)]
-#[path = "../tests/support/reference.rs"]
-mod reference;
-#[cfg(test)]
-#[path = "../tests/support/values.rs"]
 mod testing;

@@ -67,7 +67,6 @@ fn sum_of_squares(x: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference;
     use crate::testing::{assert_close, random};
 
     #[test]

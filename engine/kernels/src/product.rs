@@ -165,7 +165,7 @@ impl<'a> Job<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference;
+    use crate::testing;
     use crate::testing::{assert_close, random, random_blocks};
 
     fn panels(w: Weights) -> Option<Vec<u8>> {
@@ -201,7 +201,7 @@ mod tests {
                     let cols = if format.block_len() > 32 { 256 * blocks } else { 96 + 32 * blocks };
                     let (bytes, x) = (random_blocks(format, rows * cols, 3), random(m * cols, 4));
                     let w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
-                    let expected = reference::product(&x, w);
+                    let expected = testing::product(&x, w);
                     let packed = panels(w);
                     let packed = packed.as_ref().map(|bytes| Weights { order: MatrixOrder::Panels, bytes, ..w });
                     let roundings = [Rounding::Coarse, Rounding::Fine];
@@ -227,7 +227,7 @@ mod tests {
                         // Against the rounded activations themselves the integer path is exact but for f32 sums.
                         let integer = format.is_quantised() && (w.order == MatrixOrder::Rows || has_panels(level));
                         if integer {
-                            assert_close(&out, &reference::product(&activations.rounded(), w), 1e-4);
+                            assert_close(&out, &testing::product(&activations.rounded(), w), 1e-4);
                         }
                     }
                 }

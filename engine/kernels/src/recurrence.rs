@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::cpu::CpuLevel;
     use crate::delta::DeltaRows;
-    use crate::reference;
+    use crate::testing;
     use crate::testing::{assert_close, random};
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
                         k.copy_from_slice(&reference::l2_norm(k, key_dim, L2_EPS, 1.0));
                     }
                     let rows = DeltaRows { qkv: &qkv, decay: &decay, beta: &beta, drafts: 0 };
-                    let mut expected = reference::delta(heads, rows, &mut recurrent.clone());
+                    let mut expected = testing::delta(heads, rows, &mut recurrent.clone());
                     expected = reference::rms_norm(&expected, &norm, 1e-6);
                     expected.iter_mut().zip(&z).for_each(|(out, z)| *out *= z / (1.0 + (-z).exp()));
                     // The state of the rows that are no drafts.
@@ -140,7 +140,7 @@ mod tests {
                         drafts: 0,
                     };
                     let mut expected_state = recurrent.clone();
-                    reference::delta(heads, rows, &mut expected_state);
+                    testing::delta(heads, rows, &mut expected_state);
                     let inputs = [&conv[..], &x[..kept * heads.channels()]].concat();
 
                     let (mut qkv, mut out) = (x.clone(), vec![f32::NAN; expected.len()]);

@@ -16,6 +16,7 @@
 //! A page's name is a hash of the model, the formats and all tokens up to the page's end: sequences that begin alike share
 //! pages, and for a sequence that became longer only new pages are written.
 
+#[cfg(any(test, feature = "hostile"))]
 pub(super) mod mend;
 
 use std::borrow::Cow;

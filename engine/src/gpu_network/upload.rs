@@ -5,8 +5,8 @@ use gpu::rows::PADDED_TO;
 use gpu::{Buffer, Device, Error};
 use kernels::format::Format;
 use weights::{
-    AttentionWeights, DeltaWeights, Ffn, LayerKind, Matrix, Mixer, ModelWeights, MoeWeights, PredictionBlock, Shape,
-    SharedExpert, SwigluWeights,
+    AttentionWeights, BlockMatrix, DeltaWeights, Ffn, LayerKind, Matrix, Mixer, ModelWeights, MoeWeights,
+    PredictionBlock, Shape, SharedExpert, SwigluWeights,
 };
 
 pub struct GpuLayer {
@@ -37,7 +37,19 @@ pub type GpuMoe = MoeWeights<DeviceMatrix, DeviceMatrix>;
 pub type GpuSwiglu = SwigluWeights<DeviceMatrix>;
 
 pub fn matrix(device: &Device, matrix: &Matrix) -> Result<DeviceMatrix, Error> {
-    DeviceMatrix::of(device, matrix.format, matrix.rows, matrix.cols, &matrix.data)
+    let BlockMatrix { format, rows, cols, data, .. } = blocks_of(matrix)?;
+    DeviceMatrix::of(device, *format, *rows, *cols, data)
+}
+
+/// Returns the blocks of a matrix; an error if it has parts that kernels for GPUs do not multiply yet.
+fn blocks_of(matrix: &Matrix) -> Result<&BlockMatrix, Error> {
+    let refused =
+        |what: &str| Error::Shape { what: what.to_string(), wanted: "blocks alone; the CPU computes this model" };
+    match matrix {
+        Matrix::Blocks(blocks) if blocks.low_rank.is_none() => Ok(blocks),
+        Matrix::Blocks(_) => Err(refused("a matrix has a low-rank addition")),
+        Matrix::Tiles(_) => Err(refused("a matrix has trellis tiles")),
+    }
 }
 
 /// Copies the layer of this number; `with_ffn`: with its feed-forward part.
@@ -71,13 +83,14 @@ pub fn layer(device: &Device, model: &ModelWeights, number: usize, with_ffn: boo
 /// Copies the model's block for multi-token prediction.
 pub fn prediction(device: &Device, shape: &Shape, from: &PredictionBlock) -> Result<GpuPrediction, Error> {
     // Rows of what joins the two are cut in their middle.
-    if !shape.hidden.is_multiple_of(PADDED_TO) || !shape.hidden.is_multiple_of(from.join.format.block_len()) {
+    let join = blocks_of(&from.join)?;
+    if !shape.hidden.is_multiple_of(PADDED_TO) || !shape.hidden.is_multiple_of(join.format.block_len()) {
         let what = format!("a block for multi-token prediction of width {}", shape.hidden);
         return Err(Error::Shape { what, wanted: "whole multiples of 64 and of its format's blocks" });
     }
     let norm = |values: &[f32]| Buffer::of(device, values);
-    let [of_token, of_output] = halves(&from.join);
-    let half = |bytes: &[u8]| DeviceMatrix::of(device, from.join.format, from.join.rows, from.join.cols / 2, bytes);
+    let [of_token, of_output] = halves(join);
+    let half = |bytes: &[u8]| DeviceMatrix::of(device, join.format, join.rows, join.cols / 2, bytes);
     Ok(GpuPrediction {
         of_token: half(&of_token)?,
         of_output: half(&of_output)?,
@@ -96,7 +109,7 @@ pub fn prediction(device: &Device, shape: &Shape, from: &PredictionBlock) -> Res
 }
 
 /// The first and the last half of each row.
-fn halves(matrix: &Matrix) -> [Vec<u8>; 2] {
+fn halves(matrix: &BlockMatrix) -> [Vec<u8>; 2] {
     let row = matrix.data.len() / matrix.rows.max(1);
     let of =
         |from: usize| matrix.data.chunks_exact(row).flat_map(|row| &row[from..from + row.len() / 2]).copied().collect();
@@ -123,7 +136,7 @@ fn feed_forward(device: &Device, from: &Ffn) -> Result<GpuFfn, Error> {
 
 /// Bytes that a model's matrices take on a device: all but the feed-forward parts, and the feed-forward part of each layer.
 pub fn device_bytes(model: &ModelWeights) -> (usize, Vec<usize>) {
-    let bytes = |m: &Matrix| matrix::device_bytes(m.format, m.rows, m.cols);
+    let bytes = |m: &Matrix| m.format().map_or(m.bytes(), |format| matrix::device_bytes(format, m.rows(), m.cols()));
     let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());
     let predicting = model.prediction.iter().flat_map(PredictionBlock::matrices);
     let outside: usize = [&model.embed].into_iter().chain(&model.head).chain(predicting).map(bytes).sum();
@@ -143,7 +156,8 @@ fn swiglu(device: &Device, from: &SwigluWeights) -> Result<GpuSwiglu, Error> {
 
 fn experts(device: &Device, moe: &MoeWeights) -> Result<GpuMoe, Error> {
     let stacked = |of: fn(&SwigluWeights) -> &Matrix| {
-        let all: Vec<&Matrix> = moe.experts.iter().map(of).collect();
+        let all =
+            moe.experts.iter().map(|expert| blocks_of(of(expert))).collect::<Result<Vec<&BlockMatrix>, Error>>()?;
         let parts: Vec<&[u8]> = all.iter().map(|matrix| &matrix.data[..]).collect();
         let (rows, first) = (all.iter().map(|matrix| matrix.rows).sum(), all.first());
         let (format, cols) = first.map_or((Format::F32, 0), |first| (first.format, first.cols));

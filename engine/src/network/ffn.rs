@@ -28,7 +28,7 @@ impl Network {
         out: &mut [f32],
     ) {
         self.products_into(cpu, x, [(&weights.gate, &mut *gates), (&weights.up, &mut *ups)]);
-        let width = weights.gate.rows;
+        let width = weights.gate.rows();
         let rows = DisjointParts::new(inner.resize(x.rows(), width));
         let (gates, ups) = (&*gates, &*ups);
         cpu.pool.run(x.rows(), |row| {

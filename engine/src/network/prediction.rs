@@ -28,8 +28,8 @@ impl Network {
     /// has no block for it.
     pub fn prediction_cost(&self, vocab: usize) -> Option<f64> {
         let block = self.model.prediction.as_ref()?;
-        let bytes: usize = block.matrices().iter().map(|matrix| matrix.data.len()).sum();
-        let head = self.guessed(vocab).data.len();
+        let bytes: usize = block.matrices().iter().map(|matrix| matrix.bytes()).sum();
+        let head = self.guessed(vocab).bytes();
         Some((bytes + head) as f64 / self.model.bytes_per_token().max(1) as f64)
     }
 
@@ -70,9 +70,9 @@ impl Network {
             work.hidden = own;
             // What a further guess reads is what the head reads: behind the last norm.
             self.norm(cpu, &work.hidden, &block.output_norm, &mut work.normed);
-            work.guesses.resize(taking.len() * head.rows, 0.0);
+            work.guesses.resize(taking.len() * head.rows(), 0.0);
             self.product(cpu, &work.normed, &head, &mut work.guesses);
-            let guesses = work.guesses.chunks_exact(head.rows).zip(work.normed.values().chunks_exact(hidden));
+            let guesses = work.guesses.chunks_exact(head.rows()).zip(work.normed.values().chunks_exact(hidden));
             for (lane, (logits, output)) in taking.into_iter().zip(guesses) {
                 tokens[lane] = best(logits);
                 outputs[lane].copy_from_slice(output);
@@ -160,7 +160,7 @@ impl Network {
             let (token, before) = inputs[row];
             // SAFETY: each task takes its own row.
             let (of_token, of_output) = unsafe { joined.part(row * 2 * hidden, 2 * hidden) }.split_at_mut(hidden);
-            self.model.embed.weights().row(token as usize, of_token);
+            self.model.embed.row(token as usize, of_token);
             rms_norm_in_place(cpu.level, of_token, &block.embed_norm, eps);
             rms_norm(cpu.level, before, &block.state_norm, eps, of_output);
         });

@@ -1,6 +1,5 @@
 //! The same on a device: a GPU where there is one, else an emulated one (REQUIRE_CUDA makes that a failure).
 
-use super::devices::device_of_tests as device;
 use super::random::{Stage, Step, play, step};
 use super::support::*;
 use engine::snapshot;
@@ -9,11 +8,13 @@ use engine::{EngineLimits, EngineRequest, Error};
 use gpu::Device;
 use kernels::format::Format;
 use proptest::prelude::*;
+use std::sync::Arc;
+use testing::{Emulator, device_of_tests as device, open_emulator};
 
 fn plays(model: &'static str) {
     let Some(device) = device() else { return };
     // An emulated token takes as long as a hundred on a GPU.
-    let (cases, longest, most_steps) = if device.is_emulated() { (1, 150, 6) } else { (20, 900, 10) };
+    let (cases, longest, most_steps) = if testing::is_emulated(&device) { (1, 150, 6) } else { (20, 900, 10) };
     let limits = |recurrence_log_tokens| EngineLimits { recurrence_log_tokens, ..LIMITS };
     let engine = engine(model, LIMITS);
     let least = limits(160).bytes_of(&engine.network().state_shape, F32, longest + 30).unwrap();
@@ -111,21 +112,19 @@ fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
     }
 }
 
-/// A device that can be broken is an emulated one of this test's own.
-fn breakable() -> Option<Device> {
-    let device = device()?;
-    let own = Device::emulated(&std::env::temp_dir().join("reprise-gpu-tests"));
-    if own.is_err() && !device.is_emulated() {
-        println!("skipped: a GPU is not broken on purpose, and there is no emulator here");
-        return None;
-    }
-    Some(own.unwrap())
+/// Returns an emulator of this test's own, which it may break.
+fn breakable() -> Option<Arc<Emulator>> {
+    device()?;
+    let own = open_emulator(&std::env::temp_dir().join("reprise-gpu-tests"));
+    own.map_err(|error| println!("skipped: a GPU is not broken on purpose, and there is no emulator here: {error}"))
+        .ok()
 }
 
 #[test]
 fn a_lost_device_fails_what_it_computes_and_the_next_engine_goes_on_from_disk() {
     for kernels in [0, 3, 60, 250] {
-        let Some(device) = breakable() else { return };
+        let Some(emulator) = breakable() else { return };
+        let device = emulator.device();
         let folder = tempfile::tempdir().unwrap();
         let start = |device: &Device| {
             let mut engine = engine_on(Some(device), "dense-tied", LIMITS);
@@ -139,7 +138,7 @@ fn a_lost_device_fails_what_it_computes_and_the_next_engine_goes_on_from_disk() 
         before.save_all();
         assert_eq!((before.take_notes(), files()), (Vec::new(), 1));
 
-        device.break_after(kernels);
+        emulator.break_after(kernels);
         let next = [&prompt[..], &said, &words(9, 2)].concat();
         let results = tries(&mut before, vec![request(&next, 8), request(&words(20, 5), 8)]);
         for result in results {
@@ -152,8 +151,8 @@ fn a_lost_device_fails_what_it_computes_and_the_next_engine_goes_on_from_disk() 
         assert_eq!((before.take_notes(), files()), (Vec::new(), 1));
         drop(before);
 
-        let Some(device) = breakable() else { return };
-        let mut after = start(&device);
+        let Some(emulator) = breakable() else { return };
+        let mut after = start(&emulator.device());
         let ours = answer(&mut after, request(&next, 4));
         assert_eq!(ours.report.reused_tokens, 51, "all but the reply's last token, which never went through the model");
         assert_eq!(ours.tokens, answer(&mut engine("dense-tied", LIMITS), request(&next, 4)).tokens);

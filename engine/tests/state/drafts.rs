@@ -1,6 +1,5 @@
 //! With drafts a reply is what it is without, and so is everything that is kept of it.
 
-use super::devices::device_of_tests;
 use super::support::*;
 use engine::sampling::SamplingOptions;
 use engine::{DraftLimits, Engine, EngineEvent, EngineLimits, EngineRequest, StopReason};
@@ -9,6 +8,7 @@ use kernels::format::Format;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::time::Duration;
+use testing::device_of_tests;
 
 pub const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7, mtp: 3, mtp_vocab: 1 << 20 };
 
@@ -168,7 +168,7 @@ fn a_reply_with_drafts_is_the_reply_without_moe() {
 #[test]
 fn a_reply_with_drafts_is_the_reply_without_on_a_device() {
     let Some(device) = device_of_tests() else { return };
-    let (cases, pieces, new) = if device.is_emulated() { (4, 5, 16) } else { (100, 30, 60) };
+    let (cases, pieces, new) = if testing::is_emulated(&device) { (4, 5, 16) } else { (100, 30, 60) };
     plays_on(Some(&device), "dense-mtp", cases, run(pieces, new));
 }
 

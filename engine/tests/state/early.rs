@@ -1,13 +1,13 @@
 //! A reply that is begun before it is asked for is the one that would have been made, and what differs is cut as if it had never
 //! been begun. `EARLY_RUNS=1000 cargo test -p engine --test state begun_early` plays as many random ones as one wants.
 
-use super::devices::device_of_tests;
 use super::support::*;
 use engine::sampling::SamplingOptions;
 use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, OwnerId, RequestClass, RequestId, RequestReport};
 use gpu::Device;
 use kernels::format::Format;
 use proptest::prelude::*;
+use testing::device_of_tests;
 
 /// A reply begun early, and what is asked in the end.
 #[derive(Clone, Debug)]
@@ -175,7 +175,7 @@ fn a_reply_begun_early_has_the_same_tokens_moe() {
 #[test]
 fn a_reply_begun_early_has_the_same_tokens_on_a_device() {
     let Some(device) = device_of_tests() else { return };
-    plays(Some(&device), "dense-tied", if device.is_emulated() { 2 } else { 200 }, 40);
+    plays(Some(&device), "dense-tied", if testing::is_emulated(&device) { 2 } else { 200 }, 40);
 }
 
 const PLAIN: Run = Run {

@@ -3,9 +3,6 @@
 mod arms;
 mod cut;
 mod device;
-#[allow(dead_code)]
-#[path = "../../gpu/tests/support/devices.rs"]
-mod devices;
 mod disk;
 mod drafts;
 mod early;

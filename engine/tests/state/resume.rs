@@ -1,13 +1,13 @@
 //! A reply that was stopped goes on as if it had never been, token by token. `RESUME_RUNS=1000 cargo test -p engine --test state
 //! goes_on` plays as many random stops of each model as one wants.
 
-use super::devices::device_of_tests;
 use super::support::*;
 use engine::sampling::SamplingOptions;
 use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, OwnerId, RequestClass, RequestId, RequestReport};
 use gpu::Device;
 use kernels::format::Format;
 use proptest::prelude::*;
+use testing::device_of_tests;
 
 /// What happens while a reply is stopped.
 #[derive(Clone, Copy, Debug)]
@@ -223,7 +223,7 @@ fn a_stopped_reply_goes_on_with_the_same_tokens_moe() {
 #[test]
 fn a_stopped_reply_goes_on_with_the_same_tokens_on_a_device() {
     let Some(device) = device_of_tests() else { return };
-    plays(Some(&device), "dense-tied", if device.is_emulated() { 2 } else { 200 }, 40);
+    plays(Some(&device), "dense-tied", if testing::is_emulated(&device) { 2 } else { 200 }, 40);
 }
 
 #[test]

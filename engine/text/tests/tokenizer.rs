@@ -1,12 +1,9 @@
 //! The tokenizer against the reference implementation, and a GGUF file's vocabulary against `tokenizer.json`.
 
-#[path = "support/reference.rs"]
-mod support;
-
 use proptest::prelude::*;
 use std::str::FromStr;
 use std::sync::LazyLock;
-use support::{GgufVocab, gguf_vocab, read, read_text};
+use testing::vocabulary::{GgufVocab, gguf_vocab, read, read_text};
 use text::Tokenizer;
 
 const MODELS: [&str; 6] = ["dense-gva2", "dense-gva3", "dense-tied", "dense-wide", "dense-yarn", "moe"];

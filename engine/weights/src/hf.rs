@@ -33,6 +33,11 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     for (path, bytes) in &folder.shards {
         described.push(header::add_tensors(path, bytes, &mut tensors)?.to_vec());
     }
+    if tensors.has_any(|name| name.ends_with(".trellis")) {
+        let what =
+            "holds trellis tiles (EXL3), which the engine does not multiply yet: take the bf16 model, or a GGUF file";
+        return Err(Error::file(&folder.path, what));
+    }
     // From here on a few bytes of each tensor are read.
     folder.shards.iter().for_each(|(_, bytes)| bytes.read_ahead(false));
     let fingerprint = fingerprint(described.iter().map(|bytes| &bytes[..]), &tensors);

@@ -2,8 +2,9 @@
 //! folder calls them.
 
 use crate::error::Error;
+use crate::matrix::Matrix;
 use crate::model::{
-    AttentionWeights, DeltaWeights, Ffn, Layer, Matrix, Mixer, MoeWeights, PredictionBlock, SharedExpert, SwigluWeights,
+    AttentionWeights, DeltaWeights, Ffn, Layer, Mixer, MoeWeights, PredictionBlock, SharedExpert, SwigluWeights,
 };
 use crate::shape::{LayerKind, Moe, Shape};
 use crate::tensors::Tensors;
@@ -111,7 +112,7 @@ impl Block<'_> {
         let (q, k, v) = if self.source == Source::Gguf && self.tensors.has(&fused) {
             let all = self.tensors.matrix(&fused, q_rows + 2 * kv_rows, hidden)?;
             let part =
-                |first, count| all.rows(first, count).ok_or_else(|| self.tensors.missing(&fused, &[count, hidden]));
+                |first, count| all.part(first, count).ok_or_else(|| self.tensors.missing(&fused, &[count, hidden]));
             (part(0, q_rows)?, part(q_rows, kv_rows)?, part(q_rows + kv_rows, kv_rows)?)
         } else {
             (
@@ -203,7 +204,7 @@ impl Block<'_> {
         let (gates, ups) = if fused {
             let all = stack(&both, 2 * width, hidden)?;
             let half = |first| {
-                let halves = all.iter().map(|both| both.rows(first, width)).collect::<Option<Vec<_>>>();
+                let halves = all.iter().map(|both| both.part(first, width)).collect::<Option<Vec<_>>>();
                 halves.ok_or_else(|| self.tensors.missing(&both, &[width, hidden]))
             };
             (half(0)?, half(width)?)

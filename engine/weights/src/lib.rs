@@ -7,27 +7,26 @@ mod bytes;
 mod error;
 mod fingerprint;
 pub mod gguf;
-pub mod gguf_writer;
 pub mod hf;
 mod layers;
 mod mapped;
-pub mod mixture;
+mod matrix;
 mod model;
 mod open;
 mod pack;
 mod packed;
 mod shape;
 mod stop;
-pub mod synth;
 mod tensors;
 
 pub use bytes::{ModelBytes, zeroed_pages};
 pub use error::Error;
+pub use matrix::{BlockMatrix, LowRank, Matrix, NO_TILES, TileCodebook, TileMatrix};
 pub use model::{
-    AttentionWeights, DeltaWeights, Ffn, Layer, Matrix, Mixer, ModelWeights, MoeWeights, PredictionBlock, SharedExpert,
+    AttentionWeights, DeltaWeights, Ffn, Layer, Mixer, ModelWeights, MoeWeights, PredictionBlock, SharedExpert,
     SwigluWeights, VocabSource,
 };
 pub use open::open;
 pub use pack::{MatrixUse, PackedPart, pack, packed_bytes};
-pub use packed::{Keeping, PackedFolder, hostile as hostile_packed};
+pub use packed::{Keeping, PackedFolder};
 pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape};

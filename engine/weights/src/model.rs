@@ -1,9 +1,7 @@
 //! A model as the engine uses it: matrices as the file holds them, small vectors ready to use.
 
-use kernels::format::Format;
-use kernels::product::{MatrixOrder, PANEL, Weights};
-
 use crate::bytes::ModelBytes;
+use crate::matrix::Matrix;
 use crate::shape::Shape;
 
 #[derive(Debug, Clone)]
@@ -33,7 +31,7 @@ impl ModelWeights {
     /// all; where they are one matrix it is read as the head.
     pub fn bytes_per_token(&self) -> usize {
         let head = self.head.as_ref().unwrap_or(&self.embed);
-        head.data.len() + self.sum_per_token(|matrix| matrix.data.len())
+        head.bytes() + self.sum_per_token(Matrix::bytes)
     }
 
     /// The sum of `of` over the layers' matrices that one token reads: of a layer's experts it reads those that are chosen,
@@ -60,9 +58,9 @@ impl ModelWeights {
         let of_prediction = self.prediction.iter().flat_map(PredictionBlock::matrices);
         let mut files: Vec<ModelBytes> = Vec::new();
         for matrix in [&self.embed].into_iter().chain(&self.head).chain(of_layers).chain(of_prediction) {
-            let path = matrix.data.mapped_file();
+            let path = matrix.data().mapped_file();
             if path.is_some() && !files.iter().any(|known| known.mapped_file() == path) {
-                files.push(matrix.data.clone());
+                files.push(matrix.data().clone());
             }
         }
         files
@@ -73,55 +71,6 @@ impl ModelWeights {
     /// Of the model, without what predicts more than the next token: then a sequence keeps nothing for it.
     pub fn leave_out_prediction(&mut self) {
         (self.prediction, self.shape.mtp_blocks) = (None, 0);
-    }
-}
-
-/// `data` is aligned to the elements of f32, f16 and bf16.
-#[derive(Debug, Clone)]
-pub struct Matrix {
-    pub format: Format,
-    pub rows: usize,
-    pub cols: usize,
-    /// By rows as it comes from a file, each `format.row_bytes(cols)` bytes; `pack` may change that.
-    pub order: MatrixOrder,
-    pub data: ModelBytes,
-}
-
-impl Matrix {
-    /// None where the bytes are not exactly those of `rows` × `cols` values.
-    pub fn new(format: Format, rows: usize, cols: usize, data: ModelBytes) -> Option<Matrix> {
-        let size = format.row_bytes(cols)?.checked_mul(rows)?;
-        (size == data.len()).then_some(Matrix { format, rows, cols, order: MatrixOrder::Rows, data })
-    }
-
-    pub fn row_bytes(&self) -> usize {
-        self.data.len().checked_div(self.rows).unwrap_or(0)
-    }
-
-    pub fn weights(&self) -> Weights<'_> {
-        let Matrix { format, rows, cols, order, .. } = *self;
-        Weights { format, rows, cols, order, bytes: &self.data }
-    }
-
-    /// The first rows, as a matrix that shares the bytes: in panels so many as are whole panels. None: it has no more rows.
-    pub fn first_rows(&self, count: usize) -> Option<Matrix> {
-        match self.order {
-            MatrixOrder::Rows => self.rows(0, count),
-            MatrixOrder::Panels => {
-                let panels = self.rows.div_ceil(PANEL);
-                let count = count.div_ceil(PANEL);
-                let data = self.data.slice(0..count * (self.data.len() / panels.max(1)))?;
-                (count < panels).then_some(Matrix { rows: count * PANEL, data, ..*self })
-            }
-        }
-    }
-
-    /// Some of the rows of a matrix by rows, as a matrix that shares the bytes.
-    pub fn rows(&self, first: usize, count: usize) -> Option<Matrix> {
-        let size = self.row_bytes();
-        let last = first.checked_add(count).filter(|&last| last <= self.rows)?;
-        let data = self.data.slice(first * size..last * size)?;
-        Some(Matrix { rows: count, data, ..*self })
     }
 }
 

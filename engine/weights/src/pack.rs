@@ -7,7 +7,8 @@ use sha2::{Digest, Sha256};
 
 use crate::bytes::{ModelBytes, Room};
 use crate::error::Error;
-use crate::model::{Ffn, Matrix, Mixer, ModelWeights, SwigluWeights};
+use crate::matrix::{BlockMatrix, Matrix};
+use crate::model::{Ffn, Mixer, ModelWeights, SwigluWeights};
 use crate::packed::{self, Keeping, PackedFolder};
 
 /// Packs what there is a faster order for; the rest stays as it is. Memory of a mapped file is given back along the way,
@@ -29,8 +30,9 @@ pub fn pack(
         return Ok(None);
     }
     let (fingerprint, files) = (model.fingerprint, model.mapped_files());
-    let mut jobs: Vec<(&mut Matrix, usize)> = Vec::new();
+    let mut jobs: Vec<Job> = Vec::new();
     for (matrix, used_for) in matrices(model, part) {
+        let Some(matrix) = matrix.blocks_mut() else { continue };
         if used_for == MatrixUse::ExactProducts {
             to_f32(matrix)?;
         } else if let Some(size) =
@@ -46,7 +48,7 @@ pub fn pack(
     jobs.iter().for_each(|(matrix, _)| matrix.data.let_go());
     progress(0, total);
     if let Some((folder, key)) = &kept
-        && let Some(all) = packed::find(folder, key, total, mmap, cpu, progress)
+        && let Some(all) = folder.find(key, total, mmap, cpu, progress)
     {
         place(jobs, &all);
         return Ok(None);
@@ -82,15 +84,17 @@ pub enum MatrixUse {
 
 /// What a matrix takes once `pack` has seen it.
 pub fn packed_bytes(matrix: &Matrix, used_for: MatrixUse, level: CpuLevel) -> usize {
-    let is_packed = has_panels(level) && matrix.order == MatrixOrder::Rows;
-    match used_for {
+    let Some(blocks) = matrix.blocks() else { return matrix.bytes() };
+    let is_packed = has_panels(level) && blocks.order == MatrixOrder::Rows;
+    let packed = match used_for {
         MatrixUse::Products if is_packed => {
-            let panels = panel_bytes(matrix.format, matrix.rows, matrix.cols);
-            panels.map_or(matrix.data.len(), |bytes| bytes.next_multiple_of(ALIGNMENT))
+            let panels = panel_bytes(blocks.format, blocks.rows, blocks.cols);
+            panels.map_or(blocks.data.len(), |bytes| bytes.next_multiple_of(ALIGNMENT))
         }
-        MatrixUse::ExactProducts if is_packed => matrix.rows * matrix.cols * size_of::<f32>(),
-        _ => matrix.data.len(),
-    }
+        MatrixUse::ExactProducts if is_packed => blocks.rows * blocks.cols * size_of::<f32>(),
+        _ => blocks.data.len(),
+    };
+    matrix.bytes() - blocks.data.len() + packed
 }
 
 /// Bytes that are packed before the file's memory for them goes back.
@@ -99,7 +103,7 @@ const AT_ONCE: usize = 8 << 20;
 const ALIGNMENT: usize = 64;
 
 /// A matrix that has a faster order, and the bytes that it takes then.
-type Job<'a> = (&'a mut Matrix, usize);
+type Job<'a> = (&'a mut BlockMatrix, usize);
 
 fn pack_all(
     jobs: &[Job],
@@ -158,7 +162,7 @@ fn place(jobs: Vec<Job>, all: &ModelBytes) {
     }
 }
 
-fn to_f32(matrix: &mut Matrix) -> Result<(), Error> {
+fn to_f32(matrix: &mut BlockMatrix) -> Result<(), Error> {
     if matrix.format == Format::F32 {
         return Ok(());
     }
@@ -214,6 +218,10 @@ fn ffn_matrices(ffn: &mut Ffn) -> impl Iterator<Item = &mut Matrix> {
 mod tests {
     use super::*;
 
+    fn blocks(matrix: &Matrix) -> &BlockMatrix {
+        matrix.blocks().unwrap()
+    }
+
     #[test]
     fn a_packed_model_has_the_same_values() {
         let folder = tempfile::tempdir().unwrap();
@@ -232,15 +240,15 @@ mod tests {
         for ((plain, used_for), (packed, _)) in
             matrices(&mut plain, PackedPart::All).into_iter().zip(matrices(&mut packed, PackedPart::All))
         {
-            panels += usize::from(packed.order == MatrixOrder::Panels);
-            assert!(used_for == MatrixUse::Products || packed.format == Format::F32);
+            panels += usize::from(blocks(packed).order == MatrixOrder::Panels);
+            assert!(used_for == MatrixUse::Products || packed.format() == Some(Format::F32));
             let planned = packed_bytes(plain, used_for, cpu.level);
-            assert!(planned.abs_diff(packed.data.len()) < ALIGNMENT, "{planned} for {}", packed.data.len());
-            assert!(packed_bytes(packed, used_for, cpu.level) == packed.data.len());
-            let (mut expected, mut ours) = (vec![0.0; plain.cols], vec![f32::NAN; plain.cols]);
-            for row in 0..plain.rows {
-                plain.weights().row(row, &mut expected);
-                packed.weights().row(row, &mut ours);
+            assert!(planned.abs_diff(packed.data().len()) < ALIGNMENT, "{planned} for {}", packed.data().len());
+            assert!(packed_bytes(packed, used_for, cpu.level) == packed.data().len());
+            let (mut expected, mut ours) = (vec![0.0; plain.cols()], vec![f32::NAN; plain.cols()]);
+            for row in 0..plain.rows() {
+                plain.row(row, &mut expected);
+                packed.row(row, &mut ours);
                 assert_eq!(ours, expected);
             }
         }
@@ -255,6 +263,7 @@ mod tests {
             for ((packed, _), (found, _)) in
                 matrices(&mut packed, PackedPart::All).into_iter().zip(matrices(&mut found, PackedPart::All))
             {
+                let (found, packed) = (blocks(found), blocks(packed));
                 assert_eq!((found.order, &found.data[..]), (packed.order, &packed.data[..]));
             }
         }

@@ -11,8 +11,6 @@
 //! that was packed; its beginning is the file's name. It is a cache: a file that is damaged, cut or of something else is packed anew and
 //! written again, never an error. Numbers are little-endian.
 
-pub mod hostile;
-
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -37,7 +35,8 @@ pub struct PackedFolder {
 /// ends before.
 pub struct Keeping(JoinHandle<Result<(), String>>);
 
-pub(crate) type Key = [u8; 32];
+/// Hash that names packed weights.
+pub type Key = [u8; 32];
 
 const MAGIC: &[u8; 8] = b"REPRISEW";
 /// What one checksum is of.
@@ -53,43 +52,50 @@ impl Keeping {
     }
 }
 
-/// The packed weights of this key, if they are there and whole. `progress` is told bytes that were looked at.
-pub(crate) fn find(
-    folder: &PackedFolder,
-    key: &Key,
-    len: usize,
-    mmap: bool,
-    cpu: &Cpu,
-    progress: &mut dyn FnMut(usize, usize),
-) -> Option<ModelBytes> {
-    let bytes = ModelBytes::open(&path_of(folder, key), mmap).ok()?;
-    let checks_len = len.div_ceil(PIECE) * 4;
-    if bytes.len() != len + checks_len + FOOT {
-        return None;
+impl PackedFolder {
+    /// Returns the weights of a key if they are there and whole. `progress` gets (bytes checked, bytes in all).
+    pub fn find(
+        &self,
+        key: &Key,
+        len: usize,
+        mmap: bool,
+        cpu: &Cpu,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Option<ModelBytes> {
+        let bytes = ModelBytes::open(&self.path_of(key), mmap).ok()?;
+        let checks_len = len.div_ceil(PIECE) * 4;
+        if bytes.len() != len + checks_len + FOOT {
+            return None;
+        }
+        let (weights, rest) = bytes.split_at(len);
+        let (summed, sum_and_magic) = rest.split_at(checks_len + FOOT - 12);
+        let (checks, foot) = summed.split_at(checks_len);
+        let is_ours = foot[..32] == *key
+            && foot[32..] == (len as u64).to_le_bytes()
+            && sum_and_magic[..4] == crc32fast::hash(summed).to_le_bytes()
+            && sum_and_magic[4..] == *MAGIC;
+        if !is_ours {
+            return None;
+        }
+        let checks = checks.as_chunks::<4>().0;
+        let wrong = AtomicUsize::new(0);
+        let at_once = 8 * cpu.pool.threads();
+        for first in (0..checks.len()).step_by(at_once) {
+            let count = at_once.min(checks.len() - first);
+            cpu.pool.run(count, |i| {
+                let piece = first + i;
+                let part = &weights[piece * PIECE..len.min((piece + 1) * PIECE)];
+                wrong.fetch_add(usize::from(crc32fast::hash(part).to_le_bytes() != checks[piece]), Ordering::Relaxed);
+            });
+            progress(len.min((first + count) * PIECE), len);
+        }
+        (wrong.into_inner() == 0).then(|| bytes.slice(0..len))?
     }
-    let (weights, rest) = bytes.split_at(len);
-    let (summed, sum_and_magic) = rest.split_at(checks_len + FOOT - 12);
-    let (checks, foot) = summed.split_at(checks_len);
-    let is_ours = foot[..32] == *key
-        && foot[32..] == (len as u64).to_le_bytes()
-        && sum_and_magic[..4] == crc32fast::hash(summed).to_le_bytes()
-        && sum_and_magic[4..] == *MAGIC;
-    if !is_ours {
-        return None;
+
+    /// Returns the path of a key's file.
+    pub fn path_of(&self, key: &Key) -> PathBuf {
+        self.path.join(hex::encode(&key[..16])).with_extension(FINISHED)
     }
-    let checks = checks.as_chunks::<4>().0;
-    let wrong = AtomicUsize::new(0);
-    let at_once = 8 * cpu.pool.threads();
-    for first in (0..checks.len()).step_by(at_once) {
-        let count = at_once.min(checks.len() - first);
-        cpu.pool.run(count, |i| {
-            let piece = first + i;
-            let part = &weights[piece * PIECE..len.min((piece + 1) * PIECE)];
-            wrong.fetch_add(usize::from(crc32fast::hash(part).to_le_bytes() != checks[piece]), Ordering::Relaxed);
-        });
-        progress(len.min((first + count) * PIECE), len);
-    }
-    (wrong.into_inner() == 0).then(|| bytes.slice(0..len))?
 }
 
 /// Writes packed weights, in a thread of its own. None: they are not to be kept.
@@ -110,15 +116,11 @@ pub(crate) fn is_worth_keeping(folder: &PackedFolder, len: usize) -> bool {
     (folder.min_bytes..=folder.max_bytes).contains(&(len as u64))
 }
 
-fn path_of(folder: &PackedFolder, key: &Key) -> PathBuf {
-    folder.path.join(hex::encode(&key[..16])).with_extension(FINISHED)
-}
-
 /// Writes beside the file's place and renames: a file that is there is whole. The writer holds a lock, so that two processes
 /// that start at the same time do not write into one file.
 fn write(folder: &PackedFolder, key: &Key, weights: &[u8]) -> io::Result<()> {
     std::fs::create_dir_all(&folder.path)?;
-    let path = path_of(folder, key);
+    let path = folder.path_of(key);
     let part = path.with_extension(UNFINISHED);
     let file = File::options().write(true).create(true).truncate(false).open(&part)?;
     match file.try_lock() {
@@ -207,7 +209,7 @@ mod tests {
     }
 
     fn found(folder: &PackedFolder, key: &Key, len: usize, mmap: bool) -> Option<Vec<u8>> {
-        find(folder, key, len, mmap, &Cpu::new(2), &mut |_, _| ()).map(|bytes| bytes.to_vec())
+        folder.find(key, len, mmap, &Cpu::new(2), &mut |_, _| ()).map(|bytes| bytes.to_vec())
     }
 
     #[test]
@@ -235,7 +237,7 @@ mod tests {
         let (folder, key, len) = (folder(temporary.path()), [3; 32], PIECE + 100);
         let data = weights(len, 2);
         keep(&folder, &key, data.clone()).unwrap().wait().unwrap();
-        let path = path_of(&folder, &key);
+        let path = folder.path_of(&key);
         let whole = std::fs::read(&path).unwrap();
         // One bit in each part of the file, and its end.
         for at in [0, PIECE - 1, PIECE, len - 1, len, len + 7, len + 8, len + 40, len + 48, whole.len() - 1] {
@@ -264,7 +266,7 @@ mod tests {
         for n in 1..=4_u8 {
             keep(&folder, &[n; 32], weights(PIECE, n.into())).unwrap().wait().unwrap();
             let past = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(u64::from(n));
-            File::open(path_of(&folder, &[n; 32])).unwrap().set_modified(past).unwrap();
+            File::open(folder.path_of(&[n; 32])).unwrap().set_modified(past).unwrap();
         }
         let kept: Vec<bool> = (1..=4).map(|n| found(&folder, &[n; 32], PIECE, true).is_some()).collect();
         assert_eq!(kept, [false, false, true, true], "two and their feet fit");

@@ -8,7 +8,7 @@ use kernels::format::{Format, dequantize};
 
 use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
-use crate::model::Matrix;
+use crate::matrix::Matrix;
 
 /// A tensor as a file holds it.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ impl Tensors {
         let path = tensor.path.clone();
         let overflow = || Error::tensor(&path, name, format!("{count} × {rows} rows"), "sizes that fit into memory");
         let all = tensor.into_matrix(name, count.checked_mul(rows).ok_or_else(overflow)?, cols)?;
-        (0..count).map(|i| all.rows(i * rows, rows).ok_or_else(overflow)).collect()
+        (0..count).map(|i| all.part(i * rows, rows).ok_or_else(overflow)).collect()
     }
 
     /// Values as f32. Dimensions of length one do not count: a vector may be stored as a row or a column.
@@ -185,7 +185,7 @@ impl Stored {
         let format = self.known_format(name)?;
         let data = self.aligned_data(format);
         let len = data.len();
-        Matrix::new(format, rows, cols, data).ok_or_else(|| {
+        Matrix::of_blocks(format, rows, cols, data).ok_or_else(|| {
             let expected = format!("the bytes of {rows} rows of {cols} values of {}", format.name());
             Error::tensor(&self.path, name, format!("{len} bytes"), expected)
         })

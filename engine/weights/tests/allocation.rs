@@ -1,9 +1,6 @@
 //! No length that a file states makes the reader allocate it: what a file costs follows from what it holds.
 
-#[path = "write/gguf.rs"]
-mod gguf;
-#[path = "write/tiny.rs"]
-mod tiny;
+use testing::tiny;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,7 +1,6 @@
 //! Every way in which Hugging Face folders of the family differ: all of them open, and to the same model.
 
-#[path = "write/folder.rs"]
-mod folder;
+use testing::folder;
 
 use folder::{Files, Tensor};
 use kernels::format::{Format, dequantize};
@@ -26,8 +25,8 @@ fn refused(files: &Files) -> String {
 }
 
 fn values(matrix: &Matrix) -> Vec<f32> {
-    let mut out = vec![0.0; matrix.rows * matrix.cols];
-    dequantize(matrix.format, &matrix.data, &mut out);
+    let mut out = vec![0.0; matrix.rows() * matrix.cols()];
+    dequantize(matrix.format().unwrap(), matrix.data(), &mut out);
     out
 }
 
@@ -127,8 +126,8 @@ fn weights_may_be_f16_or_f32_and_lie_anywhere() {
     wide.tensors.insert(0, Tensor { name: "model.visual.x".into(), dtype: "U8".into(), shape: vec![1], data: vec![7] });
     let model = load(&wide);
     same(&model, &plain);
-    assert_eq!(model.embed.format, Format::F32);
-    assert_eq!(model.embed.data.as_ptr() as usize % 4, 0);
+    assert_eq!(model.embed.format(), Some(Format::F32));
+    assert_eq!(model.embed.data().as_ptr() as usize % 4, 0);
 
     let mut half = Files::reference("dense-tied");
     let norm = half.tensors.iter_mut().find(|tensor| tensor.name == "model.norm.weight").unwrap();
@@ -254,7 +253,7 @@ fn a_prediction_block_is_read() {
         let model = load(&files);
         assert_eq!((model.shape.mtp_blocks, &model.notes[..]), (1, &[][..]));
         let block = model.prediction.unwrap();
-        assert_eq!((block.join.rows, block.join.cols, block.matrices().len()), (64, 128, 8));
+        assert_eq!((block.join.rows(), block.join.cols(), block.matrices().len()), (64, 128, 8));
         // A part that is missing is told.
         files.take(&format!("{prefix}pre_fc_norm_hidden.weight"));
         assert!(refused(&files).contains("pre_fc_norm_hidden.weight': found no such tensor"), "{}", refused(&files));
@@ -353,4 +352,12 @@ fn what_is_not_of_the_family_gets_one_clear_line() {
     let nowhere = folder.path().join("nowhere");
     let error = weights::open(&nowhere, true).unwrap_err().to_string();
     assert!(error.starts_with(&nowhere.display().to_string()), "{error}");
+}
+
+#[test]
+fn trellis_tiles_are_refused_with_a_way_out() {
+    let mut files = Files::reference("dense-tied");
+    files.rename(|name| name.replace("q_proj.weight", "q_proj.trellis"));
+    let error = refused(&files);
+    assert!(error.contains("trellis tiles (EXL3)") && error.contains("take the bf16 model"), "{error}");
 }

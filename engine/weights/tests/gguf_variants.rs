@@ -1,9 +1,6 @@
 //! Every way in which GGUF files of the family differ: all of them open, and to the same model.
 
-#[path = "write/gguf.rs"]
-mod gguf;
-#[path = "write/tiny.rs"]
-mod tiny;
+use testing::{gguf, tiny};
 
 use std::path::{Path, PathBuf};
 
@@ -35,8 +32,8 @@ fn experts(model: &ModelWeights, layer: usize) -> &[SwigluWeights] {
 }
 
 fn same(a: &Matrix, b: &Matrix) {
-    assert_eq!((a.format, a.rows, a.cols), (b.format, b.rows, b.cols));
-    assert_eq!(&a.data[..], &b.data[..]);
+    assert_eq!((a.format(), a.rows(), a.cols()), (b.format(), b.rows(), b.cols()));
+    assert_eq!(&a.data()[..], &b.data()[..]);
 }
 
 /// Puts tensors of equal outer dimensions behind each other, along the dimension before the last.
@@ -176,9 +173,9 @@ fn a_prediction_block_is_read() {
     assert_eq!(model.shape.layers, plain.shape.layers);
     assert!(model.notes.is_empty(), "{:?}", model.notes);
     let block = model.prediction.unwrap();
-    assert_eq!((block.join.rows, block.join.cols), (8, 16));
+    assert_eq!((block.join.rows(), block.join.cols()), (8, 16));
     assert_eq!(block.matrices().len(), 8);
-    assert_eq!((block.attention.q.rows as u64, block.attention.k.rows as u64), (tiny::Q_ROWS, tiny::KV_ROWS));
+    assert_eq!((block.attention.q.rows() as u64, block.attention.k.rows() as u64), (tiny::Q_ROWS, tiny::KV_ROWS));
     let first = |file: &File, name: &str| {
         let at = file.tensors.iter().position(|tensor| tensor.name == name).unwrap();
         f32::from_le_bytes(file.tensors[at].data[..4].try_into().unwrap())
@@ -218,7 +215,7 @@ fn a_prediction_block_may_be_in_a_file_of_its_own() {
     assert_eq!(model.notes, ["multi-token prediction is in MTP-tiny-q8.gguf"]);
     assert_eq!((model.shape.mtp_blocks, model.layers.len()), (1, 4));
     let (found, expected) = (model.prediction.unwrap(), load(&whole).prediction.unwrap());
-    assert_eq!((&found.join.data[..], &found.output_norm), (&expected.join.data[..], &expected.output_norm));
+    assert_eq!((&found.join.data()[..], &found.output_norm), (&expected.join.data()[..], &expected.output_norm));
     assert_ne!(model.fingerprint, plain.fingerprint, "a past of one has no keys of the other's block");
     // A file that has its own needs no other.
     put("tiny-q4.gguf", &whole);

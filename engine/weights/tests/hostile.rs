@@ -1,12 +1,7 @@
 //! Damaged and hostile files: each is an error that names the file, the key or the tensor, and what was expected;
 //! none is a panic.
 
-#[path = "write/folder.rs"]
-mod folder;
-#[path = "write/gguf.rs"]
-mod gguf;
-#[path = "write/tiny.rs"]
-mod tiny;
+use testing::{folder, gguf, tiny};
 
 use std::path::Path;
 

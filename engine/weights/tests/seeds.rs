@@ -1,12 +1,7 @@
 //! The seeds of the fuzzers: the smallest models that have everything. `--ignored` writes them; the other test sees to
 //! it that those in the repository still open.
 
-#[path = "write/folder.rs"]
-mod folder;
-#[path = "write/gguf.rs"]
-mod gguf;
-#[path = "write/tiny.rs"]
-mod tiny;
+use testing::{folder, tiny};
 
 use std::path::PathBuf;
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::output::progress_bar;
 use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
-use weights::mixture::Mixture;
-use weights::synth::{self, SynthOptions, SynthShape};
+use tools::mixture::Mixture;
+use tools::synth::{self, SynthOptions, SynthShape};
 
 /// Write a random model of a real shape, to measure speed with and to compare engines on
 #[derive(Debug, clap::Args)]

@@ -1,8 +1,9 @@
 //! Finds what computes: the GPU that is there, or the host.
 
+use crate::engine_options::gpu_api;
 use crate::error::Error;
 use engine::open::{GpuOptions, find_gpu};
-use engine::{DeviceLimits, DeviceMemoryPlan, LongestConversation};
+use engine::{DeviceLimits, DeviceMemoryPlan, GpuApi, LongestConversation};
 use settings::Settings;
 use std::path::PathBuf;
 
@@ -10,7 +11,8 @@ use std::path::PathBuf;
 #[derive(Clone)]
 pub struct Finder {
     pub(crate) source: Source,
-    /// Where compiled kernels are kept.
+    api: GpuApi,
+    /// Folder of compiled kernels.
     kernels: Option<PathBuf>,
     limits: DeviceLimits,
     threads: usize,
@@ -33,7 +35,7 @@ impl Finder {
         let source = match engine.device {
             settings::DeviceChoice::Cpu => Source::Host,
             settings::DeviceChoice::Auto => Source::Any,
-            settings::DeviceChoice::Cuda => Source::Gpu,
+            settings::DeviceChoice::Cuda | settings::DeviceChoice::Vulkan => Source::Gpu,
         };
         let limits = DeviceLimits {
             total_bytes: settings.memory.gpu_total.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
@@ -45,6 +47,7 @@ impl Finder {
         };
         Finder {
             source,
+            api: gpu_api(engine.device),
             kernels: engine.kernels_path.clone(),
             limits,
             threads: engine.threads,
@@ -84,7 +87,7 @@ impl Finder {
             #[cfg(test)]
             Source::Given(find) => find()?,
             Source::Any | Source::Gpu => {
-                match find_gpu(self.kernels.as_deref(), &mut |line| tracing::info!("{line}")) {
+                match find_gpu(self.api, self.kernels.as_deref(), &mut |line| tracing::info!("{line}")) {
                     Ok(device) => device,
                     Err(error) if matches!(self.source, Source::Any) => {
                         tracing::info!("the CPU computes: {error}");

@@ -4,12 +4,11 @@ use crate::error::Error;
 use engine::network::Network;
 use engine::open::{ModelOptions, PackedFolder};
 use engine::sampling::SamplingOptions;
-use engine::snapshot;
 use engine::state::{KvFormats, PAGE_TOKENS};
-use engine::{DraftLimits, EngineLimits, LongestConversation, Precision};
+use engine::{DraftLimits, EngineLimits, Format, GpuApi, LongestConversation, Precision};
 use session::SamplingOverrides;
 use session::sentences::SentenceLimits;
-use settings::{Preset, Settings, Thinking};
+use settings::{DeviceChoice, KvFormat, Preset, Settings, SnapshotFormat, Thinking};
 use std::path::Path;
 
 pub fn open_options(settings: &Settings, precision: Precision) -> ModelOptions {
@@ -32,7 +31,6 @@ pub fn drafts(settings: &Settings) -> DraftLimits {
 /// What the engine is given of the configuration. How much it may hold, and the spacing, the plan says.
 pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool) -> EngineLimits {
     let (engine, memory) = (&settings.engine, &settings.memory);
-    let exact = snapshot::FORMATS[0];
     EngineLimits {
         prefill_chunk_tokens: engine.chunk_tokens(on_device),
         max_sequences: settings.engine.max_sequences,
@@ -40,8 +38,8 @@ pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool)
         max_logit_bias: settings.engine.max_logit_bias,
         memory_bytes: usize::MAX,
         snapshots: match precision {
-            Precision::F32 => exact,
-            Precision::Integer => snapshot::format(memory.snapshots.into_str()).unwrap_or(exact),
+            Precision::F32 => Format::F32,
+            Precision::Integer => snapshot_format(memory.snapshots),
         },
         snapshot_spacing_tokens: PAGE_TOKENS,
         recurrence_log_tokens: memory.trail_tokens,
@@ -65,11 +63,36 @@ pub fn precision(settings: &Settings) -> Precision {
 
 /// How keys and values are kept. The slow reference rounds nothing, so neither does what it keeps.
 pub fn kv_formats(preset: &Preset, precision: Precision) -> KvFormats {
-    let [exact, key, value] = ["f32", preset.kv.k.into_str(), preset.kv.v.into_str()]
-        .map(|name| KvFormats::format(name).unwrap_or(KvFormats::ALLOWED[0]));
     match precision {
-        Precision::F32 => KvFormats { key: exact, value: exact },
-        Precision::Integer => KvFormats { key, value },
+        Precision::F32 => KvFormats { key: Format::F32, value: Format::F32 },
+        Precision::Integer => KvFormats { key: kv_format(preset.kv.k), value: kv_format(preset.kv.v) },
+    }
+}
+
+/// Returns the interface of the GPU that the configuration asks for; that of "auto" is CUDA.
+pub fn gpu_api(device: DeviceChoice) -> GpuApi {
+    match device {
+        DeviceChoice::Auto | DeviceChoice::Cpu | DeviceChoice::Cuda => GpuApi::Cuda,
+        DeviceChoice::Vulkan => GpuApi::Vulkan,
+    }
+}
+
+/// Returns the engine's format for a word of the configuration.
+pub fn kv_format(format: KvFormat) -> Format {
+    match format {
+        KvFormat::F32 => Format::F32,
+        KvFormat::F16 => Format::F16,
+        KvFormat::Bf16 => Format::BF16,
+        KvFormat::Q8 => Format::Q8_0,
+        KvFormat::Q4 => Format::Q4_0,
+    }
+}
+
+fn snapshot_format(format: SnapshotFormat) -> Format {
+    match format {
+        SnapshotFormat::F32 => Format::F32,
+        SnapshotFormat::Bf16 => Format::BF16,
+        SnapshotFormat::Q8 => Format::Q8_0,
     }
 }
 
@@ -112,5 +135,19 @@ pub(crate) fn sentence_limits(settings: &Settings) -> SentenceLimits {
     SentenceLimits {
         first_clause_chars: settings.speech.first_clause_chars,
         max_sentence_chars: settings.speech.max_sentence_chars,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strum::VariantArray;
+
+    #[test]
+    fn every_format_of_the_configuration_is_one_that_the_engine_keeps() {
+        let kv: Vec<Format> = KvFormat::VARIANTS.iter().map(|format| kv_format(*format)).collect();
+        assert_eq!(kv, KvFormats::ALLOWED);
+        let snapshots: Vec<Format> = SnapshotFormat::VARIANTS.iter().map(|format| snapshot_format(*format)).collect();
+        assert_eq!(snapshots, engine::snapshot::FORMATS);
     }
 }

@@ -29,7 +29,9 @@ mod upstream;
 
 pub use answer::{Answer, Writer, channel, channel_for};
 pub use device::Finder;
-pub use engine_options::{drafts, kv_formats, longest, open_options, precision, sampling, thinking};
+pub use engine_options::{
+    drafts, gpu_api, kv_format, kv_formats, longest, open_options, precision, sampling, thinking,
+};
 pub use error::Error;
 pub use gpu::Gpu;
 pub use handle::{Answerer, Model};

@@ -116,7 +116,7 @@ fn spaces(text: &str) -> String {
 /// Files that are tests by their folder.
 fn is_test(path: &str) -> bool {
     let folders = path.rsplit_once('/').map(|(folders, _)| folders).unwrap_or_default();
-    folders.split('/').any(|folder| matches!(folder, "tests" | "fuzz" | "config"))
+    folders.split('/').any(|folder| matches!(folder, "tests" | "testing" | "fuzz" | "config"))
 }
 
 #[cfg(test)]
@@ -157,8 +157,14 @@ mod tests {
     fn a_file_of_a_test_module_is_a_test() {
         let test = "#[cfg(test)]\nmod proof;\nmod real;";
         let files = [("e/src/a.rs", test), ("e/src/a/proof.rs", ""), ("e/src/a/real.rs", ""), ("e/src/lib.rs", test)];
-        let more =
-            [("e/src/proof.rs", ""), ("e/tests/a.rs", ""), ("e/fuzz/a.rs", ""), ("config/a.sh", ""), ("a.md", "")];
+        let more = [
+            ("e/src/proof.rs", ""),
+            ("e/tests/a.rs", ""),
+            ("e/fuzz/a.rs", ""),
+            ("e/testing/a.rs", ""),
+            ("config/a.sh", ""),
+            ("a.md", ""),
+        ];
         let files: Vec<File> = files.iter().chain(&more).map(|(path, text)| File::new(path, text)).collect();
         let paths: Vec<&str> = product(&files).iter().map(|source| source.path).collect();
         assert_eq!(paths, ["e/src/a.rs", "e/src/a/real.rs", "e/src/lib.rs"]);

@@ -11,6 +11,8 @@ pub struct Room {
     pub floor: u32,
     pub name: String,
     pub folder: String,
+    /// True: crates use it for their tests alone.
+    pub for_tests: bool,
     pub uses: Vec<String>,
 }
 
@@ -20,14 +22,24 @@ pub struct Crate {
     pub name: String,
     /// From the root.
     pub folder: String,
-    /// All dependencies by package name: for building, for tests, everything.
-    pub dependencies: Vec<String>,
+    pub dependencies: Vec<Dependency>,
 }
+
+/// A crate that another one names in its manifest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dependency {
+    pub name: String,
+    /// True: only tests, examples and benchmarks use it.
+    pub is_dev: bool,
+}
+
+/// How a row of the table begins to say what it is, where only tests may use the room.
+const FOR_TESTS: &str = "for tests:";
 
 /// What rooms must not know of the crates from outside, and why.
 const OUTSIDE: &[(&[&str], &[&str], &str)] = &[
     (
-        &["kernels", "text", "compaction", "settings", "experiment", "weights", "gpu", "engine", "session"],
+        &["kernels", "text", "compaction", "settings", "experiment", "weights", "gpu", "engine", "tools", "session"],
         &["tokio", "tokio-util", "axum", "hyper", "reqwest", "sqlx", "rusqlite", "tokio-tungstenite", "tower-http"],
         "must know no socket, clock or database",
     ),
@@ -37,9 +49,10 @@ const OUTSIDE: &[(&[&str], &[&str], &str)] = &[
 /// The rows `| floor | crate | folder | what | uses |` of the table in ARCHITECTURE.md.
 pub fn rooms(architecture: &str) -> Vec<Room> {
     let mut rooms: Vec<Room> = architecture.lines().filter_map(room).collect();
-    let floors: Vec<(u32, String)> = rooms.iter().map(|room| (room.floor, room.name.clone())).collect();
+    let all = rooms.clone();
     for room in rooms.iter_mut().filter(|room| room.uses == ["all"]) {
-        room.uses = floors.iter().filter(|(floor, _)| *floor < room.floor).map(|(_, name)| name.clone()).collect();
+        let below = all.iter().filter(|other| other.floor < room.floor && (room.for_tests || !other.for_tests));
+        room.uses = below.map(|other| other.name.clone()).collect();
     }
     rooms
 }
@@ -56,10 +69,14 @@ pub fn crates(metadata: &Value) -> Vec<Crate> {
             Crate {
                 name: package["name"].as_str().unwrap_or_default().to_string(),
                 folder: folder.trim_end_matches("Cargo.toml").trim_end_matches('/').to_string(),
-                dependencies: dependencies.iter().filter_map(|d| d["name"].as_str()).map(str::to_string).collect(),
+                dependencies: dependencies.iter().filter_map(dependency).collect(),
             }
         })
         .collect()
+}
+
+fn dependency(entry: &Value) -> Option<Dependency> {
+    Some(Dependency { name: entry["name"].as_str()?.to_string(), is_dev: entry["kind"] == "dev" })
 }
 
 pub fn complaints(rooms: &[Room], crates: &[Crate]) -> Vec<String> {
@@ -88,9 +105,10 @@ pub fn complaints(rooms: &[Room], crates: &[Crate]) -> Vec<String> {
             complaints
                 .push(format!("{} lies in {}, and ARCHITECTURE.md says {}", room.name, member.folder, room.folder));
         }
-        for dependency in &member.dependencies {
+        for Dependency { name: dependency, is_dev } in &member.dependencies {
             let inside = floor.contains_key(dependency.as_str());
-            if inside && !room.uses.contains(dependency) {
+            let of_tests = *is_dev && rooms.iter().any(|room| room.name == *dependency && room.for_tests);
+            if inside && !of_tests && !room.uses.contains(dependency) {
                 complaints.push(format!("{} uses {dependency}, and ARCHITECTURE.md does not let it", room.name));
             }
             for (rooms, outside, why) in OUTSIDE {
@@ -113,11 +131,12 @@ fn room(line: &str) -> Option<Room> {
             None => joined.push(cell.trim_start_matches("| ").to_string()),
         }
     }
-    let [floor, name, folder, _, uses] = joined.as_slice() else { return None };
+    let [floor, name, folder, what, uses] = joined.as_slice() else { return None };
     Some(Room {
         floor: floor.parse().ok()?,
         name: name.trim_matches('`').to_string(),
         folder: folder.trim_matches('`').to_string(),
+        for_tests: what.starts_with(FOR_TESTS),
         uses: uses.split(',').map(str::trim).filter(|used| !used.is_empty()).map(str::to_string).collect(),
     })
 }
@@ -136,7 +155,11 @@ mod tests {
 ";
 
     fn member(name: &str, folder: &str, dependencies: &[&str]) -> Crate {
-        let dependencies = dependencies.iter().map(|name| name.to_string()).collect();
+        let dependency = |name: &&str| Dependency {
+            name: name.trim_start_matches("dev ").to_string(),
+            is_dev: name.starts_with("dev "),
+        };
+        let dependencies = dependencies.iter().map(dependency).collect();
         Crate { name: name.to_string(), folder: folder.to_string(), dependencies }
     }
 
@@ -151,6 +174,19 @@ mod tests {
         assert_eq!((rooms[1].floor, rooms[1].folder.as_str()), (1, "a"));
         assert_eq!((&rooms[0].uses, &rooms[1].uses), (&vec![], &vec!["low".to_string()]));
         assert_eq!(rooms[2].uses, ["low", "high"]);
+    }
+
+    #[test]
+    fn a_room_for_tests_is_used_by_tests_alone() {
+        let table = TABLE.to_owned() + "| 1 | `bench` | `bench` | for tests: measures | low |\n";
+        let with = |dependencies: &[&str]| {
+            let mut crates = good();
+            crates.push(member("bench", "bench", &["low"]));
+            crates[2] = member("top", "top", dependencies);
+            complaints(&rooms(&table), &crates)
+        };
+        assert_eq!(with(&["low", "dev bench"]), [""; 0]);
+        assert_eq!(with(&["bench"]), ["top uses bench, and ARCHITECTURE.md does not let it"]);
     }
 
     #[test]
@@ -181,7 +217,7 @@ mod tests {
     #[test]
     fn a_socket_in_the_engine_and_json_in_a_session_are_found() {
         let said = |name: &str, dependency: &str| {
-            let rooms = [Room { floor: 0, name: name.into(), folder: name.into(), uses: vec![] }];
+            let rooms = [Room { floor: 0, name: name.into(), folder: name.into(), for_tests: false, uses: vec![] }];
             complaints(&rooms, &[member(name, name, &[dependency])])
         };
         assert_eq!(said("engine", "tokio"), ["engine uses tokio, and must know no socket, clock or database"]);
@@ -194,8 +230,8 @@ mod tests {
     fn metadata_is_read() {
         let metadata = json!({
             "workspace_root": "/r",
-            "packages": [{ "name": "low", "manifest_path": "/r/a/low/Cargo.toml", "dependencies": [{ "name": "serde" }] }],
+            "packages": [{ "name": "low", "manifest_path": "/r/a/low/Cargo.toml", "dependencies": [{ "name": "serde", "kind": null }, { "name": "bench", "kind": "dev" }] }],
         });
-        assert_eq!(crates(&metadata), [member("low", "a/low", &["serde"])]);
+        assert_eq!(crates(&metadata), [member("low", "a/low", &["serde", "dev bench"])]);
     }
 }

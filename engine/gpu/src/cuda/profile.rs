@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 use cudarc::driver::sys;
 
 use super::{Cuda, check};
+use crate::backend::{Backend, GpuWork};
 use crate::error::Error;
 
 pub(super) struct Span {
@@ -38,8 +39,8 @@ impl Cuda {
         Ok(())
     }
 
-    /// Each kernel that `work` starts, with the milliseconds it took.
-    pub fn profile(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<(String, f32)>, Error> {
+    /// Returns each kernel that `work` starts, with its milliseconds.
+    pub(super) fn profiled(&self, work: GpuWork) -> Result<Vec<(String, f32)>, Error> {
         *self.profile.lock() = Some(Vec::new());
         let result = work();
         let spans = self.profile.lock().take().unwrap_or_default();
@@ -56,10 +57,6 @@ impl Cuda {
             kernels.push((span.kernel, elapsed_ms));
         }
         result.map(|()| kernels)
-    }
-
-    pub fn is_profiled(&self) -> bool {
-        self.profile.lock().is_some()
     }
 }
 

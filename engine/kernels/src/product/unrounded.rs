@@ -277,7 +277,7 @@ mod tests {
     use crate::cpu::{Cpu, CpuLevel};
     use crate::format::{Format, quantize};
     use crate::product::{Activations, MatrixOrder, Precision, Weights, product};
-    use crate::reference;
+    use crate::testing;
     use crate::testing::random;
     use proptest::prelude::*;
 
@@ -296,7 +296,7 @@ mod tests {
             quantize(format, &random(rows * cols, seed), &mut bytes);
             let w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
             let x = random(m * cols, seed ^ 1);
-            let expected = reference::product(&x, w);
+            let expected = testing::product(&x, w);
             for level in CpuLevel::available() {
                 let cpu = Cpu::with_level(2, level);
                 let mut activations = Activations::default();

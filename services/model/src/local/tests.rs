@@ -490,18 +490,13 @@ async fn a_window_that_nobody_asked_for_gives_way_to_the_machine() {
 
 /// Says so where not.
 fn has_emulator() -> bool {
-    let opened = engine::Device::emulated(&std::env::temp_dir().join("reprise-gpu-tests"));
-    if let Err(error) = &opened {
-        assert!(error.to_string().contains("g++: "), "{error}");
-        println!("skipped: {error}");
-    }
-    opened.is_ok()
+    testing::has_emulator()
 }
 
-/// The emulated device that was found last.
+/// The emulator that was found last.
 #[derive(Default)]
 struct Emulated {
-    device: Option<engine::Device>,
+    emulator: Option<Arc<testing::Emulator>>,
     /// It cannot be opened any more.
     gone: bool,
 }
@@ -514,9 +509,10 @@ fn on_a_gpu(settings: &Settings, found: &Found) -> Stage {
     let find = move || {
         let mut found = found.lock().unwrap();
         let folder = if found.gone { Path::new("/dev/null") } else { &std::env::temp_dir() };
-        let device = engine::Device::emulated(&folder.join("reprise-gpu-tests"))?;
-        found.device = Some(device.clone());
-        Ok(device)
+        let emulator = testing::open_emulator(&folder.join("reprise-gpu-tests"));
+        let emulator = emulator.map_err(testing::gpu_error)?;
+        found.emulator = Some(emulator.clone());
+        Ok(emulator.device())
     };
     let mut finder = Finder::new(settings);
     finder.source = Source::Given(Arc::new(find));
@@ -549,7 +545,7 @@ async fn a_lost_gpu_is_opened_again_and_conversations_go_on_from_disk() {
     while !has_past(folder.path()) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    found.lock().unwrap().device.as_ref().unwrap().break_after(10);
+    found.lock().unwrap().emulator.as_ref().unwrap().break_after(10);
     messages.push(said(Assistant, &first.content));
     messages.push(said(User, "And in the south?"));
     let lost = stage.answer(stage.request(messages.clone(), 4)).await.failure.unwrap();
@@ -581,7 +577,7 @@ async fn a_gpu_that_cannot_be_opened_any_more_is_told() {
     {
         let mut found = found.lock().unwrap();
         found.gone = true;
-        found.device.as_ref().unwrap().break_after(10);
+        found.emulator.as_ref().unwrap().break_after(10);
     }
     let lost = stage.answer(stage.request(user("Good morning."), 4)).await.failure.unwrap();
     assert_eq!(lost.0, FailureCode::Unavailable);

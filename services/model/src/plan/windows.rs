@@ -57,7 +57,9 @@ fn cell(
     let (device, not_on_gpu) = match device.transpose() {
         Ok(device) => (device, None),
         // As the service decides it.
-        Err(error @ engine::Error::DeviceRoom { .. }) if settings.engine.device != settings::DeviceChoice::Cuda => {
+        Err(error @ engine::Error::DeviceRoom { .. })
+            if !matches!(settings.engine.device, settings::DeviceChoice::Cuda | settings::DeviceChoice::Vulkan) =>
+        {
             (None, Some(error.to_string()))
         }
         Err(error) => return Err(error.into()),

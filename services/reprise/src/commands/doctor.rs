@@ -182,19 +182,22 @@ impl Findings {
         }
         let (state, but) = match chosen {
             settings::DeviceChoice::Cuda => (Problem, "engine.device is cuda"),
+            settings::DeviceChoice::Vulkan => (Problem, "engine.device is vulkan"),
             _ => (Note, "the CPU computes"),
         };
-        let found = find_gpu(settings.engine.kernels_path.as_deref(), &mut |line| eprintln!("{line}"));
+        let found =
+            find_gpu(model::gpu_api(settings.engine.device), settings.engine.kernels_path.as_deref(), &mut |line| {
+                eprintln!("{line}")
+            });
         let (gpu, device) = match found.and_then(|device| Ok((device.properties()?, device))) {
             Ok(found) => found,
             Err(error) => return self.add("GPU", state, format!("{but}: {error}")),
         };
         let says = format!(
-            "{}, compute capability {}.{}, {} processors, {} of {} free",
+            "{}, {}, {} processors, {} of {} free",
             gpu.name,
-            gpu.target / 10,
-            gpu.target % 10,
-            gpu.processors,
+            gpu.generation,
+            device.processors().count,
             mib(gpu.free_bytes as u64),
             mib(gpu.memory_bytes as u64)
         );

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use engine::DeviceFacts;
 use engine::network::Network;
 use engine::open::find_gpu;
 use engine::state::KvFormats;
 use model::{Bytes, Cell, Error, windows};
 use serde::Serialize;
-use settings::{DeviceChoice, Preset, Settings};
-use weights::mixture::Mixture;
-use weights::synth::{self, SynthShape};
+use settings::{DeviceChoice, KvFormat, Preset, Settings};
+use tools::mixture::Mixture;
+use tools::synth::{self, SynthShape};
 
 use lab::output::{TextTable, print_json};
 use lab::synth::mixture;
@@ -107,8 +107,7 @@ fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
     let mut rows = Vec::new();
     let mut ceiling_bytes = 0;
     for [k, v] in FORMATS {
-        let format = |name| KvFormats::format(name).with_context(|| format!("no format {name}"));
-        let kv = KvFormats { key: format(k)?, value: format(v)? };
+        let kv = KvFormats { key: model::kv_format(k), value: model::kv_format(v) };
         for cell in windows(settings, &network, card.as_ref(), kv, &sizes)? {
             notes.extend(cell.not_on_gpu.clone());
             ceiling_bytes = cell.plan.device.as_ref().map_or(cell.plan.total_bytes, |gpu| gpu.total_bytes as u64);
@@ -116,7 +115,7 @@ fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
                 is_known && preset.ctx_size == cell.ctx_size && model::kv_formats(preset, precision) == kv
             };
             let presets = presets.iter().copied().filter(same).map(|preset| preset.name.clone()).collect();
-            rows.push(row(cell, [k, v], presets));
+            rows.push(row(cell, [k.into_str(), v.into_str()], presets));
         }
     }
     let gpu = rows.iter().any(|row| row.gpu.is_some()).then(|| card.map(|card| card.name)).flatten();
@@ -132,7 +131,10 @@ fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<St
     if settings.engine.device == DeviceChoice::Cpu {
         return Ok((None, Vec::new()));
     }
-    let found = find_gpu(settings.engine.kernels_path.as_deref(), &mut |line| eprintln!("{line}"));
+    let found =
+        find_gpu(model::gpu_api(settings.engine.device), settings.engine.kernels_path.as_deref(), &mut |line| {
+            eprintln!("{line}")
+        });
     match found.and_then(|device| DeviceFacts::of(&device)) {
         Ok(card) => Ok((Some(card), Vec::new())),
         Err(error) if settings.engine.device == DeviceChoice::Auto => Ok((None, vec![error.to_string()])),
@@ -140,8 +142,9 @@ fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<St
     }
 }
 
-/// Those that a home would choose from: exact, half of it, and less for values, which forgive more than keys do.
-const FORMATS: [[&str; 2]; 3] = [["f16", "f16"], ["q8", "q8"], ["q8", "q4"]];
+/// Formats of keys and values that a home chooses from: exact, half of it, and less for values, which forgive more than keys.
+const FORMATS: [[KvFormat; 2]; 3] =
+    [[KvFormat::F16, KvFormat::F16], [KvFormat::Q8, KvFormat::Q8], [KvFormat::Q8, KvFormat::Q4]];
 
 fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> PlannedWindow {
     let (weight_bytes, scratch_bytes) = match &cell.plan.device {
@@ -236,7 +239,9 @@ fn print(report: &MemoryPlan) -> Result<()> {
     let mut sizes: Vec<u32> = windows.iter().map(|row| row.cell.ctx_size).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let [exact, half, less] = FORMATS.map(|[k, v]| if k == v { format!(">{k}") } else { format!(">{k} and {v}") });
+    let [exact, half, less] = FORMATS
+        .map(|[k, v]| [k.into_str(), v.into_str()])
+        .map(|[k, v]| if k == v { format!(">{k}") } else { format!(">{k} and {v}") });
     let mut table = TextTable::new(&[">window", &exact, &half, &less, ""]);
     for size in sizes {
         let mut of_size = windows.iter().filter(|row| row.cell.ctx_size == size);

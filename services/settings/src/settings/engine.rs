@@ -67,6 +67,7 @@ pub enum DeviceChoice {
     Auto,
     Cpu,
     Cuda,
+    Vulkan,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]

@@ -7,7 +7,9 @@ use std::cell::OnceCell;
 use std::path::Path;
 use store::{Error, ImportLines, OpenedBy, Placement, SaidReply, SessionRecord, SessionRef, Store, StoreOptions};
 use tempfile::TempDir;
+use testing::packed::{HostilePacked, KEY};
 use tokio::runtime::Runtime;
+use weights::PackedFolder;
 
 type Tried = Result<bool, String>;
 
@@ -44,8 +46,17 @@ pub fn state(bytes: &[u8]) -> Tried {
 
 /// Packed weights: wrong ones are packed anew, without a word.
 pub fn packed(bytes: &[u8]) -> Tried {
+    let HostilePacked { file, len } = HostilePacked::of(bytes);
     in_folder("packed", |folder, cpu| {
-        weights::hostile_packed::read_file(folder, bytes, cpu).map(|found| found.is_some())
+        let folder = PackedFolder { path: folder.to_path_buf(), max_bytes: 1 << 30, min_bytes: 0 };
+        std::fs::write(folder.path_of(&KEY), &file).map_err(|error| error.to_string())?;
+        let read = |mmap| folder.find(&KEY, len, mmap, cpu, &mut |_, _| ()).map(|weights| weights.to_vec());
+        let (mapped, copied) = (read(true), read(false));
+        match mapped {
+            mapped if mapped != copied => Err("a mapped file is read otherwise".to_owned()),
+            Some(weights) if file.get(..len) != Some(&weights[..]) => Err("they are not what the file has".to_owned()),
+            weights => Ok(weights.is_some()),
+        }
     })
 }
 
@@ -267,4 +278,17 @@ pub fn journal(bytes: &[u8]) -> Tried {
             Ok(items.items.iter().any(|item| item.body != good_morning() && !item.said().is_empty()))
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_weights_with_a_right_end_are_found_and_others_are_not() {
+        let input = [&[1, 0, 0, 0][..], &[7; 500]].concat();
+        assert_eq!(packed(&input), Ok(true));
+        assert_eq!(packed(&[&[0], &input[1..]].concat()), Ok(false));
+        assert_eq!(packed(b""), Ok(false));
+    }
 }

@@ -4,8 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-#[path = "../../../tests/write/gguf.rs"]
-mod write;
+use testing::gguf as write;
 
 fn any_value() -> impl Strategy<Value = write::Value> {
     use write::Value as V;

@@ -1,0 +1,10 @@
+//! Writes model files: a GGUF stream, the mixtures of formats that quantised files have, random models of a real shape.
+//!
+//! The crate `weights` reads model files, and this one is above the engine, so that a tool may run a model too.
+
+mod error;
+pub mod gguf_writer;
+pub mod mixture;
+pub mod synth;
+
+pub use error::Error;
