@@ -1,4 +1,4 @@
-//! The service with as few open files as a small machine allows, and a stranger who opens connections without end.
+//! The service with as few open files as a small machine allows, and a stranger's program that opens connections without end.
 
 use serde_json::{Value, json};
 use std::net::SocketAddr;

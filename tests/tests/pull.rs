@@ -262,7 +262,7 @@ fn a_file_of_another_repository_or_of_the_operator_is_never_replaced() {
 #[cfg(unix)]
 #[test]
 fn no_name_of_a_hub_leads_out_of_the_folder_of_models() {
-    let elsewhere = tempfile::tempdir().unwrap();
+    let other_folder = tempfile::tempdir().unwrap();
     let home = Home::with(&[(MODEL, model()), ("sub/x.json", vec![1; 10]), (".hidden.json", vec![1; 10])]);
     for wrong in ["..%2f", "../x", "someone/..", "/etc/x", ".someone/Model-GGUF"] {
         let error = home.refused(wrong, &[]);
@@ -272,12 +272,12 @@ fn no_name_of_a_hub_leads_out_of_the_folder_of_models() {
     assert!(home.refused(&format!("{REPO}/.hidden.json"), &[]).contains("neither OWNER/REPO nor a preset"));
     // A link that leads out is followed for a file that is read, and not for one that is written.
     std::fs::create_dir_all(home.models().join(REPO)).unwrap();
-    std::os::unix::fs::symlink(elsewhere.path(), home.models().join(REPO).join("sub")).unwrap();
+    std::os::unix::fs::symlink(other_folder.path(), home.models().join(REPO).join("sub")).unwrap();
     assert!(home.refused(&format!("{REPO}/sub/x.json"), &[]).contains("leads out of the folder"));
-    std::os::unix::fs::symlink(elsewhere.path().join("x.gguf"), home.models().join(REPO).join(MODEL)).unwrap();
+    std::os::unix::fs::symlink(other_folder.path().join("x.gguf"), home.models().join(REPO).join(MODEL)).unwrap();
     assert!(home.refused(&format!("{REPO}/{MODEL}"), &[]).contains("is not the file that the hub has"));
-    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
-    std::fs::write(elsewhere.path().join("x.gguf"), model()).unwrap();
+    assert_eq!(std::fs::read_dir(other_folder.path()).unwrap().count(), 0);
+    std::fs::write(other_folder.path().join("x.gguf"), model()).unwrap();
     assert_eq!(home.pulled(REPO)["files"][0]["fetched_bytes"], 0);
 }
 

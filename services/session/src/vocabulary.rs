@@ -30,7 +30,7 @@ pub enum ItemBody {
 /// The speaker of a message, where a client names one. Of the assistant: the speaker that it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedSpeaker {
-    /// As the client writes it. Empty: the client names nobody, and `person` is that of its connection.
+    /// As the client writes it. Empty: the client names no speaker, and `person` is that of its connection.
     pub name: String,
     /// By the rules of the configuration. None: no rule names one, and the words are those of the session's person.
     pub person: Option<String>,

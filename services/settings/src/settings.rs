@@ -82,7 +82,7 @@ sections! {
         pub outgoing_bytes: usize = bytes(1024..=1 << 30),
         pub connections: usize = whole(1..=1 << 20),
         pub goodbyes: usize = whole(1..=4096),
-        pub spare_files: usize = whole(16..=1 << 16),
+        pub spare_files: usize = whole(16..=1_000_000),
         pub connections_per_key: usize = whole(1..=1 << 20),
         pub connections_per_address: usize = whole(1..=1 << 20),
         pub requests_per_minute_per_key: u32 = whole(1..=1 << 30),

@@ -43,10 +43,10 @@ impl Persons {
     ) -> Result<Scope, ApiError> {
         let (says_private, name) = (says_private(headers)?, speaker_named(headers)?);
         let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
-        let told = Told::of(caller, headers, body);
-        let clues = told.clues(caller, self.settings.remember.rule_bytes);
+        let known = KnownClues::of(caller, headers, body);
+        let clues = known.clues(caller, self.settings.remember.rule_bytes);
         let tried = TriedRules::new(&self.settings.remember.who, &clues);
-        let speaker = name.as_deref().or(told.body.speaker.as_deref()).filter(|_| caller.secret.is_none());
+        let speaker = name.as_deref().or(known.body.speaker.as_deref()).filter(|_| caller.secret.is_none());
         let changed_head = changed_head_of(&self.settings.prompt.clients, &Clues { speaker, ..clues });
         let user = &caller.identity.user;
         let mut scope = self.admitted(user, tried.recognise(speaker), body.is_private || says_private).await?;
@@ -70,8 +70,8 @@ impl Persons {
         body: &BodyClues,
         name: &str,
     ) -> Result<Option<String>, ApiError> {
-        let told = Told::of(caller, headers, body);
-        let clues = told.clues(caller, self.settings.remember.rule_bytes);
+        let known = KnownClues::of(caller, headers, body);
+        let clues = known.clues(caller, self.settings.remember.rule_bytes);
         self.person_by(caller, &TriedRules::new(&self.settings.remember.who, &clues), name).await
     }
 
@@ -153,16 +153,16 @@ impl Persons {
 }
 
 /// What the rules may look at of a request.
-struct Told<'a> {
+struct KnownClues<'a> {
     headers: Cow<'a, HeaderMap>,
     body: Cow<'a, BodyClues>,
 }
 
-impl<'a> Told<'a> {
-    /// Of a client secret, what its maker wrote into it: the page that holds it names nobody.
-    fn of(caller: &Caller, headers: &'a HeaderMap, body: &'a BodyClues) -> Told<'a> {
+impl<'a> KnownClues<'a> {
+    /// Takes, of a client secret, what its maker wrote into it: the page that holds it names no person.
+    fn of(caller: &Caller, headers: &'a HeaderMap, body: &'a BodyClues) -> KnownClues<'a> {
         if caller.secret.is_none() {
-            return Told { headers: Cow::Borrowed(headers), body: Cow::Borrowed(body) };
+            return KnownClues { headers: Cow::Borrowed(headers), body: Cow::Borrowed(body) };
         }
         let made_with = |path: &str| {
             let session = caller.identity.session.as_ref()?;
@@ -174,7 +174,7 @@ impl<'a> Told<'a> {
             instructions: made_with("/instructions"),
             ..BodyClues::default()
         };
-        Told { headers: Cow::Owned(HeaderMap::new()), body: Cow::Owned(body) }
+        KnownClues { headers: Cow::Owned(HeaderMap::new()), body: Cow::Owned(body) }
     }
 
     fn clues<'b>(&'b self, caller: &'b Caller, most: usize) -> Clues<'b> {

@@ -1,4 +1,4 @@
-//! One owner of a request, through every door: another person who goes on where a first one spoke is told nothing of theirs,
+//! One owner of a request, through every door: another person is told nothing of the one that spoke before,
 //! and gets no answer of theirs.
 
 use crate::client::PATIENCE;
@@ -112,7 +112,7 @@ async fn a_second_person_in_a_session_is_told_nothing_of_the_first_one() {
     let id = answer["reprise"]["session_id"].clone();
     let (_, prompt) = ask(&mut server, path, &[(NAME, "ben")], chat(&id, SISTER)).await;
     only(&prompt, "Oslo", "Lisbon", "chat of another");
-    // Whom no rule knows is the guest, and not the one who spoke before.
+    // A request that no rule knows is the guest's, and not that of the person that spoke before.
     let (_, prompt) = ask(&mut server, path, &[], chat(&id, SISTER)).await;
     assert!(!prompt.contains("Lisbon") && !prompt.contains("Oslo"), "{prompt}");
     let id = id.as_str().unwrap();
@@ -135,7 +135,7 @@ async fn a_second_person_in_a_session_is_told_nothing_of_the_first_one() {
     let (status, answer) =
         server.http("POST", &format!("/v1/conversations/{id}/items"), &[(NAME, "ben")], &items).await;
     assert_eq!(status, 200, "{answer}");
-    assert_eq!(answer["data"][0].get("speaker"), None, "the client named nobody: {answer}");
+    assert_eq!(answer["data"][0].get("speaker"), None, "the client named no speaker: {answer}");
     drop(client);
     ask(&mut server, path, &[(NAME, "ben")], chat(&json!("new"), "Hello.")).await;
     assert_eq!(owners(&server, "Mimi").await, ["ben"]);
