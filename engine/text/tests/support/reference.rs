@@ -18,7 +18,6 @@ pub fn read_text(path: &str) -> String {
     String::from_utf8(read(path)).unwrap()
 }
 
-/// The parts of a GGUF file that a tokenizer is made of.
 #[derive(Clone)]
 pub struct GgufVocab {
     pub tokens: Vec<String>,
@@ -27,7 +26,7 @@ pub struct GgufVocab {
     pub pre: String,
 }
 
-/// Reads only what these tests need; the real reader is the crate `weights`, on a floor above this one.
+/// Reads only the keys that these tests need; the real reader is the crate `weights`, on a floor above this one.
 pub fn gguf_vocab(path: &str) -> GgufVocab {
     let file = read(path);
     let mut at = Cursor { bytes: &file, at: 0 };
