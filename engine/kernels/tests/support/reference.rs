@@ -1,4 +1,4 @@
-//! What each kernel computes, by definition: in f64 and never optimised. Tests of several crates take this file in.
+//! Definitions of all kernels: in f64 and never optimised. Tests of several crates take this file in.
 
 use kernels::attention::{PageLayout, Queries};
 use kernels::delta::{DeltaHeads, DeltaRows};
@@ -51,7 +51,6 @@ pub fn convolution(x: &[f32], channels: usize, taps: &[f32], memory: &[f32]) -> 
         .collect()
 }
 
-/// Token by token.
 pub fn delta(heads: DeltaHeads, rows: DeltaRows, state: &mut [f32]) -> Vec<f32> {
     let count = rows.beta.len() / heads.value_heads;
     let mut out = vec![0.0; count * heads.values()];
@@ -82,7 +81,7 @@ pub fn delta(heads: DeltaHeads, rows: DeltaRows, state: &mut [f32]) -> Vec<f32> 
     out
 }
 
-/// On plain rows: keys and values are [positions, kv heads, head dim].
+/// Computes attention on plain rows: keys and values are [positions, kv heads, head dim].
 pub fn attention(layout: PageLayout, keys: &[f32], values: &[f32], queries: Queries) -> Vec<f32> {
     let dim = layout.head_dim;
     let group = queries.q_heads / layout.kv_heads;

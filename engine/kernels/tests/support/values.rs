@@ -1,9 +1,9 @@
-//! Values for tests of kernels, and how far results lie apart. Tests of several crates take this file in.
+//! Values for tests of kernels, and the distance of results. Tests of several crates take this file in.
 
 use kernels::format::{Format, quantize};
 
-/// Values in (-1, 1), the same for the same seed.
 pub fn random(len: usize, seed: u64) -> Vec<f32> {
+    // values in (-1, 1), the same for the same seed
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
     (0..len)
         .map(|_| {
@@ -15,7 +15,8 @@ pub fn random(len: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// Whole blocks of values in (-1, 1) or little beyond. Of formats that are only read, random codes with scales of that size.
+/// Whole blocks of values in (-1, 1) or little beyond. Formats without an encoder get random codes with scales of that
+/// size.
 pub fn random_blocks(format: Format, values: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; format.row_bytes(values).expect("whole blocks")];
     // Where the scales of a block lie, and their bits.
