@@ -1,4 +1,4 @@
-//! The same on a device: a GPU where there is one, else an emulated one (REQUIRE_CUDA makes that a failure).
+//! The same on a device: a GPU if there is one, else an emulated one (REQUIRE_CUDA makes that a failure).
 
 use super::devices::device_of_tests as device;
 use super::random::{Stage, Step, play, step};
@@ -27,7 +27,7 @@ fn plays(model: &'static str) {
     });
 }
 
-/// One history with everything in it: few random ones are played where a token takes long.
+/// Plays one history that has every kind of step: a slow device plays few random ones.
 fn plays_all(model: &'static str, recurrence_log_tokens: usize, share_of_memory: f64) {
     let Some(device) = device() else { return };
     let limits = EngineLimits { recurrence_log_tokens, ..LIMITS };
@@ -111,7 +111,7 @@ fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
     }
 }
 
-/// A device that can be broken is an emulated one of this test's own.
+/// Opens a device that the test may break: an emulated one of this test's own.
 fn breakable() -> Option<Device> {
     let device = device()?;
     let own = Device::emulated(&std::env::temp_dir().join("reprise-gpu-tests"));

@@ -1,10 +1,9 @@
-//! Cached sequences on disk: what is read again, what is a miss, what is deleted.
+//! Cached sequences on disk: hits, misses, deletions.
 
 use super::support::*;
 use engine::{DiskLimits, EngineEvent, EngineRequest, OwnerId, PrefillReason, ReuseScope, StopReason, forget_files};
 use std::path::{Path, PathBuf};
 
-/// Files of sequences.
 fn lines(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.extension().is_some_and(|end| end == "line")).count()
@@ -240,7 +239,7 @@ fn a_file_that_is_replaced_goes_with_the_same_silence() {
     }
 }
 
-/// A client that renders replies in another way than the model wrote them leaves a file behind at each turn otherwise.
+/// A client that renders replies in another way than the model wrote them would otherwise leave a file at each turn.
 #[test]
 fn a_conversation_is_on_disk_once() {
     let folder = tempfile::tempdir().unwrap();

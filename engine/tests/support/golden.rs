@@ -1,4 +1,4 @@
-//! Golden values of the reference implementation, and how near to them a result has to be.
+//! Golden values of the reference implementation, and the allowed distance of a result.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use values::distance;
 #[path = "../../kernels/tests/support/values.rs"]
 pub mod values;
 
-/// In the source tree, or where `tests/gpu/run.sh` found it on a machine without sources.
+/// Folder in the source tree, or the one that `tests/gpu/run.sh` names on a machine without sources.
 pub fn reference() -> PathBuf {
     let in_tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
     std::env::var_os("REPRISE_REFERENCE").map_or_else(in_tree, PathBuf::from)
