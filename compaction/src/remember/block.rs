@@ -1,22 +1,21 @@
-//! What a model is told at the begin of a conversation.
+//! Facts that a model reads at the beginning of a conversation.
 
 use crate::context::escape;
 use crate::text::estimate_tokens;
 use std::cmp::Reverse;
 
-/// A fact that may be told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TellableFact {
     pub text: String,
     pub asked: bool,
-    /// It is the home's, not this person's.
-    pub of_home: bool,
+    pub of_home: bool, // it is the home's, not this person's
     pub uses: u64,
     pub said_at_ms: i64,
 }
 
-/// The heading and the facts that fit, in the order in which they were said: a new fact stands behind those that a model has
-/// read before. First come those that a person asked for, then those that were of use most often and most lately. Empty: none does.
+/// Writes the heading and the facts that fit, in the order in which they were said: a new fact comes behind those that
+/// a model has read before. Requested facts have precedence, then those that were of use most often and most lately.
+/// Empty: none fits.
 pub fn block(facts: &[TellableFact], limit_tokens: u32, heading: &str, home: &str) -> String {
     let line = |fact: &TellableFact| {
         let said = escape(&fact.text.split_whitespace().collect::<Vec<_>>().join(" "));
