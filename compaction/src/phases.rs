@@ -41,7 +41,7 @@ pub enum NextStep {
     Swap, // put the compacted prompt to use
 }
 
-/// Most warmings for one swap, because turns may come meanwhile. Then it is swapped all the same: the cold rest is
+/// Most warmings for one swap, because turns may come meanwhile. Then it is swapped nevertheless: the cold rest is
 /// short.
 const MOST_WARMINGS: u32 = 4;
 

@@ -18,8 +18,7 @@ use crate::state::KvFormats;
 
 /// Most forced tokens that a step computes. The tokens that end thinking are fewer.
 const MOST_FORCED: usize = 8;
-/// Most snapshots of one step; more are not worth their memory.
-const MOST_SNAPSHOTS: usize = 8;
+const MOST_SNAPSHOTS: usize = 8; // most snapshots of one step; more are not worth their memory
 
 pub(crate) struct ActiveRequest {
     pub id: RequestId,
@@ -47,7 +46,6 @@ pub(crate) struct ActiveRequest {
     pub start: Option<RequestStart>, // reuse at its start; `None`: it has not begun
     pub resumed_at: Option<usize>,   // number of its tokens when it was stopped, if it has resumed since
     pub draft: Draft,                // tokens that may follow `tokens`, computed ahead in the same step
-    /// Number of reply tokens that were drafted, and of those that were accepted.
     pub drafted: usize,
     pub accepted: usize,
     pub reply: ReplyWriter,

@@ -52,16 +52,14 @@ pub(crate) struct SequenceCache {
     limits: EngineLimits,
     meter: MemoryMeter,
     disk: Option<DiskCache>,
-    /// Fewest tokens that a file must give beyond memory to be read.
-    worth_reading_tokens: usize,
+    worth_reading_tokens: usize, // fewest tokens that a file must give beyond memory to be read
 }
 
 /// The sequence that a request begins with, and the reason why the rest of its prompt has to be computed.
 pub(crate) struct PrefixMatch {
     pub sequence: Option<CachedSequence>,
     pub reason: PrefillReason,
-    /// Position, at `sequence`'s end or after it, where another head differs from this prompt's.
-    pub fork: Option<usize>,
+    pub fork: Option<usize>, // position, at `sequence`'s end or after it, where another head differs from this prompt's
 }
 
 #[derive(Clone, Copy)]
@@ -72,7 +70,7 @@ pub(crate) struct PrefixQuery<'a> {
     pub rights: EvictionRights,
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
-    pub leaves_past: bool, // true if the request goes on from a copy and the past stays in the cache
+    pub leaves_past: bool, // true if the request continues from a copy and the past stays in the cache
 }
 
 impl PrefixQuery<'_> {
@@ -304,8 +302,6 @@ impl SequenceCache {
         PrefixMatch { sequence: from_head.or(from_past), reason, fork }
     }
 
-    /// Names the main cause for computing a prompt whose first `known` tokens are cached, and the first `reached`
-    /// reused.
     fn reason(&self, query: PrefixQuery, known: usize, reached: usize, is_edited: bool) -> PrefillReason {
         let PrefixQuery { tokens, limit, .. } = query;
         let evicted = self.evicted.known(tokens, query.scope.user).min(limit);

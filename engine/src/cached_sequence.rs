@@ -84,7 +84,6 @@ impl CachedSequence {
         }
     }
 
-    /// Returns true if no snapshot is so near that the log leads here as quickly.
     pub fn wants_snapshot(&self, limits: &EngineLimits) -> bool {
         let logged_from = self.recurrence_log.covered().start;
         self.snapshots.last().is_none_or(|last| {

@@ -44,8 +44,7 @@ pub(crate) struct ModelIdentity {
 
 pub(crate) struct StoredSequence {
     pub path: PathBuf,
-    /// True for the running model. Files of other models wait for these to run again.
-    pub ours: bool,
+    pub ours: bool, // true for the running model. Files of other models wait for these to run again
     pub owner: Option<OwnerId>,
     pub user: Option<u64>,
     pub shared_tokens: usize,
@@ -90,7 +89,6 @@ impl StoredSequence {
 }
 
 impl DiskCache {
-    /// Reads the heads of all files in the folder. An unusable folder is an error.
     pub fn open(limits: DiskLimits, model: ModelIdentity) -> Result<DiskCache, String> {
         let (stored, notes) = find(&limits.folder, &model)?;
         let (jobs, work) = channel::<file::WriteJob>();

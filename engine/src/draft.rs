@@ -9,8 +9,7 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftLimits {
-    /// Length of the repeated ending that makes a draft; 0: no draft from repetition.
-    pub ngram: usize,
+    pub ngram: usize,  // length of the repeated ending that makes a draft; 0: no draft from repetition
     pub tokens: usize, // most drafted tokens of one step
     pub mtp: usize,    // most tokens that the model predicts; 0: none
     /// Size of the vocabulary that it predicts from: the first tokens, which are the frequent ones.
@@ -48,7 +47,7 @@ const LEARNING: f64 = 1.0 / 16.0; // weight of one draft in an expectation
 const TIMING: f64 = 1.0 / 8.0; // weight of one step in the measured times
 /// Least gain of a draft: less is not worth the risk that a step takes longer.
 const WORTH: f64 = 1.03;
-/// Number of skipped drafts for one that is made all the same, because texts change.
+/// Number of skipped drafts for one that is made nevertheless, because texts change.
 const TRIAL: u32 = 32;
 /// One of this many steps predicts nothing, so that the time of a step without drafts stays known.
 const PLAIN: u32 = 64; // not a window: steps
@@ -107,7 +106,6 @@ impl Drafting {
         }
     }
 
-    /// Changes the limits, and keeps the measured costs and expectations.
     pub fn limit(&mut self, limits: DraftLimits, prediction: Option<f64>) {
         let new = Drafting::new(limits, prediction);
         *self = if self.plain.is_none() { new } else { Drafting { limits: new.limits, ..std::mem::take(self) } };
@@ -147,7 +145,7 @@ impl Drafting {
             draft.source = DraftSource::Predicted;
         } else if let Some((place, matched)) = alike {
             draft.source = DraftSource::Repeated { matched };
-            // Repeated text goes on behind its end.
+            // Repeated text continues behind its end.
             for at in place..place + repeated {
                 let token = tokens.get(at).or_else(|| draft.tokens.get(at - tokens.len())).copied();
                 draft.tokens.extend(token);
@@ -156,7 +154,6 @@ impl Drafting {
         predicted
     }
 
-    /// Returns true for an unprofitable draft now and then, to see whether such drafts are right by now.
     fn tries(&mut self, source: usize) -> bool {
         self.passed[source] += 1;
         self.passed[source].is_multiple_of(TRIAL)
@@ -336,7 +333,6 @@ mod tests {
     const BOTH: DraftLimits = DraftLimits { mtp: 2, mtp_vocab: 100, ..LIMITS };
     const NOTHING_ALIKE: [u32; 5] = [1, 2, 3, 4, 5];
 
-    /// Lets the model predict, with the first `came` right. Returns the number of requested predictions.
     fn predicts(drafting: &mut Drafting, draft: &mut Draft, came: usize) -> usize {
         let asked = drafting.draft(&NOTHING_ALIKE, 7, true, draft);
         draft.tokens.extend(std::iter::repeat_n(9, asked));

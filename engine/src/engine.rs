@@ -1,5 +1,5 @@
 //! The engine: requests in, events out, one bounded step at a time. `schedule` chooses what a step computes, `batch`
-//! computes it, `held` keeps stopped requests that may go on.
+//! computes it, `held` keeps stopped requests that may resume.
 
 mod batch;
 mod held;
@@ -36,7 +36,7 @@ pub struct Engine {
     executor: Executor,
     limits: EngineLimits,
     requests: Vec<ActiveRequest>, // in the order of their arrival; one without a sequence waits
-    held: Vec<ActiveRequest>,     // stopped requests that may go on, the oldest first
+    held: Vec<ActiveRequest>,     // stopped requests that may resume, the oldest first
     cache: SequenceCache,
     meter: MemoryMeter,
     ended: Vec<EngineEvent>,
@@ -125,7 +125,7 @@ impl Engine {
         self.cache.read_heads(&self.network.state_shape, self.executor.cpu());
     }
 
-    /// Reads the newest sequence from disk, whose conversation most likely goes on after a restart.
+    /// Reads the newest sequence from disk, whose conversation most likely continues after a restart.
     pub fn read_newest(&mut self) {
         self.cache.read_newest(&self.network.state_shape, &self.executor);
     }

@@ -48,7 +48,6 @@ pub struct GpuNetwork {
 /// hidden].
 pub type HostFfn<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
 
-/// Most bytes of a step's buffers, with up to `rows` rows and `lanes` lanes.
 pub fn scratch_bytes(shape: &Shape, processors: Processors, rows: usize, lanes: usize) -> usize {
     BufferSizes::most(shape, processors, rows, lanes, most_wanted(lanes)).bytes()
 }

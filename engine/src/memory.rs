@@ -51,9 +51,8 @@ pub enum MemoryKind {
     /// Recurrent and convolution states at positions that later requests continue from.
     Snapshots,
     RecurrenceLogs, // inputs of the recurrences for the last tokens
-    /// Recurrent and convolution states at the ends of sequences.
-    Live,
-    Spare, // dropped memory that waits for the next buffer of its size
+    Live,           // recurrent and convolution states at the ends of sequences
+    Spare,          // dropped memory that waits for the next buffer of its size
 }
 
 impl MemoryKind {
@@ -82,7 +81,6 @@ impl MemoryMeter {
         self.device.as_ref().map(|on| &on.device)
     }
 
-    /// Reason why all memory on the GPU is lost.
     pub fn failure(&self) -> Option<&str> {
         self.device.as_ref()?.failure.get().map(String::as_str)
     }
@@ -151,7 +149,6 @@ impl MemoryMeter {
         }
     }
 
-    /// Frees waiting mappings so that `bytes` more stay below the ceiling.
     fn free_spare(&self, bytes: usize) {
         if self.bytes(MemoryKind::Spare) > 0 {
             let mut spare = self.spare.lock();
@@ -270,7 +267,6 @@ impl<T: Pod> MeteredBuffer<T> {
         self.meter.count(kind, self.bytes / size_of::<T>().max(1), BufferStorage::Device(copy))
     }
 
-    /// Moves a buffer of `MemoryMeter::staged` to the meter's memory.
     pub fn settled(self) -> MeteredBuffer<T> {
         if self.meter.device.is_none() { self } else { self.meter.copied(self.kind, &self) }
     }

@@ -31,7 +31,7 @@ pub struct EngineRequest {
     /// True if the prompt and its reply may never be asked for (see `Engine::ask_for`). The computed sequence is
     /// evicted first, and never written to disk.
     pub speculative: bool,
-    /// True if no later prompt goes on from its reply, as from a summary: its sequence is evicted first and never
+    /// True if no later prompt continues from its reply, as from a summary: its sequence is evicted first and never
     /// written to disk, and the past with which it begins stays unchanged.
     pub passing: bool,
     /// Most tokens of the reply; 0: the prompt is computed and cached, without a reply.

@@ -151,7 +151,6 @@ impl Snapshot {
     }
 }
 
-/// Addresses of a state on a device and of its snapshot, so that a step can copy layer by layer between its kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotCopy {
     format: Format,

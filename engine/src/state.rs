@@ -170,7 +170,6 @@ impl SequenceState {
         self.outputs.truncate(hidden);
     }
 
-    /// Returns true if `reserve` would allocate nothing.
     pub fn has_room(&self, more: usize) -> bool {
         let needed = (self.position + more).div_ceil(PAGE_TOKENS);
         let written = self.pages.get(self.position / PAGE_TOKENS..needed);

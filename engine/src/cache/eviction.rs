@@ -79,7 +79,6 @@ pub(super) fn least_valuable(
     least.map(|(_, victim)| victim)
 }
 
-/// Lists the snapshots that no other sequence shares: index, tokens that each saves, bytes.
 fn thinnable(sequence: &CachedSequence, spares_the_end: bool) -> impl Iterator<Item = (usize, f64, usize)> {
     let count = sequence.snapshots.len().saturating_sub(if spares_the_end { NEAR_THE_END } else { 0 });
     let before = std::iter::once(0).chain(sequence.snapshots.iter().map(|snapshot| snapshot.position));

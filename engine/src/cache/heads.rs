@@ -21,8 +21,7 @@ use crate::state::{KvPages, PAGE_TOKENS, StateShape};
 /// Divisor of the ceiling that all heads together may take, so that conversations have room beside them.
 const HEADS_PART: usize = 4;
 
-/// Most snapshots of a head before its end, where other heads differ or may differ.
-const MOST_FORKS: usize = 2;
+const MOST_FORKS: usize = 2; // most snapshots of a head before its end, where other heads differ or may differ
 
 pub(crate) struct Head {
     pub tokens: Vec<u32>,
@@ -48,7 +47,6 @@ impl Head {
         Head { tokens, layout, scope, snapshots, pages, is_open: owner.is_none(), used: 0, is_proven: false }
     }
 
-    /// Returns the head of a sequence, if there is a state at its end.
     pub fn of(tokens: &[u32], sequence: &CachedSequence) -> Option<Head> {
         let end = sequence.scope.shared_tokens;
         let forks = sequence.fork.into_iter().filter(|fork| *fork < end);
@@ -60,7 +58,6 @@ impl Head {
         Some(Head::new(tokens, sequence.state.layout, sequence.scope, snapshots, pages, sequence.owner))
     }
 
-    /// Returns the furthest position up to `limit` with a snapshot, or 0.
     pub fn reach(&self, limit: usize) -> usize {
         let before = self.snapshots.iter().rev().find(|snapshot| snapshot.position <= limit);
         before.map_or(0, |snapshot| snapshot.position)
@@ -93,7 +90,6 @@ impl Head {
         self.layout == other.layout && self.scope.user == other.scope.user && self.tokens == other.tokens
     }
 
-    /// Learns from another sequence of this head: a fork, and whether an owner's deletion may take it away.
     fn learn(&mut self, other: Head) {
         self.is_open |= other.is_open;
         for snapshot in other.snapshots {
@@ -123,7 +119,6 @@ impl Heads {
         }
     }
 
-    /// Keeps a head, and drops others beyond their number and their part of the memory.
     pub fn keep(&mut self, head: Head, uses: u64, limits: &EngineLimits) {
         if limits.heads == 0 || head.tokens.len() < limits.snapshot_spacing_tokens {
             return;

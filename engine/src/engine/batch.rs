@@ -152,7 +152,6 @@ impl Engine {
         }
     }
 
-    /// Drafts tokens for a step in which all requests write replies: as many as cost hardly more than none.
     pub(super) fn draft(&mut self, chosen: &[(usize, usize)]) {
         let rows: usize = chosen.iter().map(|(_, count)| count).sum();
         let most_drafts = self.executor.most_drafts();
@@ -223,7 +222,6 @@ impl Engine {
         snapshots_of
     }
 
-    /// Most bytes that computing these tokens and their drafts allocates: pages and recurrence logs.
     pub(super) fn bytes_of(&self, chosen: &[(usize, usize)]) -> usize {
         let shape = &self.network.state_shape;
         let sequences = chosen.iter().filter_map(|(at, count)| {

@@ -1,6 +1,6 @@
-//! Stopped requests that may go on: replies that a user broke off, and replies that were begun early. The computed part
-//! of one stays, with the state of its sampling (random numbers, penalties, grammar, half a character), so that it
-//! resumes as if it had never been stopped.
+//! Stopped requests that may resume: replies that a user broke off, and replies that began early. The computed part of
+//! one stays, with the state of its sampling (random numbers, penalties, grammar, half a character), so that it resumes
+//! as if it had never stopped.
 //!
 //! Its memory counts like that of a running request, and is given up when something needs it: then it is a cached
 //! sequence like others, and evicted parts are computed again if the request resumes.
@@ -10,7 +10,7 @@ use crate::active_request::ActiveRequest;
 use crate::request::{RequestClass, RequestId, RequestReport};
 
 impl Engine {
-    /// Stops a request, so that `resume` can let it go on until `release`. No event follows. `None`: it has ended.
+    /// Stops a request, so that `resume` can continue it until `release`. No event follows. `None`: it has ended.
     pub fn hold(&mut self, id: RequestId) -> Option<RequestReport> {
         let at = self.requests.iter().position(|request| request.id == id)?;
         let request = self.requests.remove(at);
@@ -49,7 +49,6 @@ impl Engine {
         true
     }
 
-    /// Lets a held request run again. It takes the place of a less urgent one, or waits as others do.
     fn let_in(&mut self, mut request: ActiveRequest) {
         let running = self.requests.iter().filter(|request| request.is_running()).count();
         if request.is_running() && running >= self.limits.max_sequences.max(1) {

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 /// Least prompt tokens of a step: fewer cost hardly less, because it waits for the weights.
 const LEAST_TOKENS: usize = 16;
-/// Factor by which a step may be longer when no other request waits.
-const ALONE: u32 = 4;
+const ALONE: u32 = 4; // factor by which a step may be longer when no other request waits
 /// Divisor of a step's time for work that no user waits for, and of a chunk's tokens for background work.
 const UNHURRIED_PART: u32 = 4;
 /// Divisor of the time that background work has while users talk without a pause.

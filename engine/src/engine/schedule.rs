@@ -224,7 +224,6 @@ impl Engine {
         running.max_by_key(|(_, request)| (urgency(request), request.id)).map(|(at, _)| at)
     }
 
-    /// Fails a request for lack of memory. Its computed part stays in the cache.
     fn fail_for_memory(&mut self, at: usize, events: &mut Vec<EngineEvent>) {
         let request = self.requests.remove(at);
         events.push(EngineEvent::Failed {
@@ -234,7 +233,6 @@ impl Engine {
         self.keep(request);
     }
 
-    /// Caches a request's sequence. The request waits and starts again from there.
     pub(super) fn suspend(&mut self, at: usize) {
         let mut request = self.requests.remove(at);
         self.give_to_cache(&mut request);

@@ -150,7 +150,6 @@ impl GpuNetwork {
         advance(&self.device, lanes, longest, work.buffer(Floats::Chunks), of_rule)
     }
 
-    /// Values between a token's address in the log and its row of this layer.
     fn in_log(&self, layer: usize) -> u64 {
         (layer * RecurrenceLog::layer_values(&self.state_shape)) as u64
     }

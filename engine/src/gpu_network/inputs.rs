@@ -14,7 +14,6 @@ pub(super) struct StepInputs {
     /// Lanes cut at their snapshots: the first span has the rows of each lane up to its first snapshot or its end, the
     /// second those up to the next one, and so on. Empty if no lane has a snapshot before its end.
     spans: Vec<RecurrenceSpan>,
-    /// Draft rows. They go on in states of their own, of one layer at a time.
     drafts: DraftSpan,
     tokens: Vec<u32>,
     lane_of_row: Vec<u32>,
@@ -26,7 +25,6 @@ pub(super) struct StepInputs {
     there: Buffer<u8>,
 }
 
-/// Rows over which the recurrences of a step run without a snapshot between.
 #[derive(Default)]
 pub(super) struct RecurrenceSpan {
     lanes: Vec<LaneArguments>,
@@ -36,9 +34,7 @@ pub(super) struct RecurrenceSpan {
 
 #[derive(Default)]
 pub(super) struct DraftSpan {
-    /// Lanes that have a layer of their state in places of their own.
     pub span: RecurrenceSpan,
-    /// Addresses of each lane's whole state: of the recurrence, and of the convolution.
     states: Vec<[u64; 2]>,
 }
 
@@ -101,7 +97,6 @@ impl StepInputs {
         self.has_log = false;
     }
 
-    /// Adds a lane: the next `count` rows are tokens of this state, from its position on.
     pub fn add_lane(&mut self, state: &SequenceState, count: usize, log: Option<&RecurrenceLog>) -> Result<(), Error> {
         let (index, first) = (self.lanes.len() as u32, self.lane_of_row.len());
         self.lanes.push(LaneArguments {

@@ -13,7 +13,7 @@ use super::{GpuNetwork, GpuStep, GpuWorkspace};
 use crate::network::{PredictionLane, StepLane, WantedLogits, best};
 
 impl GpuNetwork {
-    /// Sends the output before the first row of each lane. It is unknown where a sequence goes on from a snapshot.
+    /// Sends the output before the first row of each lane. It is unknown where a sequence continues from a snapshot.
     pub(super) fn send_before(&self, lanes: &[StepLane], work: &GpuWorkspace) -> Result<(), Error> {
         if self.prediction.is_none() {
             return Ok(());

@@ -64,7 +64,6 @@ pub(super) enum Numbers {
     Tiles,
 }
 
-/// Key of a recorded step: all that its kernels depend on.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct GraphKey {
     pub sizes: (usize, usize, usize), // rows, lanes, and rows with wanted logits
@@ -146,7 +145,6 @@ pub(super) struct BufferSizes {
 }
 
 impl BufferSizes {
-    /// Largest sizes of any step with up to `rows` rows and `lanes` lanes.
     pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
         let none = BufferSizes { floats: [0; 23], numbers: [0; 5], normed: (0, 0), inner: (0, 0), outputs: (0, 0) };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
@@ -231,7 +229,6 @@ fn empty<T: Pod, const N: usize>(device: &Device) -> Result<[Buffer<T>; N], Erro
     Ok(buffers.try_into().unwrap_or_else(|_| unreachable!("N of them were made")))
 }
 
-/// Replaces a buffer that is too small, and returns true if it did.
 fn grow<T: Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<bool, Error> {
     let grows = buffer.len() < len;
     if grows {

@@ -104,7 +104,7 @@ impl Network {
         let inputs = lanes.iter().flat_map(|lane| {
             let own = &outputs[first * hidden..][..lane.tokens.len() * hidden];
             first += lane.tokens.len();
-            // The output before a sequence's first token is unknown if it goes on from a snapshot.
+            // The output before a sequence's first token is unknown if it continues from a snapshot.
             let before = lane.state.outputs.get(..hidden).unwrap_or(&before_first);
             lane.tokens.iter().copied().zip(std::iter::once(before).chain(own.chunks_exact(hidden)))
         });
@@ -143,7 +143,6 @@ impl Network {
         work.outputs = outputs;
     }
 
-    /// Builds the input of the block's layer in `work.hidden`: of each row a token, and the output before it.
     fn join<'a>(
         &self,
         cpu: &Cpu,
@@ -184,8 +183,8 @@ fn one_token<'a>(state: &'a mut SequenceState, token: &'a u32) -> StepLane<'a> {
     }
 }
 
-/// Returns the first of the largest logits.
 pub(crate) fn best(logits: &[f32]) -> u32 {
+    // returns the first of the largest logits
     let mut best = 0;
     for (token, logit) in logits.iter().enumerate() {
         if *logit > logits[best] {

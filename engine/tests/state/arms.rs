@@ -1,4 +1,4 @@
-//! Several replies to one prompt: it is computed once, and they go on from it in one batch.
+//! Several replies to one prompt: it is computed once, and they continue from it in one batch.
 
 use super::support::*;
 use engine::memory::MemoryKind;

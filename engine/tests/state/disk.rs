@@ -194,7 +194,7 @@ fn a_damaged_page_is_a_miss_with_a_note() {
     }
 }
 
-/// A summary is a long request that nothing goes on from: its conversation stays in memory and on disk as it was.
+/// A summary is a long request that nothing continues from: its conversation stays in memory and on disk as it was.
 #[test]
 fn a_passing_request_leaves_nothing_on_disk_and_its_past_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
@@ -263,7 +263,7 @@ fn a_conversation_is_on_disk_once() {
     assert_eq!((lines, pages), (1, history.len() / 256), "{states} states");
     assert!(states <= 6, "{states}");
     drop(engine);
-    // It goes on from its end, and from before the reply.
+    // It continues from its end, and from before the reply.
     let mut engine = self::engine("dense-gva2", LIMITS);
     engine.use_disk(disk(folder.path()));
     engine.read_newest();

@@ -133,7 +133,7 @@ fn plays_on(device: Option<&Device>, model: &'static str, cases: u32, run: impl 
             accepted.set((drafted + ours.report.drafted_tokens, came + ours.report.accepted_tokens));
             prop_assert!(theirs.report.drafted_tokens == 0);
         }
-        // The cached past is as exact: the next turn goes on from there.
+        // The cached past is as exact: the next turn continues from there.
         let mut next = said.clone();
         next.extend(&ours[0].tokens[..ours[0].tokens.len() / 2]);
         next.extend(words(9, 5));

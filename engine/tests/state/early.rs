@@ -16,7 +16,7 @@ struct Run {
     /// Number of heard words, and of those with which the final words begin.
     heard: usize,
     same: usize,
-    /// Number of further final words. 0 and all the same: the final words are the heard ones.
+    /// Number of further final words. 0 and all equal: the final words are the heard ones.
     more: usize,
     seed: u64,
     temperature: f32,
@@ -25,7 +25,7 @@ struct Run {
     steps: usize,
     /// Steps of other work, if the reply stops behind its beginning before the final words come.
     held: Option<usize>,
-    /// Words of a user of another conversation, who talks meanwhile.
+    /// Words that a user says meanwhile in another conversation.
     other: Option<usize>,
 }
 

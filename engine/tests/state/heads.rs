@@ -185,7 +185,7 @@ fn on_disk_conversations_go_before_heads() {
     assert_eq!(reused(&mut engine, &head, 50), HEAD);
 }
 
-/// A conversation that goes on beside another one with the same head has not left it.
+/// A conversation that continues beside another one with the same head has not left it.
 #[test]
 fn two_conversations_with_one_head_are_both_kept() {
     let folder = tempfile::tempdir().unwrap();

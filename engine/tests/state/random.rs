@@ -32,7 +32,7 @@ pub enum Step {
         count: usize,
         seed: u32,
     },
-    /// The reply stops after this many steps, and goes on. Meanwhile the next turn may be warmed.
+    /// The reply stops after this many steps, and resumes. Meanwhile the next turn may be warmed.
     Resume {
         steps: usize,
         warms: bool,
@@ -82,7 +82,7 @@ fn arm(tokens: &[u32], number: usize) -> EngineRequest {
     EngineRequest { sampling, ..request }
 }
 
-/// Runs the requests in one batch, the others as arms of the first if `are_arms`; the first may be stopped and go on.
+/// Runs the requests in one batch, the others as arms of the first if `are_arms`; the first may be stopped and resumed.
 fn replies(
     engine: &mut Engine,
     requests: Vec<EngineRequest>,

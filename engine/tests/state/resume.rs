@@ -31,7 +31,7 @@ struct Run {
     new: usize,
     /// Steps of the engine before each stop.
     stops: Vec<(usize, Meanwhile)>,
-    /// Steps behind them after which the reply stops once more; from then on another conversation's reply goes on
+    /// Steps behind them after which the reply stops once more; from then on another conversation's reply continues
     /// beside it. In a batch the last bits of a sum are others, so the reply without a stop has the same company.
     company: Option<(usize, usize)>,
 }
@@ -193,7 +193,7 @@ fn plays(device: Option<&Device>, model: &'static str, cases: u32, longest: usiz
         prop_assert_eq!(&said.tokens, &whole.tokens, "{:?}", report);
         prop_assert_eq!(&said.text, &whole.text);
         if report.reason.name() == "resumed" {
-            // No token is computed twice. A prompt that was stopped in its middle goes on from there.
+            // No token is computed twice. A prompt that was stopped in its middle continues from there.
             let again = if before == 0 { run.prompt } else { 0 };
             prop_assert!(report.computed_tokens <= again, "{:?}", report);
             prop_assert_eq!(report.reused_tokens + report.computed_tokens, run.prompt + before.saturating_sub(1));

@@ -72,7 +72,7 @@ fn what_one_user_said_is_not_known_to_another() {
         let report = answer(&mut engine, ask(Some(5), 23, &secret)).report;
         assert_eq!((report.reused_tokens, report.reason), (0, PrefillReason::Cold));
         let again = answer(&mut engine, ask(Some(1), 46, &secret)).report;
-        // From disk it is taken up at a mark.
+        // From disk it is reused from a mark.
         assert_eq!(again.reused_tokens, if saved { 138 } else { 145 }, "it is still there for its user");
     }
 }
@@ -158,7 +158,7 @@ fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
     assert!(answer(&mut engine, again).report.reused_tokens >= 5);
 }
 
-/// Users talk without a pause, in all places that there are: less urgent requests come to their end all the same, and
+/// Users talk without a pause, on all lanes: less urgent requests end nevertheless, and
 /// take few of the steps.
 #[test]
 fn no_class_of_requests_starves() {

@@ -56,9 +56,9 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum FeltTable {
-    /// Instructions that change while the conversation goes on
+    /// Instructions that change during the conversation
     Heads,
-    /// A reply that a cough stopped, and that goes on
+    /// A reply that a cough stopped, and that resumes
     Resume,
     /// Several replies to one prompt
     Arms,

@@ -82,7 +82,7 @@ pub fn generate(asked: &ScriptRecipe) -> Result<ConversationScript> {
                 }
                 let after = (fills.pop().unwrap_or(1.0) * asked.window_tokens as f64) as usize;
                 let question = capitalised(&fill_in(random.pick(&fact.asked).map_or("{about}?", String::as_str)));
-                // A fact without room for a question is told all the same.
+                // A fact without room for a question is told nevertheless.
                 if after < left_tokens {
                     let due_tokens = said_tokens + after;
                     waiting.push(PendingQuestion {
