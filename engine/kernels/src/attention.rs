@@ -21,8 +21,7 @@ use crate::format::{Format, dequantize, quantize};
 use crate::scratch::{with_scratch, with_shared_scratch};
 
 const TILE: usize = 64; // positions of a tile, which are unpacked together
-/// Query rows (tokens times the heads that share a key head) that read one unpacked tile.
-const ROWS: usize = 160;
+const ROWS: usize = 160; // query rows (tokens times the heads that share a key head) that read one unpacked tile
 const MANY: usize = 16; // number of query rows from which on they lie side by side
 /// Values of a head that are unpacked together and then multiplied with many rows: a tile of this width stays in the
 /// core's nearest cache, a tile of whole heads does not.
@@ -240,6 +239,7 @@ impl<'a> Part<'a> {
     }
 }
 
+/// Rounds up, because rows side by side begin on whole registers.
 fn padded(rows: usize) -> usize {
     rows.next_multiple_of(16)
 }

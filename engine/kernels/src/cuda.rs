@@ -24,7 +24,6 @@ impl Program {
     }
 }
 
-/// Types, and the processor's operations under names that the emulator has too.
 pub const PRELUDE: &str = include_str!("cuda/prelude.cuh");
 const ROWS: &str = include_str!("cuda/rows.cuh");
 const FORMATS: &str = include_str!("cuda/formats.cuh");

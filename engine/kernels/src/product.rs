@@ -17,8 +17,7 @@ use crate::scratch::with_scratch;
 pub use activations::{Activations, Rounding};
 pub use panel::{PANEL, PANEL_ORDER, pack_panel, panel_bytes};
 
-/// Columns that are worked on together: the longest block of any weight format.
-const BLOCK: usize = 256;
+const BLOCK: usize = 256; // columns that are worked on together: the longest block of any weight format
 
 /// A weight matrix: `rows` rows of `cols` values.
 #[derive(Clone, Copy)]
@@ -49,11 +48,10 @@ pub fn has_panels(level: CpuLevel) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     F32,
-    Integer,
+    Integer, // activations are rounded to 8 bits where the weights are quantised
 }
 
-/// Weight rows of one task if they lie as in files and activations are rounded.
-const ROWS_OF_A_TASK: usize = 16;
+const ROWS_OF_A_TASK: usize = 16; // weight rows of one task if they lie as in files and activations are rounded
 /// Fewest bytes of panels that a task reads one after the other, so that the memory can run ahead of it.
 const BYTES_OF_A_TASK: usize = 1 << 15; // not a window: bytes
 /// Fewest tasks for each thread, if the matrix has that many panels: a thread that is held up leaves the rest to
@@ -79,7 +77,6 @@ pub fn product(cpu: &Cpu, precision: Precision, x: &Activations, w: Weights, out
     products(cpu, x, [(precision, w, out)]);
 }
 
-/// Multiplies several matrices with the same activations, as one piece of work for all threads.
 pub fn products<const N: usize>(cpu: &Cpu, x: &Activations, matrices: [(Precision, Weights, &mut [f32]); N]) {
     let jobs = matrices.map(|(precision, w, out)| {
         assert_eq!(x.cols(), w.cols);

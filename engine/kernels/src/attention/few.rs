@@ -11,7 +11,6 @@ pub(super) const WIDTH: usize = 16;
 
 pub(super) const LINE: usize = 64;
 
-/// Rows of one head in a page, one for each position of a tile.
 #[derive(Clone, Copy)]
 pub(super) struct PageRows<'a> {
     pub format: Format,

@@ -41,6 +41,7 @@ pub(super) fn scratch(rows: usize, dim: usize) -> usize {
     sizes(rows, dim).iter().sum()
 }
 
+/// Sizes of the parts of `Pairs`, in their order.
 fn sizes(rows: usize, dim: usize) -> [usize; 9] {
     let rows = padded(rows);
     let unpacked = (POSITIONS * dim).max(TILE * COLUMNS);
@@ -48,6 +49,7 @@ fn sizes(rows: usize, dim: usize) -> [usize; 9] {
 }
 
 impl<'a> Pairs<'a> {
+    /// Packs `q`: [row, head dim].
     pub fn new(level: CpuLevel, q: &[f32], dim: usize, scratch: &'a mut [f32]) -> Pairs<'a> {
         assert_eq!(level, CpuLevel::Avx512, "`fits` says where");
         let rows = q.len() / dim;

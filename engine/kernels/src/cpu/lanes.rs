@@ -7,11 +7,9 @@
 //! through memory, and a product takes twice the time.
 
 const LEAST_EXP: f32 = -87.3; // argument below which eˣ counts as 0
-/// Adding 1.5 · 2²³ leaves a rounded number in the low bits.
-const ROUND: f32 = 12_582_912.0;
+const ROUND: f32 = 12_582_912.0; // adding 1.5 · 2²³ leaves a rounded number in the low bits
 /// ln 2 in two parts, so that subtracting it keeps all digits.
 const LN_2_PARTS: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
-/// Coefficients of the series of eˣ, the highest power first.
 const EXP_FACTORS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
 
 /// Registers and arithmetic of one level.
@@ -21,8 +19,7 @@ const EXP_FACTORS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 
 pub(crate) trait Lanes {
     type V: Copy; // a register of `COUNT` numbers
     const COUNT: usize;
-    /// Registers of one row in a product's block, besides those of its other rows.
-    const WIDE: usize;
+    const WIDE: usize; // registers of one row in a product's block, besides those of its other rows
     const FMA: bool; // true if `mul_add` is one instruction; elsewhere it is a slow call
 
     fn splat(x: f32) -> Self::V;

@@ -73,6 +73,7 @@ impl Pool {
         self.shared.pins.store(yes, Ordering::SeqCst);
     }
 
+    /// Number of threads that take part in a job, the caller's included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }

@@ -22,6 +22,7 @@ pub fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
+/// Returns the value that is farthest from zero, with its sign.
 pub fn extreme<const N: usize>(x: &[f32; N]) -> f32 {
     let (low, high) = range(x);
     if high >= -low { high } else { low }

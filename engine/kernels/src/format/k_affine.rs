@@ -69,6 +69,7 @@ pub fn encode_q5_k(x: &[f32; 256], block: &mut [u8; 176]) {
     }
 }
 
+/// Fits eight groups, writes d, dmin and the 6-bit scales and minima, returns the codes.
 fn encode_groups(x: &[f32; 256], levels: i32, header: &mut [u8]) -> [[u8; 32]; 8] {
     let groups = x.as_chunks::<32>().0;
     let mut fits = [(0.0, 0.0); 8];

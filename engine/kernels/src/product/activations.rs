@@ -18,8 +18,7 @@ pub enum Rounding {
 }
 
 const GROUP: usize = 32;
-/// Scales are stored for each 16 values, as the weights' integer form has them.
-const STORED: usize = 16;
+const STORED: usize = 16; // scales are stored for each 16 values, as the weights' integer form has them
 
 #[derive(Default)]
 pub struct Activations {

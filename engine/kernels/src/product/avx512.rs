@@ -393,7 +393,6 @@ impl Unit {
     }
 }
 
-/// Joins the codes of one step from its nibbles and from the bits beside them.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 #[inline]
 fn code<const F: usize>(packed: __m512i, rest: [__m512i; 2], step: usize) -> __m512i {

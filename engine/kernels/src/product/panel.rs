@@ -131,7 +131,6 @@ fn pack_body<L: Lanes>(w: &Weights<'_>, panel: usize, out: &mut [u8]) {
     }
 }
 
-/// Restores the integer form of one row's block, as in the file.
 fn block_of_row(kind: PanelFormat, block: &[u8], row: usize, ints: &mut Ints) {
     let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
     let (d, dmin) = if kind.shared {

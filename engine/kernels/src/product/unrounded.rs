@@ -18,8 +18,7 @@ const WORTH_TURNING: usize = 8; // rows of activations from which on it pays to 
 const ROWS: usize = 64;
 const ROWS_OF_FEW: usize = 16; // weight rows of a task that does not turn them
 const TOGETHER: usize = 4; // weight rows that a few rows of activations meet together
-/// Columns that are turned at once: with `ROWS` they stay in the core's cache.
-const TURNED: usize = BLOCK / 2;
+const TURNED: usize = BLOCK / 2; // columns that are turned at once: with `ROWS` they stay in the core's cache
 const AHEAD: usize = 4096; // prefetch distance in bytes
 
 pub(super) fn rows_of_a_task(x: &Activations) -> usize {
