@@ -1,8 +1,8 @@
 //! One attempt to put a summary in the place of old turns, from the plan to the swap.
 //!
-//! The caller carries out each step and says what came of it; the attempt knows no clock and no model. It ends: it asks
-//! at most twice for each range, and each further range covers more. Where no model gives a summary that holds, the
-//! attempt quotes what was said instead.
+//! The caller carries out each step and reports its result; the attempt knows no clock and no model. It ends: it asks
+//! at most twice for each range, and each further range covers more. If no model gives a summary that holds, the
+//! attempt quotes the conversation instead.
 
 mod quoted;
 
@@ -11,8 +11,8 @@ use crate::plan::{SummaryPlan, prompt_tokens, tighter};
 use crate::request;
 use crate::types::{CompactionLimits, Passage, PinnedText, PlainMessage, PromptSizes, PromptView};
 
-/// What the summary of an attempt is made of. It must not change under way: where a passage before `through` is edited,
-/// the caller drops the attempt and makes a new plan.
+/// Sources of an attempt's summary. They must not change meanwhile: if a passage before `through` is edited, the caller
+/// drops the attempt and makes a new plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SummaryJob {
     pub view: PromptView,
@@ -23,22 +23,23 @@ pub struct SummaryJob {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptStep {
-    /// Ask the model, then `Attempt::replied`, or `Attempt::failed`.
+    /// Ask the model, then call `Attempt::replied` or `Attempt::failed`.
     Ask(SummaryRequest),
-    /// Render and count the prompt with this summary in the place of what it covers, then `Attempt::measured`.
+    /// Render and count the prompt with this summary in the place of the passages that it covers, then call
+    /// `Attempt::measured`.
     Measure(AttemptOutcome),
-    /// The summary may stand from the next turn on. The attempt is over.
+    /// Use the summary from the next turn on. The attempt is over.
     Swap(AttemptOutcome),
-    /// Everything stays as it is, and `PromptView::gave_up_at` becomes the last passage. The attempt is over.
+    /// Leave everything unchanged, and set `PromptView::gave_up_at` to the last passage. The attempt is over.
     GiveUp(RejectionReason),
 }
 
-/// The prompt is the conversation with its present context and its passages up to `through`, also those that were
-/// dropped, and `messages` behind them.
+/// A request for a summary. The prompt is the conversation with its present context and its passages up to `through`,
+/// also the dropped ones, and `messages` behind them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryRequest {
     pub through: String,
-    /// Passages in the place of which the prompt shows [`LEFT_OUT`](crate::LEFT_OUT).
+    /// Passages that the prompt replaces by [`LEFT_OUT`](crate::LEFT_OUT).
     pub left_out: Vec<String>,
     pub messages: Vec<PlainMessage>,
     pub max_tokens: u32,
@@ -46,25 +47,20 @@ pub struct SummaryRequest {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryReply {
-    /// Without reasoning.
-    pub text: String,
+    pub text: String, // without reasoning
     pub tokens: u32,
-    /// The model ended it, not a limit.
-    pub finished: bool,
+    pub finished: bool, // true if the model ended it, not a limit
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttemptOutcome {
-    /// The last passage that the summary covers.
-    pub through: String,
+    pub through: String, // the last passage that the summary covers
     pub summary: String,
-    /// No model made the summary: it quotes what was said.
+    /// True if no model made the summary: it quotes the conversation.
     pub fell_back: bool,
-    /// Facts that the model's summary lacked and that stand behind it now.
+    /// Facts that the model's summary lacked; they are appended to it.
     pub appended: Vec<Fact>,
-    /// Facts for which there was no room. They are in the history.
-    pub lost: Vec<Fact>,
-    /// Why replies before this one did not count.
+    pub lost: Vec<Fact>, // facts without room; the history has them
     pub rejected: Vec<RejectionReason>,
 }
 
@@ -72,12 +68,10 @@ pub struct AttemptOutcome {
 pub struct Attempt {
     pub job: SummaryJob,
     pub plan: SummaryPlan,
-    /// Requests for this range.
-    asked: u32,
-    /// Ranges before this one that did not reach the target.
-    tightened: u32,
+    asked: u32,     // requests for this range
+    tightened: u32, // ranges before this one that did not reach the target
     rejected: Vec<RejectionReason>,
-    /// A summary that lacks something, and what.
+    /// Best summary so far, and the facts that it lacks.
     best: Option<(SummaryReply, Vec<Fact>)>,
     outcome: Option<AttemptOutcome>,
 }
@@ -90,7 +84,6 @@ impl Attempt {
         (attempt, step)
     }
 
-    /// The model's reply to the last `AttemptStep::Ask`.
     pub fn replied(&mut self, reply: SummaryReply) -> AttemptStep {
         let covered = self.covered();
         let submission = Submission {
@@ -110,7 +103,7 @@ impl Attempt {
                 self.ask(messages)
             }
             Ok(missing) => {
-                // The second one may have lost other things than the first.
+                // The second one may have lost other facts than the first.
                 let first = self.best.take().filter(|(_, lacking)| lacking.len() <= missing.len());
                 self.best = first.or(Some((reply, missing)));
                 self.settle()
@@ -125,19 +118,19 @@ impl Attempt {
         }
     }
 
-    /// No reply came, and the same request would fail again.
+    /// Reports that no reply came, and that the same request would fail again.
     pub fn failed(&mut self) -> AttemptStep {
         self.rejected.push(RejectionReason::Failed);
         self.settle()
     }
 
-    /// Tokens of the whole prompt with the outcome of the last `AttemptStep::Measure`.
+    /// Takes the tokens of the whole prompt with the outcome of the last `AttemptStep::Measure`.
     pub fn measured(&mut self, tokens: u32) -> AttemptStep {
         let Some(outcome) = self.outcome.take() else { return AttemptStep::GiveUp(RejectionReason::Failed) };
         let SummaryJob { view, sizes, limits, .. } = &self.job;
         let owed = view.dropped() > 0;
         let before = prompt_tokens(view, sizes);
-        // What was dropped takes no room now, so telling it can only make the prompt longer.
+        // Dropped passages take no room now, so telling them can only make the prompt longer.
         let holds = if owed { tokens <= limits.room_tokens() } else { tokens < before };
         let excess = tokens.saturating_sub(limits.target_tokens());
         if holds && excess == 0 {
@@ -167,7 +160,6 @@ impl Attempt {
         AttemptStep::Ask(SummaryRequest { through, left_out, messages, max_tokens: self.job.limits.ask_tokens() })
     }
 
-    /// With what is there: a summary that lacks something, or what was said.
     fn settle(&mut self) -> AttemptStep {
         let SummaryJob { view, pins, limits, .. } = &self.job;
         let made = match self.best.take() {
@@ -186,7 +178,6 @@ impl Attempt {
         AttemptStep::Measure(outcome)
     }
 
-    /// What the model was shown.
     fn covered(&self) -> Vec<Passage> {
         let count = self.job.view.count_through(Some(&self.plan.through));
         let shown = |passage: &&Passage| !self.plan.left_out.contains(&passage.id);

@@ -1,8 +1,8 @@
-//! Whether a summary may take the place of what it tells.
+//! Decides whether a summary may replace the turns that it tells.
 //!
-//! Without a model and without a dictionary of the language: what must not be lost is what can be told apart by its form
-//! (names, numbers, dates, quoted words, and whether something is *not* so), and what must not get in has forms too. A
-//! check that is wrong costs one more request in the background, or a sentence that is kept twice.
+//! It needs no model and no dictionary of the language: facts that must not be lost can be told by their form (names,
+//! numbers, dates, quoted words, and whether something is *not* so), and planted orders have forms too. A wrong verdict
+//! costs one more request in the background, or a sentence that is kept twice.
 
 mod demand;
 mod facts;
@@ -20,35 +20,26 @@ pub use facts::is_first_person;
 pub use held::{Held, is_negated};
 use strum::IntoStaticStr;
 
-/// A summary, and what it is to stand for.
 #[derive(Clone, Copy, Debug)]
 pub struct Submission<'a> {
-    /// The passages it takes the place of, without those that its writer did not see.
-    pub covered: &'a [Passage],
-    /// The summary before it, whose place it takes too.
-    pub earlier: &'a str,
+    pub covered: &'a [Passage], // passages that it replaces, without those that its writer did not see
+    pub earlier: &'a str,       // summary before it, which it replaces too
     pub pins: &'a [PinnedText],
     pub text: &'a str,
     pub tokens: u32,
-    /// The model ended it, not a limit.
-    pub finished: bool,
+    pub finished: bool, // true if the model ended it, not a limit
 }
 
-/// Something that was said and must not be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
     pub kind: FactKind,
-    /// The name, number or date itself.
-    pub text: String,
-    /// What it was said in, cut to a length that can be quoted.
-    pub sentence: String,
-    /// The passage it was said in; empty: it stood in the summary before.
-    pub source: String,
-    /// `Context`: it stood in the summary before.
-    pub said_by: Speaker,
+    pub text: String,     // the name, number or date itself
+    pub sentence: String, // its sentence, cut to a length that can be quoted
+    pub source: String,   // passage of its sentence; empty if that is in the summary before
+    pub said_by: Speaker, // `Context`: it is in the summary before
 }
 
-/// Its word is the one in events.
+/// Kind of a fact. Events use its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum FactKind {
@@ -56,11 +47,10 @@ pub enum FactKind {
     Number,
     Date,
     Quote,
-    /// That something is not so.
-    Negation,
+    Negation, // something is not so
 }
 
-/// Why a summary does not count. Its word is the one in events and metrics.
+/// Reason for rejecting a summary. Events and metrics use its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum RejectionReason {
@@ -69,15 +59,11 @@ pub enum RejectionReason {
     OffLanguage,
     InstructionLike,
     Unfinished,
-    /// The summary before, once more, although there is news.
-    Copies,
-    /// The prompt would not be smaller.
-    NoReduction,
-    /// None came.
-    Failed,
+    Copies,      // the summary before, once more, although there is news
+    NoReduction, // the prompt would not be smaller
+    Failed,      // none came
 }
 
-/// What the summary lacks.
 pub fn check(submission: &Submission, limits: &CompactionLimits) -> Result<Vec<Fact>, RejectionReason> {
     if let Some(reason) = refused(submission, limits) {
         return Err(reason);
@@ -87,17 +73,15 @@ pub fn check(submission: &Submission, limits: &CompactionLimits) -> Result<Vec<F
     if !missing.is_empty() && copies(submission) { Err(RejectionReason::Copies) } else { Ok(missing) }
 }
 
-/// The facts that the summary does not hold.
 pub fn missing(demanded: &[Fact], summary: &str) -> Vec<Fact> {
     let mut held = held::Held::default();
     held.add(summary);
     demanded.iter().filter(|fact| !held.holds(fact)).cloned().collect()
 }
 
-/// What a sentence says that can be told by its form.
 pub fn details_of(sentence: &str) -> Vec<Fact> {
     let mut details = facts::of_sentence(sentence, "", Speaker::User, false);
-    // 'Their sister' is no name, and what is denied is compared as a whole.
+    // 'Their sister' is no name, and a negation is compared as a whole.
     details.retain(|detail| detail.kind != FactKind::Negation);
     details
 }
@@ -122,7 +106,7 @@ fn refused(submission: &Submission, limits: &CompactionLimits) -> Option<Rejecti
     language_guess::differs(&said.join("\n"), &lines.join("\n")).then_some(RejectionReason::OffLanguage)
 }
 
-/// Lines of the summary before, and hardly anything else.
+/// Returns true for a copy of the summary before, with hardly any other line.
 fn copies(submission: &Submission) -> bool {
     let (earlier, lines) = (said_lines(submission.earlier), said_lines(submission.text));
     let copied = lines.iter().filter(|line| earlier.contains(line)).count();

@@ -1,8 +1,8 @@
-//! The context as it stands in the prompt: pins and summary, one message of data right behind the instructions.
+//! The context in the prompt: pins and summary, one message of data right behind the instructions.
 //!
-//! What it tells was said by people and tools, so nothing in it may act as a token of a template. Every pin stands in
-//! it, also one whose turn is still in the tail: a context that changed with every turn that leaves the tail would be
-//! computed again each time, and a standing instruction is better heard at the head.
+//! Its text comes from people and tools, so nothing in it may act as a token of a template. It holds every pin, also
+//! one whose turn is still in the tail: a context that changed with every turn that leaves the tail would be computed
+//! again each time, and a standing instruction works better at the head.
 
 use crate::text::estimate_tokens;
 use crate::types::{CompactionLimits, PinnedText, PlainMessage, Speaker};
@@ -10,7 +10,7 @@ use crate::wording;
 use regex::{Captures, Regex};
 use std::sync::LazyLock;
 
-/// The message; none where there is nothing to tell. Lines of a summary beyond the limit are left out, from its end.
+/// Builds the message; `None` if there is nothing to tell. Lines of a summary beyond the limit are cut from its end.
 pub fn context_message(summary: &str, pins: &[PinnedText], limits: &CompactionLimits) -> Option<PlainMessage> {
     let summary = summary_text(summary, limits);
     if summary.is_empty() && pins.is_empty() {
@@ -25,13 +25,13 @@ pub fn context_message(summary: &str, pins: &[PinnedText], limits: &CompactionLi
     Some(PlainMessage { speaker: Speaker::Context, text: text.trim_end().to_owned() })
 }
 
-/// The pins that a rendered prompt does not hold, neither in its context nor in a turn.
+/// Lists the pins that a rendered prompt lacks, both in its context and in its turns.
 pub fn missing_pins<'a>(prompt: &str, pins: &'a [PinnedText]) -> Vec<&'a PinnedText> {
     let is_in = |pin: &&PinnedText| prompt.contains(&pin_line(&pin.text)) || prompt.contains(pin.text.trim());
     pins.iter().filter(|pin| !is_in(pin)).collect()
 }
 
-/// What a template could read as its own: `<|im_start|>`, `<think>`, `</tool_response>`, `[INST]`.
+/// Tags that a template could read as its own: `<|im_start|>`, `<think>`, `</tool_response>`, `[INST]`.
 static TAG: LazyLock<Regex> = LazyLock::new(|| {
     let tag = r"<([\p{Alphabetic}|/｜!?][^<\[‹\n>]{0,78})>|\[([A-Z/][A-Z/_]{0,22})\]";
     Regex::new(tag).expect("a test reads it")
@@ -46,12 +46,12 @@ pub fn escape(text: &str) -> String {
     TAG.replace_all(text, disarmed).into_owned()
 }
 
-/// A pin as one line, word for word but for line ends and tokens of templates.
+/// Writes a pin as one line, word for word but for line ends and tokens of templates.
 fn pin_line(text: &str) -> String {
     escape(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// A heading of the summary stays below the context's own.
+/// Cuts a summary to its limit, and moves its headings below the context's own.
 fn summary_text(summary: &str, limits: &CompactionLimits) -> String {
     let budget = u64::from(limits.summary_tokens) + u64::from(limits.summary_tokens / 4);
     let (mut text, mut taken) = (String::new(), 0);

@@ -1,13 +1,13 @@
-//! Which language a text is in, only where that is clear.
+//! Language of a text, if it is clear.
 //!
-//! By the word lists and not by `whatlang`: the figures are in README.md.
+//! The word lists decide, not `whatlang`: the figures are in README.md.
 
 use crate::languages::{LANGUAGES, LanguageWords};
 use crate::text::{folded, words};
 use std::collections::HashMap;
 use unicode_script::{Script, UnicodeScript};
 
-/// True only if both texts are long enough to tell and clearly differ.
+/// Returns true only if both texts are long enough to tell and clearly differ.
 pub fn differs(conversation: &str, summary: &str) -> bool {
     let (Some(said), Some(written)) = (main_script(conversation), main_script(summary)) else { return false };
     if said != written {
@@ -17,7 +17,7 @@ pub fn differs(conversation: &str, summary: &str) -> bool {
     matches!((code(conversation), code(summary)), (Some(said), Some(written)) if said != written)
 }
 
-/// The language whose common words are at least twice as many as those of any other; none where it is not clear.
+/// Returns the language with at least twice as many common words as any other; `None` if it is unclear.
 pub fn language_of(text: &str) -> Option<&'static LanguageWords> {
     let text = folded(text);
     let words = words(&text);
@@ -28,7 +28,7 @@ pub fn language_of(text: &str) -> Option<&'static LanguageWords> {
     (most >= LEAST_COMMON_WORDS && most >= second * 2).then_some(language)
 }
 
-/// Japanese is written in two scripts; the one that no other language has decides.
+/// Returns the main script. Japanese is written in two scripts; the one that no other language has decides.
 fn main_script(text: &str) -> Option<Script> {
     let mut counts: HashMap<Script, usize> = HashMap::new();
     for character in text.chars() {

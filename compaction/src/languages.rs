@@ -1,12 +1,12 @@
-//! The words by which compaction tells facts, wishes and orders apart: data, one file a language in `languages/`. What
-//! each list means, `languages/en.toml` says. A word counts in every text, whatever language the text is in.
+//! Words by which compaction tells facts, wishes and orders apart: data, one file a language in `languages/`.
+//! `languages/en.toml` explains each list. A word counts in every text, whatever the text's language.
 
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use toml::{Table, Value};
 
-/// A new language is one more file and its line here.
+/// Word lists by language. A new language is one more file and its line here.
 #[rustfmt::skip]
 const FILES: &[(&str, &str)] = &[
     ("ar", include_str!("../languages/ar.toml")),
@@ -35,14 +35,13 @@ pub static LANGUAGES: LazyLock<Vec<LanguageWords>> = LazyLock::new(|| {
     FILES.iter().map(read).collect()
 });
 
-/// The lists of all languages, one behind the other: to look in one set is quicker than in one a language.
+/// Lists of all languages, joined: one set is searched faster than one for each language.
 static JOINED: LazyLock<LanguageWords> = LazyLock::new(|| {
     let mut joined = Table::new();
     FILES.iter().for_each(|(code, text)| join(&mut joined, words(toml::from_str(text), code)));
     words(joined.try_into(), "of all languages")
 });
 
-/// A test reads each file.
 fn words<T>(read: Result<T, toml::de::Error>, name: &str) -> T {
     read.unwrap_or_else(|error| panic!("languages/{name}.toml: {error}"))
 }
@@ -136,23 +135,21 @@ pub struct OrderWords {
     pub above: HashSet<String>,
 }
 
-/// Whether a language has this word in this list.
 pub fn has(list: fn(&LanguageWords) -> &HashSet<String>, word: &str) -> bool {
     list(&JOINED).contains(word)
 }
 
-/// The lists of all languages.
 pub fn all(list: fn(&LanguageWords) -> &Vec<String>) -> impl Iterator<Item = &'static str> {
     list(&JOINED).iter().map(String::as_str)
 }
 
-/// 1 to 7, Monday first.
 pub fn weekday(word: &str) -> Option<u32> {
+    // 1 to 7, Monday first
     LANGUAGES.iter().find_map(|language| place(&language.weekdays, word))
 }
 
-/// 1 to 12.
 pub fn month(word: &str) -> Option<u32> {
+    // 1 to 12
     LANGUAGES.iter().find_map(|language| place(&language.months, word).or_else(|| place(&language.short_months, word)))
 }
 
@@ -160,7 +157,6 @@ fn place(list: &[String], word: &str) -> Option<u32> {
     list.iter().position(|known| known == word).map(|index| index as u32 + 1)
 }
 
-/// Small numbers that are said rather than written.
 pub fn number(word: &str) -> Option<u32> {
     let known = |word: &str| LANGUAGES.iter().find_map(|language| language.numbers.get(word)).copied();
     let tens = |word: &str| known(word).filter(|number| (20..100).contains(number));
@@ -171,7 +167,7 @@ pub fn number(word: &str) -> Option<u32> {
     known(word).or_else(hyphened).or_else(|| LANGUAGES.iter().find_map(|language| joined_number(language, word)))
 }
 
-/// Ones before tens in one word: einundzwanzig.
+/// Reads ones before tens in one word: einundzwanzig.
 fn joined_number(language: &LanguageWords, word: &str) -> Option<u32> {
     let known = |word: &str| language.joined_numbers.get(word).or_else(|| language.numbers.get(word)).copied();
     word.match_indices(language.joins_ones_to_tens.as_deref()?).find_map(|(at, joint)| {
@@ -180,7 +176,6 @@ fn joined_number(language: &LanguageWords, word: &str) -> Option<u32> {
     })
 }
 
-/// A digit of Chinese and Japanese, or a power of ten to be multiplied with.
 pub fn ideograph(character: char) -> Option<u32> {
     let digits = ['〇', '一', '二', '三', '四', '五', '六', '七', '八', '九'];
     let found = digits.iter().position(|digit| *digit == character).map(|value| value as u32);

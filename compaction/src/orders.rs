@@ -5,20 +5,20 @@ use crate::text::{folded, said_lines, sentences, stems, words};
 use crate::types::{Passage, PassageKind};
 use std::collections::HashSet;
 
-/// A summary that carries on what a text planted: tokens of templates, the usual formulas, or an instruction that only a
-/// tool's result gave.
+/// Returns true for a summary that carries planted text on: tokens of templates, the usual formulas, or an instruction
+/// that only a tool's result gave.
 pub fn is_instruction_like(summary: &str, covered: &[Passage], earlier: &str) -> bool {
     has_role_tokens(summary)
         || said_lines(summary).iter().any(|line| is_order_like(line))
         || has_planted_instruction(summary, covered, earlier)
 }
 
-/// One of the formulas with which texts try to take over a model.
+/// Returns true for one of the formulas with which texts try to take over a model.
 pub fn is_order_like(text: &str) -> bool {
     has_role_tokens(text) || has_order(text)
 }
 
-/// The same for text whose tokens of templates are disarmed before a model reads it.
+/// Does the same for text whose tokens of templates are disarmed before a model reads it.
 pub fn has_order(text: &str) -> bool {
     sentences(text).iter().any(|sentence| is_order(&folded(sentence)))
 }
@@ -49,7 +49,6 @@ fn is_order(sentence: &str) -> bool {
     })
 }
 
-/// A line among the instructions whose words come from a tool and not from the user.
 fn has_planted_instruction(summary: &str, covered: &[Passage], earlier: &str) -> bool {
     let of = |wanted: fn(&PassageKind) -> bool| -> HashSet<String> {
         covered.iter().filter(|passage| wanted(&passage.kind)).flat_map(|passage| stems(&passage.text)).collect()
@@ -68,7 +67,6 @@ fn has_planted_instruction(summary: &str, covered: &[Passage], earlier: &str) ->
     })
 }
 
-/// The lines of the section that tells the assistant how to behave.
 fn instructions(summary: &str) -> Vec<&str> {
     let mut inside = false;
     let mut lines = Vec::new();

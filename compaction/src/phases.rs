@@ -1,19 +1,16 @@
-//! When each step of a compaction begins. Pure: the session says what happened and what it is doing, and `Phases` says
-//! what comes next.
+//! Steps of a compaction in time. Pure: the session reports events and its activity, and `Phases` gives the next step.
 //!
 //! ```text
 //! Quiet -> Looking -> Making -> Made -> Warming -> Swapping -> Quiet
 //! ```
 //! A step begins only in the silence between two turns; a turn that comes in between delays the next step. A change of
-//! what the plan covers starts the compaction over.
+//! the passages that the plan covers starts the compaction over.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phases {
     phase: Phase,
-    /// The next silence begins with a look.
-    look_is_due: bool,
-    /// Times the compacted prompt was warmed for this swap.
-    warmings: u32,
+    look_is_due: bool, // true if the next silence begins with a look
+    warmings: u32,     // times the compacted prompt was warmed for this swap
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,51 +19,43 @@ enum Phase {
     Looking,
     Making,
     Made,
-    /// `epoch` is the conversation's when warming began.
     Warming {
+        // the conversation's when warming began
         epoch: u64,
     },
     Swapping,
 }
 
-/// What the session is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// A reply is under way.
-    pub replying: bool,
-    /// The store has all that was said.
-    pub settled: bool,
-    /// The service stops, or the session is gone.
-    pub ending: bool,
-    /// Rises with each change of the conversation.
-    pub epoch: u64,
+    pub replying: bool, // a reply is under way
+    pub settled: bool,  // the store has the whole conversation
+    pub ending: bool,   // the service stops, or the session is gone
+    pub epoch: u64,     // rises with each change of the conversation
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
-    /// Weigh the conversation and make a plan.
-    Look,
-    /// Compute the compacted prompt as it would be now.
-    Warm,
-    /// Put the compacted prompt to use.
-    Swap,
+    Look, // weigh the conversation and make a plan
+    Warm, // compute the compacted prompt in its present form
+    Swap, // put the compacted prompt to use
 }
 
-/// Turns may come while the prompt is warmed. After so many warmings it is swapped all the same: what is not warm is short.
+/// Most warmings for one swap, because turns may come meanwhile. Then it is swapped nevertheless: the cold rest is
+/// short.
 const MOST_WARMINGS: u32 = 4;
 
 impl Phases {
-    /// `made`: a summary was made before the last start and is not in use yet.
+    /// Starts. `made`: a summary was made before the last start and is not in use yet.
     pub fn new(made: bool) -> Phases {
         Phases { phase: if made { Phase::Made } else { Phase::Quiet }, look_is_due: false, warmings: 0 }
     }
 
-    /// The conversation may have outgrown its window.
+    /// Reports that the conversation may have outgrown its window.
     pub fn look_soon(&mut self) {
         self.look_is_due = true;
     }
 
-    /// The step that begins now, if any.
     pub fn next(&mut self, activity: Activity) -> Option<NextStep> {
         if !activity.is_silence() {
             return None;
@@ -85,17 +74,16 @@ impl Phases {
         }
     }
 
-    /// The look found a summary worth making, and the session is making it.
+    /// Reports that the look found a summary worth making, and that the session is making it.
     pub fn making(&mut self) {
         self.phase = Phase::Making;
     }
 
-    /// A smaller view is ready.
     pub fn made(&mut self) {
         (self.phase, self.warmings) = (Phase::Made, 0);
     }
 
-    /// The compacted prompt is computed, or cannot be.
+    /// Reports that the compacted prompt is computed, or cannot be.
     pub fn warmed(&mut self, activity: Activity) -> Option<NextStep> {
         let Phase::Warming { epoch } = self.phase else { return None };
         self.phase = Phase::Made;
@@ -107,7 +95,8 @@ impl Phases {
         Some(NextStep::Swap)
     }
 
-    /// A reply has no room and its turn has not begun: a view that is ready is put to use as it is. False: none is ready.
+    /// Swaps to a view that is ready as it is, because a reply has no room and its turn has not begun. False: none is
+    /// ready.
     pub fn swap_now(&mut self) -> bool {
         let ready = matches!(self.phase, Phase::Made | Phase::Warming { .. });
         if ready {
@@ -116,12 +105,12 @@ impl Phases {
         ready
     }
 
-    /// The compaction succeeded, failed, or was not worth it.
+    /// Reports that the compaction succeeded, failed, or was not worth it.
     pub fn over(&mut self) {
         (self.phase, self.warmings) = (Phase::Quiet, 0);
     }
 
-    /// What the plan covers has changed: the next silence begins with a new look.
+    /// Reports that the covered passages have changed: the next silence begins with a new look.
     pub fn start_over(&mut self) {
         self.over();
         self.look_is_due = true;

@@ -1,8 +1,9 @@
-//! What users want kept word for word: 'remember that ...' and standing instructions, found in what they say.
+//! Pins: sentences that users want kept word for word ('remember that ...' and standing instructions), found in their
+//! words.
 //!
-//! Rather too few than too many: what is missed is still in the summary, and can be pinned by hand; a pin that the user
-//! did not want is obeyed for years. So only users make pins, only in texts as short as one says them (a letter that was
-//! pasted is full of orders), and only with words that mean it.
+//! Rather too few than too many: a missed one is still in the summary, and can be pinned by hand; an unwanted pin is
+//! obeyed for years. So only users make pins, only in texts as short as one says them (a pasted letter is full of
+//! orders), and only with words that mean it.
 
 use crate::orders::is_order_like;
 use crate::text::{estimate_tokens, folded, is_question, sentences};
@@ -12,13 +13,11 @@ use crate::wishes::{WishScope, wish_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Add,
-    /// It stands there already.
     Known,
-    /// There is no room until another pin is removed. Till then it is among what a summary is asked to hold first.
+    /// No room until another pin is removed. Until then a summary must hold it before anything else.
     Full,
 }
 
-/// The sentences of a passage that are to be pinned, as they were said.
 pub fn detect(passage: &Passage) -> Vec<String> {
     let text = passage.text.as_str();
     if passage.kind != PassageKind::User || text.chars().count() > LONGEST_TEXT_CHARS {
@@ -51,7 +50,7 @@ pub fn detect(passage: &Passage) -> Vec<String> {
     pins
 }
 
-/// What the user said before, where the passage asks for just that to be kept: 'Remember that.'
+/// Returns the user's words before a passage that asks for just these to be kept: 'Remember that.'
 pub fn detect_before(passage: &Passage, before: &Passage) -> Option<String> {
     let points_back = passage.kind == PassageKind::User
         && matches!(sentences(&passage.text)[..], [sentence] if wish_of(sentence) == WishScope::SentenceBefore);
@@ -67,7 +66,6 @@ pub fn detect_before(passage: &Passage, before: &Passage) -> Option<String> {
     tells.then(|| said.to_owned())
 }
 
-/// Whether a pin may be added to those that are there.
 pub fn admit(pins: &[PinnedText], text: &str, limits: &CompactionLimits) -> Admission {
     let same = |text: &str| folded(text).chars().filter(|character| character.is_alphanumeric()).collect::<String>();
     if pins.iter().any(|pin| same(&pin.text) == same(text)) {
@@ -82,8 +80,7 @@ fn pin_tokens(text: &str) -> u64 {
 }
 
 const LONGEST_TEXT_CHARS: usize = 1000;
-/// 'Thank you.' is nothing to be remembered.
-const FEWEST_CHARS: usize = 12;
+const FEWEST_CHARS: usize = 12; // 'Thank you.' is nothing to be remembered
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
-//! What to do now about a conversation that fills its window.
+//! Decision about a conversation that fills its window.
 //!
-//! Between turns a plan is made in the silence, and may take its time. Before a reply it must be carried out at once, so
-//! it is never a summary. Cheap things go first: results of tools that have been used leave the view before words do.
+//! Between turns a plan is made in the silence, and may take its time. Before a reply it must be carried out at once,
+//! so it is never a summary. Cheap steps go first: used results of tools leave the view before words do.
 
 mod layout;
 #[cfg(test)]
@@ -12,29 +12,24 @@ use layout::PlanLayout;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanMoment {
-    /// After a turn: no client waits.
-    Silence,
-    /// The user has spoken, and `PromptView::passages` ends with what they said.
-    Reply,
+    Silence, // after a turn: no client waits
+    Reply,   // the user has spoken, and `PromptView::passages` ends with their words
 }
 
-/// Its word is the one in events and metrics.
+/// Events use its word.
 #[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum CompactionPlan {
-    /// The prompt may stay as it is.
-    Nothing,
+    Nothing, // the prompt may stay as it is
     Trim(TrimPlan),
-    /// Only in the silence.
-    Summarise(SummaryPlan),
-    /// Only before a reply.
-    Drop(DropPlan),
+    Summarise(SummaryPlan), // only in the silence
+    Drop(DropPlan),         // only before a reply
     /// Only before a reply. Nothing is lost: the message stays in the history, and the next one is answered without it.
     TooLarge(TooLargePlan),
 }
 
 impl CompactionPlan {
-    /// The last item that a summary takes out of the prompt, or whose words leave it.
+    /// Last item that a summary takes out of the prompt, or whose words leave it.
     pub fn through(&self) -> Option<&str> {
         match self {
             CompactionPlan::Trim(trim) => Some(&trim.through),
@@ -44,49 +39,42 @@ impl CompactionPlan {
     }
 }
 
-/// Old results of tools become [`LEFT_OUT`](crate::LEFT_OUT).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrimPlan {
-    /// The new `PromptView::trimmed_through`.
-    pub through: String,
-    /// Of the prompt after it.
-    pub expected_tokens: u32,
+    pub through: String,      // the new `PromptView::trimmed_through`
+    pub expected_tokens: u32, // of the prompt after it
 }
 
-/// A summary takes the place of the summary before and of the passages up to `through`.
+/// A summary replaces the summary before and the passages up to `through`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryPlan {
     pub through: String,
-    /// Passages so large that the request has no room for them: it shows [`LEFT_OUT`](crate::LEFT_OUT) in their place.
+    /// Passages too large for the request: it shows [`LEFT_OUT`](crate::LEFT_OUT) in their place.
     pub left_out: Vec<String>,
-    /// Of the request with the reply to it. More than the window where even that does not fit: no model can be asked.
+    /// Tokens of the request with its reply. More than the window if even that does not fit: no model can be asked.
     pub request_tokens: u32,
-    /// Of the prompt after it, with a summary as long as allowed.
-    pub expected_tokens: u32,
+    pub expected_tokens: u32, // of the prompt after it, with a summary as long as allowed
 }
 
-/// Oldest turns leave the prompt, with nothing in their place until a summary is made up for them.
+/// Oldest turns leave the prompt, with nothing in their place until a later summary tells them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropPlan {
-    /// The new `PromptView::dropped_through`.
-    pub through: String,
-    /// The new `PromptView::trimmed_through`, where the turns that stay are too large as they are.
+    pub through: String, // the new `PromptView::dropped_through`
+    /// The new `PromptView::trimmed_through`, if the turns that stay are too large as they are.
     pub trim_through: Option<String>,
     pub expected_tokens: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLargePlan {
-    /// The message, or the largest passage where several belong together.
-    pub id: String,
-    /// Of what cannot leave: the message, or with it a call and the mark of its result.
+    pub id: String, // the message, or the largest passage if several belong together
+    /// Tokens that cannot leave: of the message, or also of a call and the mark of its result.
     pub tokens: u32,
-    /// What the window leaves for it; 0: instructions, tools, pins and summary alone are too large.
+    /// Tokens that the window leaves for it; 0: instructions, tools, pins and summary alone are too large.
     pub room_tokens: u32,
 }
 
 impl TooLargePlan {
-    /// For the user.
     pub fn message(&self) -> String {
         let TooLargePlan { tokens, room_tokens, .. } = self;
         match room_tokens {
@@ -103,7 +91,7 @@ impl TooLargePlan {
     }
 }
 
-/// What to do now. A plan that was carried out is not made again: one that changes nothing is `Nothing`.
+/// Decides. A plan that was carried out is not made again: one that changes nothing is `Nothing`.
 pub fn plan(view: &PromptView, sizes: &PromptSizes, limits: &CompactionLimits, moment: PlanMoment) -> CompactionPlan {
     let layout = PlanLayout::new(view, sizes, limits);
     match moment {
@@ -112,13 +100,12 @@ pub fn plan(view: &PromptView, sizes: &PromptSizes, limits: &CompactionLimits, m
     }
 }
 
-/// Tokens of the prompt that `plan` reckons with.
 pub fn prompt_tokens(view: &PromptView, sizes: &PromptSizes) -> u32 {
     clamp(PlanLayout::now(view, sizes))
 }
 
-/// A summary that covers more than up to `through`, because the prompt came out `excess_tokens` above the target. None:
-/// there is nothing more to cover.
+/// Covers more than up to `through`, because the prompt came out `excess_tokens` above the target. `None`: there is
+/// nothing more to cover.
 pub fn tighter(
     view: &PromptView,
     sizes: &PromptSizes,
@@ -147,7 +134,7 @@ fn in_silence(layout: &PlanLayout) -> CompactionPlan {
     let Some(cut) = layout.cut(layout.dropped, 0) else { return CompactionPlan::Nothing };
     let Some(plan) = summary_of(layout, cut) else { return CompactionPlan::Nothing };
     let expected = u64::from(plan.expected_tokens);
-    // What was dropped is already out of the prompt: telling it costs room and gains none.
+    // Dropped passages are already out of the prompt: telling them costs room and gains none.
     let worth_it = match owed {
         true => expected <= layout.room,
         false => expected + u64::from(limits.summary_tokens.max(1)) <= layout.now,
@@ -155,7 +142,7 @@ fn in_silence(layout: &PlanLayout) -> CompactionPlan {
     if worth_it { CompactionPlan::Summarise(plan) } else { CompactionPlan::Nothing }
 }
 
-/// Worth it only if it brings the prompt a good part of the way: what stands behind it is computed again.
+/// Trims only if that brings the prompt a good part of the way: all passages behind it are computed again.
 fn trim(layout: &PlanLayout) -> Option<TrimPlan> {
     let limits = layout.limits;
     let through = layout.tail_start()?;
@@ -182,7 +169,7 @@ fn before_reply(layout: &PlanLayout) -> CompactionPlan {
     if let Some(trim) = trim(layout) {
         return CompactionPlan::Trim(trim);
     }
-    // As for a summary, so that the one that is made up for takes just the place that is left for it.
+    // As for a summary, so that the later one takes just the room that is left for it.
     let first = layout.dropped + 1;
     if let Some(cut) = layout.cut(first, 0)
         && layout.after_drop(cut, layout.trimmed) <= layout.room
@@ -208,8 +195,8 @@ fn before_reply(layout: &PlanLayout) -> CompactionPlan {
             return drop_of(layout, cut, trimmed);
         }
     }
-    // The user was silent for a whole window, or the model called tools for that long: better to cut inside a turn than
-    // to answer no more.
+    // The user was silent for a whole window, or the model called tools for that long: a cut inside a turn is better
+    // than no answer.
     for trimmed in trims {
         if let Some(cut) = layout.cuts_anywhere(first).find(|cut| layout.after_drop(*cut, trimmed) <= layout.room) {
             return drop_of(layout, cut, trimmed);

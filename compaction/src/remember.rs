@@ -1,7 +1,8 @@
-//! What outlives a conversation: sentences in which people say something lasting of themselves, their people and their home.
+//! Facts that outlive a conversation: sentences in which people say something lasting of themselves, their people and
+//! their home.
 //!
-//! Told by their words, without a model, so that the smallest home server remembers, too; what a model finds besides is
-//! checked against the words it was found in. Rather too few than too many: what is missed is still found when it is asked for.
+//! Word lists find them, without a model, so that the smallest home server remembers, too; further findings of a model
+//! are checked against their source. Rather too few than too many: a missed fact is still found when it is asked for.
 
 mod about;
 mod block;
@@ -25,11 +26,11 @@ use about::{has_relation, is_of_home};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lesson {
     Keep(Statement),
-    /// What is to be remembered no more, as it was said.
-    Forget(String),
+    Forget(String), // words for what is to be forgotten, as they were said
 }
 
-/// What a person's message leaves. `before` is what they said before it: 'Remember that.' and 'Forget that.' point there.
+/// Extracts the changes of facts from a person's message. `before` is their message before it: 'Remember that.' and
+/// 'Forget that.' point there.
 pub fn hear(text: &str, before: Option<&str>) -> Vec<Lesson> {
     if text.chars().count() > LONGEST_TEXT_CHARS {
         return Vec::new();
@@ -51,13 +52,13 @@ pub fn hear(text: &str, before: Option<&str>) -> Vec<Lesson> {
     heard
 }
 
-/// Tells whether a message asks to forget something. Such a message is heard at once.
+/// Returns true if a message asks to forget something. The service reads such a message at once.
 pub fn asks_to_forget(text: &str) -> bool {
     text.chars().count() <= LONGEST_TEXT_CHARS
         && sentences(text).into_iter().any(|sentence| forgets(sentence).is_some())
 }
 
-/// Whether a fact is what is to be forgotten: most of what was said of it stands in the fact.
+/// Returns true if a fact is the one to forget: most of the words of the order are in the fact.
 pub fn is_meant(fact: &str, forget: &str) -> bool {
     let (there, said) = (stems(fact), stems(forget));
     let shared = said.iter().filter(|stem| there.contains(stem)).count();
@@ -69,7 +70,7 @@ fn asked(text: &str) -> Statement {
     Statement { text: text.trim().to_owned(), about, asked: true, of_home: is_of_home(text), confidence: 1.0 }
 }
 
-/// 'Remember that my sister is called Ann' is about what 'my sister is called Ann' is about.
+/// Strips the wish: 'Remember that my sister is called Ann' is about what 'my sister is called Ann' is about.
 fn without_wish(text: &str) -> String {
     let folded = folded(text);
     let start = without_politeness(without_fillers(&folded));
@@ -77,7 +78,7 @@ fn without_wish(text: &str) -> String {
     rest.min_by_key(|rest| rest.len()).unwrap_or(start).trim_matches([' ', ',', ':']).to_owned()
 }
 
-/// What a sentence wants forgotten. Empty: what was said before it.
+/// Returns the words for what a sentence wants forgotten. Empty: the message before it.
 fn forgets(sentence: &str) -> Option<&str> {
     let folded = folded(sentence);
     let begun = without_fillers(&folded);
@@ -97,7 +98,7 @@ fn forgets(sentence: &str) -> Option<&str> {
     Some(sentence[at..].trim()).filter(|rest| rest.chars().any(char::is_alphanumeric))
 }
 
-/// What a sentence says that will still be so in a month.
+/// Extracts a statement that will still be true in a month.
 fn lasting(sentence: &str) -> Option<Statement> {
     let text = folded(sentence);
     let start = without_corrections(without_fillers(&text));
@@ -120,7 +121,7 @@ fn lasting(sentence: &str) -> Option<Statement> {
     })
 }
 
-/// 'Actually, my sister lives in Porto' says that she does.
+/// Strips a correction: 'Actually, my sister lives in Porto' says that she does.
 fn without_corrections(text: &str) -> &str {
     let first = words(text).first().copied().unwrap_or_default();
     match text.strip_prefix(first).filter(|_| has(|language| &language.corrections, first)) {
@@ -134,7 +135,6 @@ fn begins_with(text: &str, phrase: &str) -> bool {
     rest.chars().next().is_none_or(|next| !next.is_alphanumeric())
 }
 
-/// A longer text was pasted, and is about its writer.
-const LONGEST_TEXT_CHARS: usize = 1000;
+const LONGEST_TEXT_CHARS: usize = 1000; // a longer text was pasted, and is about its writer
 const FEWEST_WORDS: usize = 2;
 const MOST_WORDS: usize = 40;

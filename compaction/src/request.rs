@@ -1,7 +1,7 @@
-//! How a summary is asked for.
+//! The request for a summary.
 //!
-//! The messages follow the prompt of the conversation, cut at the plan's cut: the same tokens that the model has already
-//! read, so that only the request and the reply are computed. An earlier summary stands at the head of that prompt, and
+//! The messages follow the prompt of the conversation, cut at the plan's cut: the model has already read the same
+//! tokens, so that only the request and the reply are computed. An earlier summary is at the head of that prompt, and
 //! the request says what to do with it.
 
 use crate::check::Fact;
@@ -10,7 +10,6 @@ use crate::types::{CompactionLimits, PlainMessage, Speaker};
 use crate::wording;
 use std::collections::HashSet;
 
-/// The request for a summary as long as allowed.
 pub fn summary_request(limits: &CompactionLimits) -> PlainMessage {
     first(limits.words_to_ask_for())
 }
@@ -20,7 +19,7 @@ pub fn first(words: u32) -> PlainMessage {
     PlainMessage { speaker: Speaker::User, text }
 }
 
-/// The same once more, with the summary that came and what it lacks.
+/// Builds the second request, with the first summary and the facts that it lacks.
 pub fn again(words: u32, summary: &str, missing: &[Fact]) -> Vec<PlainMessage> {
     let mut said: Vec<String> = missing.iter().map(|fact| format!("\"{}\"", escape(&fact.sentence))).collect();
     let mut seen = HashSet::new();

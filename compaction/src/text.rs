@@ -4,7 +4,6 @@ use crate::languages;
 use unicode_script::{Script, UnicodeScript};
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Scripts that write no spaces between words.
 pub fn is_unspaced(character: char) -> bool {
     if character.is_ascii() {
         return false;
@@ -13,12 +12,12 @@ pub fn is_unspaced(character: char) -> bool {
     is_syllabic(script) || matches!(script, Script::Han | Script::Hiragana | Script::Katakana) || character == 'ー'
 }
 
-/// Scripts without spaces in which a word has several letters, as in Thai.
 fn is_syllabic(script: Script) -> bool {
+    // scripts without spaces in which a word has several letters, as in Thai
     matches!(script, Script::Thai | Script::Lao | Script::Khmer | Script::Myanmar)
 }
 
-/// Full-width letters and digits, and curly apostrophes, as the ones on a keyboard.
+/// Maps full-width letters and digits, and curly apostrophes, to those of a keyboard.
 pub fn narrow(character: char) -> char {
     match character {
         '\u{FF01}'..='\u{FF5E}' => char::from_u32(u32::from(character) - 0xFEE0).unwrap_or(character),
@@ -28,7 +27,7 @@ pub fn narrow(character: char) -> char {
     }
 }
 
-/// Lower case and narrow, so that the same word is the same text.
+/// Folds to lower case and narrow characters, so that the same word is the same text.
 pub fn folded(text: &str) -> String {
     text.chars().map(narrow).flat_map(char::to_lowercase).collect()
 }
@@ -37,12 +36,12 @@ pub fn is_question(sentence: &str) -> bool {
     sentence.trim_end().ends_with(['?', '？'])
 }
 
-/// Whether a text ends as a question does, in any language.
+/// Returns true if a text ends as a question does, in any language.
 pub fn ends_as_question(text: &str) -> bool {
     is_question(text) || languages::all(|language| &language.question_endings).any(|end| text.trim_end().ends_with(end))
 }
 
-/// Whether a text asks something. What was heard has no signs, so the first word may say it.
+/// Returns true if a text asks something. Recognised speech has no signs, so the first word may tell.
 pub fn asks(text: &str) -> bool {
     let text = folded(text);
     let first = words(&text).first().copied().unwrap_or_default();
@@ -51,7 +50,7 @@ pub fn asks(text: &str) -> bool {
         || sentences(&text).into_iter().any(is_question)
 }
 
-/// The sentences of a text, each with its closing sign, without the space around it.
+/// Splits a text into sentences, each with its closing sign, without the space around it.
 pub fn sentences(text: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     let (mut start, mut chars) = (0, text.char_indices().peekable());
@@ -81,7 +80,7 @@ pub fn sentences(text: &str) -> Vec<&str> {
     sentences
 }
 
-/// Words of scripts with spaces, with what stands inside of them (`don't`, `twenty-one`), in their order.
+/// Splits into words of scripts with spaces, with the signs inside of them (`don't`, `twenty-one`), in their order.
 pub fn words(text: &str) -> Vec<&str> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for (start, word) in text.unicode_word_indices().filter(|(_, word)| !word.starts_with(is_unspaced)) {
@@ -94,14 +93,14 @@ pub fn words(text: &str) -> Vec<&str> {
     spans.into_iter().map(|(start, end)| &text[start..end]).collect()
 }
 
-/// The lines of a summary without headings, and without what stands before a line.
+/// Lists the lines of a summary without headings, and without bullets.
 pub fn said_lines(summary: &str) -> Vec<&str> {
     let lines = summary.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let lines = lines.map(|line| line.trim_start_matches(['-', '*', '•', ' ']).trim());
     lines.filter(|line| line.chars().any(char::is_alphanumeric)).collect()
 }
 
-/// What a question is about: 'where' and 'when' say nothing of it.
+/// Stems of a question, without 'where', 'when' and their like.
 pub fn stems_of_question(text: &str) -> Vec<String> {
     let text = folded(text);
     let asks = |word: &&str| languages::has(|language| &language.questions, word);
@@ -110,7 +109,6 @@ pub fn stems_of_question(text: &str) -> Vec<String> {
     if text.contains(is_unspaced) { stems(&text) } else { stems(&said.join(" ")) }
 }
 
-/// Whether whole words of a text are this phrase.
 pub fn contains_phrase(text: &str, phrase: &str) -> bool {
     let spaced = |character: char| character.is_alphanumeric() && !is_unspaced(character);
     let is_edge =
@@ -121,8 +119,8 @@ pub fn contains_phrase(text: &str, phrase: &str) -> bool {
     })
 }
 
-/// What a text is about, to be compared with another: beginnings of its longer words, and pairs of letters where words
-/// have no spaces between them.
+/// Stems of a text, to be compared with another: beginnings of its longer words, and pairs of letters in scripts
+/// without spaces.
 pub fn stems(text: &str) -> Vec<String> {
     let text = folded(text);
     let mut stems: Vec<String> = Vec::new();
@@ -155,7 +153,7 @@ pub fn stems(text: &str) -> Vec<String> {
     stems
 }
 
-/// A word without what an apostrophe ties to it: `dog's`, `l'hôtel`.
+/// Strips the letters that an apostrophe ties to a word: `dog's`, `l'hôtel`.
 fn core_of(word: &str) -> &str {
     let Some((before, after)) = word.split_once('\'') else { return word };
     match (before.chars().count(), after.chars().count()) {
@@ -169,7 +167,7 @@ pub fn is_katakana(character: char) -> bool {
     character.script() == Script::Katakana || character == 'ー'
 }
 
-/// Tokens that a text has at most with a tokenizer of the usual kind: on the high side, never exact.
+/// Estimates the most tokens of a text with a tokenizer of the usual kind: on the high side, never exact.
 pub fn estimate_tokens(text: &str) -> u32 {
     let (mut thirds, mut run) = (0u64, 0u64);
     for character in text.chars() {

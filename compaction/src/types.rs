@@ -1,14 +1,12 @@
-//! What the caller brings: plain data, nothing that knows where it came from.
+//! Input of the crate: plain data without knowledge of its origin.
 
-/// One piece of a conversation: what was said, a call of a tool, or its result.
+/// One piece of a conversation: a message, a call of a tool, or its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passage {
     pub id: String,
     pub kind: PassageKind,
-    /// The words; of a call its name and arguments.
-    pub text: String,
-    /// What it takes in the rendered prompt, with what the template writes around it.
-    pub tokens: u32,
+    pub text: String, // the words; of a call its name and arguments
+    pub tokens: u32,  // tokens in the rendered prompt, with the template's own around them
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,46 +20,35 @@ pub enum PassageKind {
     Output {
         call_id: String,
     },
-    /// A note of the system in the middle of the conversation.
-    System,
+    System, // a note of the system in the middle of the conversation
 }
 
-/// A conversation as its prompt shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptView {
-    /// What no summary tells yet, oldest first.
-    pub passages: Vec<Passage>,
-    /// The summary that stands for all before `passages`; empty: there is none.
-    pub summary: String,
+    pub passages: Vec<Passage>, // passages that no summary tells yet, oldest first
+    pub summary: String,        // tells all before `passages`; empty: there is none
     /// Passages up to this one left the prompt, and no summary tells them yet.
     pub dropped_through: Option<String>,
-    /// Up to this one, results of tools are only marked.
-    pub trimmed_through: Option<String>,
-    /// The last passage when an attempt gave up: the next attempt waits until there is more to gain.
+    pub trimmed_through: Option<String>, // up to this one, results of tools are only marked
+    /// Last passage when an attempt gave up: the next attempt waits until there is more to gain.
     pub gave_up_at: Option<String>,
 }
 
-/// Tokens of what stands in the prompt besides the passages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptSizes {
-    /// Instructions, tools, notes, and what the template writes around all of it.
+    /// Instructions, tools, notes, and the template's text around all of it.
     pub fixed_tokens: u32,
-    /// The context (pins and summary) as it stands in the prompt now; 0: there is none.
-    pub context_tokens: u32,
-    /// A context of all pins and no summary.
-    pub pins_tokens: u32,
-    /// The summary that stands in the context now.
-    pub summary_tokens: u32,
-    /// The request for a summary.
-    pub instruction_tokens: u32,
-    /// [`LEFT_OUT`](crate::LEFT_OUT) in the place of a tool's result.
-    pub marker_tokens: u32,
+    pub context_tokens: u32,     // the present context (pins and summary); 0: there is none
+    pub pins_tokens: u32,        // a context of all pins and no summary
+    pub summary_tokens: u32,     // the summary in the present context
+    pub instruction_tokens: u32, // the request for a summary
+    pub marker_tokens: u32,      // [`LEFT_OUT`](crate::LEFT_OUT) in the place of a tool's result
 }
 
 /// The numbers of a preset. Fills are shares of `ctx_size`, taken by the rendered prompt and the reply reserve.
 ///
-/// Every function here is safe for any numbers. Whether a preset can ever reach its target is for the configuration to
-/// check, which knows the line that is wrong.
+/// Every function here is safe for any numbers. The configuration checks whether a preset can reach its target, because
+/// it knows the line that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompactionLimits {
     pub ctx_size: u32,
@@ -73,16 +60,13 @@ pub struct CompactionLimits {
     pub reply_reserve_tokens: u32,
 }
 
-/// What the user wants kept word for word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedText {
     pub id: String,
     pub text: String,
-    /// The passage it was said in; none: it was put there by hand.
-    pub source: Option<String>,
+    pub source: Option<String>, // the passage of its words; `None`: it was put there by hand
 }
 
-/// A message that compaction puts into a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainMessage {
     pub speaker: Speaker,
@@ -93,43 +77,43 @@ pub struct PlainMessage {
 pub enum Speaker {
     User,
     Assistant,
-    /// The context: data, neither an order nor said by anyone. A prompt shows it with the role `tool`.
+    /// The context: data, neither an order nor said by a person. A prompt shows it with the role `tool`.
     Context,
 }
 
 impl CompactionLimits {
-    /// The most a prompt may take: the reply has its reserve.
     pub fn room_tokens(&self) -> u32 {
+        // most tokens of a prompt, beside the reply's reserve
         self.ctx_size.saturating_sub(self.reply_reserve_tokens)
     }
 
-    /// Prompts of so many tokens or more are compacted in the silence after a turn.
+    /// Tokens from which on a prompt is compacted in the silence after a turn.
     pub fn soft_tokens(&self) -> u32 {
         self.tokens_at(self.soft_fill)
     }
 
-    /// Larger prompts are not sent.
     pub fn hard_tokens(&self) -> u32 {
+        // larger prompts are not sent
         self.tokens_at(self.hard_fill).min(self.room_tokens())
     }
 
-    /// What a compaction must reach.
     pub fn target_tokens(&self) -> u32 {
+        // a compaction must reach it
         self.tokens_at(self.target_fill)
     }
 
-    /// The reply that is asked for as a summary. A part of `summary_tokens` stays free, for facts that it lacks.
+    /// Length to request from the model. A part of `summary_tokens` stays free, for facts that it lacks.
     pub fn ask_tokens(&self) -> u32 {
         self.summary_tokens - self.summary_tokens / 4
     }
 
-    /// Words to ask for: many languages need two tokens for one.
+    /// Words to request: many languages need two tokens for one.
     pub fn words_to_ask_for(&self) -> u32 {
         (self.ask_tokens() / 2).max(1)
     }
 
-    /// What all pins together may take: as much as a summary.
     pub fn pins_tokens(&self) -> u32 {
+        // for all pins together: as much as a summary
         self.summary_tokens
     }
 
@@ -140,17 +124,17 @@ impl CompactionLimits {
 }
 
 impl PromptView {
-    /// Passages at the head that left the prompt.
     pub fn dropped(&self) -> usize {
+        // passages at the head that left the prompt
         self.count_through(self.dropped_through.as_deref())
     }
 
-    /// Passages at the head of which results of tools are only marked.
+    /// Passages at the head whose results of tools are only marked.
     pub fn trimmed(&self) -> usize {
         self.count_through(self.trimmed_through.as_deref())
     }
 
-    /// Passages up to and with this one; an unknown id is none of them.
+    /// Counts the passages up to and with this one; 0 for an unknown id.
     pub fn count_through(&self, id: Option<&str>) -> usize {
         let position = id.and_then(|id| self.passages.iter().position(|passage| passage.id == id));
         position.map_or(0, |index| index + 1)
@@ -191,17 +175,11 @@ mod tests {
     }
 }
 
-/// Something that is to be remembered of what was said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
-    /// In the words that were said, or in a model's that hold what these say.
-    pub text: String,
-    /// A newer statement about the same takes this one's place.
-    pub about: String,
-    /// A person asked for it: 'remember that ...'.
-    pub asked: bool,
-    /// It is said for the whole home.
-    pub of_home: bool,
-    /// From 0 to 1.
-    pub confidence: f64,
+    pub text: String,    // words of its speaker, or a model's words that hold the same
+    pub about: String,   // key of its subject: a newer statement with the same key replaces this one
+    pub asked: bool,     // a person asked for it: 'remember that ...'
+    pub of_home: bool,   // it is said for the whole home
+    pub confidence: f64, // from 0 to 1
 }

@@ -1,9 +1,8 @@
-//! How users ask for something to be kept word for word, and how they lay down what they want from now on.
+//! Wishes of users: to keep something word for word, and to do something from now on.
 
 use crate::languages::{LanguageWords, all, has};
 use crate::text::{ends_as_question, folded, is_unspaced, words};
 
-/// What a sentence asks to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WishScope {
     Nothing,
@@ -38,7 +37,7 @@ pub fn wish_of(sentence: &str) -> WishScope {
     if standing { WishScope::ThisSentence } else { WishScope::Nothing }
 }
 
-/// 'Remember that for me, please.'
+/// Strips the end of 'Remember that for me, please.'
 fn without_closings(text: &str) -> &str {
     let mut text = text.trim_end_matches(|character: char| !character.is_alphanumeric());
     while let Some(rest) = all(|language| &language.wishes.closings).find_map(|end| text.strip_suffix(end)) {
@@ -47,7 +46,7 @@ fn without_closings(text: &str) -> &str {
     text
 }
 
-/// 'Sprich immer langsam', in languages that put the word behind the verb.
+/// Matches 'Sprich immer langsam', in languages that put the word behind the verb.
 fn is_always(text: &str) -> bool {
     let words = words(text);
     let [verb, rest @ ..] = words.as_slice() else { return false };
@@ -55,7 +54,7 @@ fn is_always(text: &str) -> bool {
     lasts && has(|language| &language.wishes.imperatives, verb)
 }
 
-/// 'Call me Ann', but not 'call me a taxi': what follows is written as a name.
+/// Matches 'Call me Ann', but not 'call me a taxi': the next word is written as a name.
 fn is_name_wish(sentence: &str, start: &str) -> bool {
     let Some(rest) = after_longest(|language| &language.wishes.call_me, start) else { return false };
     let mut spoken = words(rest).into_iter();
@@ -64,7 +63,7 @@ fn is_name_wish(sentence: &str, start: &str) -> bool {
     written.is_some_and(|word| word.starts_with(char::is_uppercase) && !has(|language| &language.common, name))
 }
 
-/// 'Can you please remember that ...' asks for what follows.
+/// Strips the beginning of 'Can you please remember that ...'.
 pub fn without_politeness(text: &str) -> &str {
     after_longest(|language| &language.wishes.polite, text).map_or(text, without_fillers)
 }
@@ -84,12 +83,12 @@ pub fn without_fillers(text: &str) -> &str {
     }
 }
 
-/// What follows the longest of the phrases that a text begins with.
+/// Returns the text behind the longest of the phrases that it begins with.
 fn after_longest(phrases: fn(&LanguageWords) -> &Vec<String>, text: &str) -> Option<&str> {
     all(phrases).filter_map(|phrase| after(text, phrase)).min_by_key(|rest| rest.len())
 }
 
-/// What follows a phrase, if the phrase ends where a word does.
+/// Returns the text behind a phrase, if the phrase ends where a word does.
 fn after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
     let rest = text.strip_prefix(phrase)?;
     let spaced = phrase.chars().next_back().is_some_and(|last| last.is_alphanumeric() && !is_unspaced(last));
@@ -97,7 +96,7 @@ fn after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
     ends.then_some(rest)
 }
 
-/// 'Never mind.' says nothing that lasts.
+/// Returns false for 'Never mind.' and its like, which say nothing that lasts.
 fn says_something(rest: &str) -> bool {
     let rest = rest.trim_matches(|character: char| !character.is_alphanumeric());
     rest.chars().count() > 1 && !has(|language| &language.wishes.standing_for_nothing, rest)

@@ -1,6 +1,6 @@
-//! The words that go to the model. They are files, because models are trained on exactly these.
+//! Texts for the model. They are files, because models are trained on exactly these.
 
-/// Stands in the prompt for what was left out of it.
+/// Text in the prompt in the place of a passage that was left out.
 pub const LEFT_OUT: &str = include_str!("../wording/left_out.txt").trim_ascii_end();
 
 pub const INSTRUCTION: &str = include_str!("../wording/instruction.txt").trim_ascii_end();
@@ -9,7 +9,7 @@ pub const PREFACE: &str = include_str!("../wording/preface.txt");
 pub const PINS: &str = include_str!("../wording/pins.txt");
 pub const FACTS: &str = include_str!("../wording/facts.txt");
 
-/// Puts values in the place of `{name}`s, in one pass: a value that looks like a name stays what it is.
+/// Replaces each `{name}` by its value, in one pass: a value that looks like a name stays as it is.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(template.len());
     let mut rest = template;

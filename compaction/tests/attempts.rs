@@ -166,7 +166,7 @@ fn a_prompt_above_the_target_makes_the_next_range_longer() {
     let step = attempt.measured(460);
     assert_eq!(asked(&step).through, "3", "more is covered");
     attempt.replied(reply(GOOD));
-    // Nothing more can be covered: what gains anything is better than what gains nothing.
+    // Nothing more can be covered: a small gain is better than none.
     assert!(matches!(attempt.measured(460), AttemptStep::Swap(_)));
 }
 
@@ -175,7 +175,7 @@ fn what_gains_nothing_is_given_up() {
     let (mut attempt, _) = begin(&job());
     attempt.replied(reply(GOOD));
     assert_eq!(attempt.measured(770), AttemptStep::GiveUp(RejectionReason::NoReduction));
-    // Nothing was asked before that could be measured.
+    // No request has come before that could be measured.
     assert_eq!(attempt.measured(10), AttemptStep::GiveUp(RejectionReason::Failed));
 }
 

@@ -1,5 +1,5 @@
-//! Conversations of any kind in windows of any size, for as long as one likes: every plan is valid and can be carried
-//! out, each one gains something, pins stay in the prompt, calls stay with their results, and what is sent fits.
+//! Conversations of any kind in windows of any size, of any length: every plan is valid and can be carried out, each
+//! one gains something, pins stay in the prompt, calls stay with their results, and every sent prompt fits.
 
 use compaction::*;
 use proptest::prelude::*;
@@ -15,7 +15,6 @@ proptest! {
     }
 }
 
-/// Also such that no compaction can ever reach its target.
 fn limits() -> impl Strategy<Value = CompactionLimits> {
     (150..9000u32, 1..100u32, 1..100u32, 1..100u32, 0..60u32, 0..30u32, 0..40u32).prop_map(
         |(ctx_size, soft, hard, target, tail, summary, reserve)| {
@@ -39,16 +38,13 @@ fn limits() -> impl Strategy<Value = CompactionLimits> {
 struct World {
     random: u64,
     limits: CompactionLimits,
-    /// Tokens of a text, in percent of the crate's own estimate.
-    scale: u32,
+    scale: u32, // tokens of a text, in percent of the crate's own estimate
     fixed_tokens: u32,
     view: PromptView,
     pins: Vec<PinnedText>,
-    /// The context as it stands in the prompt: it changes only with a swap or a drop.
-    context: String,
+    context: String, // the context in the prompt: it changes only with a swap or a drop
     passages: u32,
-    /// A call that waits for its result.
-    at_work: Option<String>,
+    at_work: Option<String>, // a call that waits for its result
 }
 
 impl World {
@@ -140,7 +136,7 @@ impl World {
         self.view.passages.push(passage);
     }
 
-    /// Before a reply. False: the message is too large, and is refused.
+    /// Makes room before a reply. False: the message is too large, and is refused.
     fn make_room(&mut self) -> bool {
         for _ in 0..4 {
             let (sizes, before) = (self.sizes(), self.prompt_tokens());
@@ -167,7 +163,7 @@ impl World {
                 }
                 CompactionPlan::TooLarge(refused) => {
                     assert!(self.view.passages.iter().any(|passage| passage.id == refused.id));
-                    // Where there is no room at all, a message of no tokens has none either.
+                    // If there is no room at all, a message of no tokens has none either.
                     let no_room = refused.room_tokens == 0;
                     assert!(no_room || refused.tokens > refused.room_tokens, "{refused:?}");
                     assert!(no_room || self.least_tokens() > refused.room_tokens, "{refused:?}");
@@ -273,7 +269,6 @@ impl World {
         self.fixed_tokens + self.count(&self.remembered(&outcome.summary)) + shown
     }
 
-    /// The user corrects what they said: the plan that covers it is void.
     fn edit(&mut self) {
         let at = self.below(self.view.passages.len() as u32) as usize;
         let tokens = self.below(100);
@@ -319,7 +314,6 @@ impl World {
         estimate_tokens(text) * self.scale / 100
     }
 
-    /// What holds at every moment.
     fn check(&self) {
         assert_eq!(prompt_tokens(&self.view, &self.sizes()), self.prompt_tokens(), "both count the same");
         let shown = &self.view.passages[self.view.dropped()..];
@@ -330,7 +324,7 @@ impl World {
         assert!(!pairs.iter().any(|(call, result)| *call < dropped && *result >= dropped), "a result without its call");
     }
 
-    /// What the newest passages have at least, if as much is dropped and trimmed as calls and results allow.
+    /// Tokens of the newest passages at least, if as much is dropped and trimmed as calls and results allow.
     fn least_tokens(&self) -> u32 {
         let (passages, pairs) = (&self.view.passages, self.pairs());
         let is_whole = |at: &usize| !pairs.iter().any(|(call, result)| call < at && at <= result);
@@ -343,7 +337,6 @@ impl World {
         passages[start..].iter().map(least).sum()
     }
 
-    /// Each result with the nearest call before it.
     fn pairs(&self) -> Vec<(usize, usize)> {
         let (mut waiting, mut pairs) = (Vec::new(), Vec::new());
         for (at, passage) in self.view.passages.iter().enumerate() {
@@ -360,7 +353,7 @@ impl World {
         pairs
     }
 
-    /// A summary ends where a turn starts, or where a drop in need has cut already.
+    /// Checks that a summary ends where a turn starts, or where a drop in need has cut already.
     fn check_cut(&self, through: &str) {
         let cut = self.view.count_through(Some(through));
         assert!(cut > 0 && cut < self.view.passages.len(), "a summary leaves the last turn");
@@ -368,8 +361,8 @@ impl World {
         assert!(is_turn || cut == self.view.dropped(), "a cut inside a turn");
     }
 
-    /// SplitMix64.
     fn below(&mut self, end: u32) -> u32 {
+        // SplitMix64
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

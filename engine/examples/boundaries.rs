@@ -1,4 +1,4 @@
-//! What boundaries of messages cost: `boundaries MODEL FOLDER`.
+//! Measures the cost of marks at message boundaries: `boundaries MODEL FOLDER`.
 use engine::network::WantedLogits;
 use engine::open::{ModelOptions, open};
 use engine::state::{KvFormats, SequenceState};
@@ -47,7 +47,7 @@ fn start(model: &Path, folder: &Path) -> Engine {
     engine.use_disk(DiskLimits { folder: folder.to_path_buf(), max_bytes: 8 << 30, min_tokens: 256, heads: 16 });
     engine
 }
-/// Milliseconds to the first token, the reply, reused tokens.
+/// Returns the milliseconds to the first token, the reply and the number of reused tokens.
 fn ask(engine: &mut Engine, request: EngineRequest, marks_every: usize) -> (f64, Vec<u32>, usize) {
     let begin = Instant::now();
     let id = engine.submit(request).unwrap();
@@ -99,7 +99,7 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     let (model, folder) = (PathBuf::from(&args[1]), PathBuf::from(&args[2]));
     let _ = std::fs::remove_dir_all(&folder);
-    // The floor: forward alone.
+    // The floor: the network alone.
     {
         let opened = open(&model, &OPTIONS, &mut |_, _| ()).unwrap();
         let mut executor = Executor::on_cpu(Cpu::new(2));

@@ -1,4 +1,4 @@
-//! A request that has not ended: how far its prompt is computed, and how its reply is chosen token by token.
+//! A request that has not ended: the computed part of its prompt, and the choice of its reply's tokens.
 
 use text::grammar::Matcher;
 use text::{Decoder, StopMatcher, ThinkingBudget, Tokenizer};
@@ -16,10 +16,9 @@ use crate::request::{
 use crate::sampling::{SampledToken, Sampler};
 use crate::state::KvFormats;
 
-/// The tokens that end thinking are fewer.
+/// Most forced tokens that a step computes. The tokens that end thinking are fewer.
 const MOST_FORCED: usize = 8;
-/// More snapshots in one step are not worth their memory.
-const MOST_SNAPSHOTS: usize = 8;
+const MOST_SNAPSHOTS: usize = 8; // most snapshots of one step; more are not worth their memory
 
 pub(crate) struct ActiveRequest {
     pub id: RequestId,
@@ -32,29 +31,22 @@ pub(crate) struct ActiveRequest {
     pub ctx_size: usize,
     pub kv: KvFormats,
     pub max_new_tokens: usize,
-    /// The prompt and the reply so far.
     pub tokens: Vec<u32>,
     pub prompt_tokens: usize,
     pub given_tokens: usize,
-    /// It waits until this one has computed its prompt, or is gone.
+    /// Request that computes the prompt for this one, which waits until that is done or gone.
     pub arm_of: Option<RequestId>,
-    /// Ascending positions of the prompt where a later prompt may branch.
-    pub marks: Vec<usize>,
-    /// Where another head was seen to differ from this prompt's, or may differ.
-    pub fork: Option<usize>,
-    /// Holds the first `position` of `tokens`. None: the request waits, or is suspended.
+    pub marks: Vec<usize>,   // ascending positions of the prompt where a later prompt may branch
+    pub fork: Option<usize>, // position where another head differs from this prompt's, or may differ
+    /// Sequence with the first `position` of `tokens`. `None`: the request waits, or is suspended.
     pub sequence: Option<CachedSequence>,
-    /// How many requests had ended when this one was suspended for lack of memory. It waits until another one ends.
+    /// Value of `Engine::done` when lack of memory suspended this request. It waits until another one ends.
     pub parked_at: Option<u64>,
-    /// The last step that computed tokens of it, or the one before it came.
+    /// Number of the last step that computed its tokens, or of the last one before it came.
     pub computed_at: u64,
-    /// What was reused when the request began. None: it has not begun.
-    pub start: Option<RequestStart>,
-    /// How many tokens it had when it was stopped, of a request that went on after that.
-    pub resumed_at: Option<usize>,
-    /// What may come after `tokens`, of a step that computes it ahead.
-    pub draft: Draft,
-    /// Tokens of the reply that were drafted, and those of them that came.
+    pub start: Option<RequestStart>, // reuse at its start; `None`: it has not begun
+    pub resumed_at: Option<usize>,   // number of its tokens when it was stopped, if it has resumed since
+    pub draft: Draft,                // tokens that may follow `tokens`, computed ahead in the same step
     pub drafted: usize,
     pub accepted: usize,
     pub reply: ReplyWriter,
@@ -71,12 +63,12 @@ impl ActiveRequest {
         self.sequence.is_some()
     }
 
-    /// Tokens that are not computed yet.
     pub fn pending(&self) -> &[u32] {
         &self.tokens[self.position()..]
     }
 
-    /// Its prompt is computed, and its reply up to the last token, or the last few where these were forced.
+    /// Returns true once the prompt is computed and the reply up to its last token, or its last few if these were
+    /// forced.
     pub fn is_decoding(&self) -> bool {
         self.tokens.len() > self.prompt_tokens && self.pending().len() <= MOST_FORCED && self.has_prompt()
     }
@@ -89,19 +81,19 @@ impl ActiveRequest {
         self.sequence.as_ref().map_or(0, |sequence| sequence.state.position)
     }
 
-    /// A user waits for its reply, or will read it.
     pub fn is_wanted(&self) -> bool {
         self.max_new_tokens > 0 && !self.speculative
     }
 
-    /// What was said is computed of it, and what is left serves a reply that may never be asked for.
+    /// Returns true if the user's part of the prompt is computed and the rest serves a reply that may never be asked
+    /// for.
     pub fn is_early_reply(&self) -> bool {
         let has_given = if self.is_running() { self.given_left() == 0 } else { self.start.is_some() };
         self.speculative && self.max_new_tokens > 0 && has_given
     }
 
-    /// Pending tokens that are as urgent as the next one: what was said is more urgent than what opens a reply that may never
-    /// be asked for.
+    /// Number of pending tokens that are as urgent as the next one: the user's words are more urgent than the opening
+    /// of a reply that may never be asked for.
     pub fn computed_next(&self) -> usize {
         let left = self.given_left();
         if self.speculative && left > 0 { left } else { self.pending().len() }
@@ -111,7 +103,7 @@ impl ActiveRequest {
         self.given_tokens.saturating_sub(self.position())
     }
 
-    /// A sequence from which it begins is its own from here on.
+    /// Marks a sequence from which the request begins as its own.
     pub fn take_over(&self, sequence: &mut CachedSequence) {
         sequence.speculative = self.speculative || self.passing;
         sequence.unsaved = self.unsaved;
@@ -119,20 +111,21 @@ impl ActiveRequest {
         (sequence.given_tokens, sequence.fork) = (self.given_tokens, self.fork);
     }
 
-    /// What may be evicted for it: everything if a user waits for its reply.
+    /// Rights of eviction: everything if a user waits for its reply.
     pub fn rights(&self) -> EvictionRights {
         if self.class == RequestClass::Talk { EvictionRights::All } else { EvictionRights::Unneeded }
     }
 
-    /// Where a step over `count` tokens takes snapshots: where other conversations begin, where the reply begins, at marks that
-    /// lie far enough apart, and at its end if the last snapshot is a spacing before it.
+    /// Positions in a step over `count` tokens at which it takes snapshots: where other conversations branch off, where
+    /// the reply begins, at marks that lie far enough apart, and at its end if the last snapshot is a spacing before
+    /// it.
     pub fn stops(&self, count: usize, limits: &EngineLimits) -> Vec<usize> {
         let (position, end) = (self.position(), self.position() + count);
         let mut last =
             self.sequence.as_ref().and_then(|sequence| sequence.snapshots.last()).map_or(0, |last| last.position);
         let mut stops = Vec::new();
         let logged_from = RecurrenceLog::worth_from(self.prompt_tokens, limits.recurrence_log_tokens);
-        // Other conversations begin there.
+        // Other conversations branch off there.
         let is_of_head = |mark: usize| Some(mark) == self.fork || mark == self.scope.shared_tokens;
         for mark in self.marks.iter().copied().filter(|mark| *mark > position && *mark <= end) {
             let distance = match () {
@@ -159,7 +152,6 @@ impl ActiveRequest {
         stops
     }
 
-    /// The last event of the request.
     pub fn done(&self, stop_reason: StopReason) -> EngineEvent {
         EngineEvent::Done { id: self.id, stop_reason, report: self.report() }
     }
@@ -169,7 +161,6 @@ impl ActiveRequest {
         self.done(StopReason::Cancelled { rest })
     }
 
-    /// It goes on where it was stopped.
     pub fn resume(&mut self, step: u64) {
         (self.parked_at, self.computed_at, self.resumed_at) = (None, step, Some(self.tokens.len()));
         let start = RequestStart { reused_tokens: self.position(), reason: PrefillReason::Resumed };
@@ -178,7 +169,7 @@ impl ActiveRequest {
 
     pub fn report(&self) -> RequestReport {
         let start = self.start.unwrap_or(RequestStart { reused_tokens: 0, reason: PrefillReason::Cold });
-        // The last token of a reply that was stopped had been chosen, and had not gone through the model.
+        // A stopped reply's last token was chosen, and had not gone through the model.
         let given_tokens = self.resumed_at.map_or(0, |tokens| tokens.saturating_sub(1)).max(self.prompt_tokens);
         RequestReport {
             prompt_tokens: self.prompt_tokens,
@@ -191,8 +182,8 @@ impl ActiveRequest {
         }
     }
 
-    /// Chooses the next token of the reply. Returns whether the reply continues.
     pub fn write_token(
+        // chooses the next token of the reply. Returns true if the reply continues
         &mut self,
         logits: &mut [f32],
         stop_tokens: &[u32],
@@ -210,8 +201,8 @@ impl ActiveRequest {
         }
     }
 
-    /// Chooses a token by each row of logits, as long as the draft comes: row 0 is that of the next token, row 1 that of the token
-    /// after the first draft. Returns how many drafts came, and whether the reply continues.
+    /// Chooses a token by each row of logits while the draft is right: row 0 gives the next token, row 1 the token
+    /// after the first draft. Returns the number of accepted drafts, and whether the reply continues.
     pub fn write_drafted(
         &mut self,
         rows: &mut [&mut [f32]],
@@ -225,7 +216,7 @@ impl ActiveRequest {
                 break;
             }
             goes_on = self.write_token(logits, stop_tokens, tokenizer, events);
-            // Tokens that must follow at once are no draft's.
+            // Forced tokens are not a draft's.
             let came = self.tokens.get(first + row..).unwrap_or_default();
             is_draft = goes_on && self.draft.tokens.get(row).is_some_and(|draft| came == [*draft]);
             accepted += usize::from(is_draft);
@@ -235,7 +226,7 @@ impl ActiveRequest {
         (accepted, goes_on)
     }
 
-    /// Takes the tokens that must come now: the next step computes them together. Returns whether the reply continues.
+    /// Takes the tokens that are forced now: the next step computes them together. Returns true if the reply continues.
     pub fn write_forced(&mut self, stop_tokens: &[u32], tokenizer: &Tokenizer, events: &mut Vec<EngineEvent>) -> bool {
         while let Some(token) = self.reply.forced() {
             let forced = SampledToken { token, logprob: None, top: Vec::new() };
@@ -279,7 +270,6 @@ impl ActiveRequest {
     }
 }
 
-/// Chooses the tokens of a reply and turns them into text.
 pub(crate) struct ReplyWriter {
     sampler: Sampler,
     grammar: Option<Matcher>,
@@ -314,7 +304,6 @@ impl ReplyWriter {
         }
     }
 
-    /// The thinking ends here, where there is any.
     pub fn stop_thinking(&mut self) {
         self.thinking.stop();
     }
@@ -331,7 +320,6 @@ impl ReplyWriter {
         Ok(self.sampler.sample(logits, allowed)?)
     }
 
-    /// The text that can be shown now, and the stop string that ended the reply.
     fn accept(&mut self, token: u32, tokenizer: &Tokenizer) -> Result<(String, Option<String>), Error> {
         self.sampler.accept(token);
         if let Some(grammar) = &mut self.grammar {
@@ -351,7 +339,7 @@ impl ReplyWriter {
         self.grammar.as_ref().is_some_and(|grammar| grammar.is_finished())
     }
 
-    /// Text that was held back because a stop string or a character might have followed.
+    /// Returns the held text at the end of the reply: the beginning of a possible stop string or character.
     fn rest(&mut self) -> String {
         let mut text = self.matcher.push(&self.decoder.finish());
         text += &self.matcher.finish();

@@ -1,8 +1,8 @@
-//! The cache of sequences that were computed.
+//! The cache of computed sequences.
 //!
 //! A request begins from the cached sequence that shares the longest usable prefix with its prompt. Sequences that
-//! conversations have left stay until their memory is needed. What is cached decides how fast the engine replies, never what it
-//! replies.
+//! conversations have left stay until their memory is needed. The cache decides how fast the engine replies, never what
+//! it replies.
 
 mod evicted;
 mod eviction;
@@ -31,11 +31,9 @@ pub(crate) use heads::Head;
 struct CacheEntry {
     tokens: Vec<u32>,
     sequence: CachedSequence,
-    /// The count of uses when it was used last.
-    used: u64,
-    /// The disk's thread has it, or it is not worth writing.
-    saved: bool,
-    /// Its conversation has left it: a newer sequence has most of its tokens.
+    used: u64,   // value of `SequenceCache::uses` at its last use
+    saved: bool, // true if the disk's thread has it, or it is not worth writing
+    /// True if its conversation has left it: a newer sequence has most of its tokens.
     left: bool,
 }
 
@@ -54,56 +52,46 @@ pub(crate) struct SequenceCache {
     limits: EngineLimits,
     meter: MemoryMeter,
     disk: Option<DiskCache>,
-    /// A file is read only if it gives at least so many tokens more than memory.
-    worth_reading_tokens: usize,
+    worth_reading_tokens: usize, // fewest tokens that a file must give beyond memory to be read
 }
 
-/// The sequence that a request begins with, and why the rest of its prompt has to be computed.
+/// The sequence that a request begins with, and the reason why the rest of its prompt has to be computed.
 pub(crate) struct PrefixMatch {
     pub sequence: Option<CachedSequence>,
     pub reason: PrefillReason,
-    /// Where another head differs from this prompt's, at `sequence`'s end or after it.
-    pub fork: Option<usize>,
+    pub fork: Option<usize>, // position, at `sequence`'s end or after it, where another head differs from this prompt's
 }
 
-/// A prompt for which the cache looks for a sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct PrefixQuery<'a> {
     pub tokens: &'a [u32],
     pub layout: PageLayout,
-    /// The most tokens of it to reuse.
     pub limit: usize,
-    /// What may be evicted for a sequence that is read from disk.
     pub rights: EvictionRights,
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
-    /// The request goes on from a copy: the past stays in the cache.
-    pub leaves_past: bool,
+    pub leaves_past: bool, // true if the request continues from a copy and the past stays in the cache
 }
 
 impl PrefixQuery<'_> {
-    /// What the request may know of a sequence.
     fn shown<'a>(&self, past: &'a [u32], sequence: &CachedSequence) -> &'a [u32] {
         sequence.scope.shown(past, &self.scope, self.tokens)
     }
 
-    /// What the request may know of a file.
     fn shown_of<'a>(&self, stored: &'a StoredSequence) -> &'a [u32] {
         let is_its_own = stored.owner.is_some() && stored.owner == self.owner;
         if is_its_own { &stored.tokens } else { stored.scope().shown(&stored.tokens, &self.scope, self.tokens) }
     }
 }
 
-/// A sequence on disk, up to one of its positions.
 struct WantedFile {
     at: usize,
     end: usize,
     rights: EvictionRights,
-    /// Of the sequence that it becomes.
     scope: ReuseScope,
 }
 
-/// Prompts of all conversations begin alike, with what the template puts first. Fewer common tokens than this mean nothing.
+/// Fewest common tokens that mean anything: prompts of all conversations begin alike, with the template's own tokens.
 const TEMPLATE_TOKENS: usize = 16;
 
 impl SequenceCache {
@@ -128,8 +116,9 @@ impl SequenceCache {
         self.disk.as_mut()
     }
 
-    /// Hands one sequence to the disk's thread: one whose head is not on disk, or else the most recently used one. Returns whether there may be more. Unless
-    /// `is_idle` it neither waits for the disk's thread nor evicts what is needed.
+    /// Hands one sequence to the disk's thread: one whose head is not on disk, or else the most recently used one.
+    /// Returns true if there may be more. Unless `is_idle`, it neither waits for the disk's thread nor evicts a needed
+    /// sequence.
     pub fn save_one(&mut self, is_idle: bool) -> bool {
         if self.disk.is_none() || !self.entries.iter().any(|entry| !entry.saved) {
             return false;
@@ -150,7 +139,7 @@ impl SequenceCache {
         }
         let Some(disk) = &mut self.disk else { return false };
         let unsaved = self.entries.iter_mut().filter(|entry| !entry.saved);
-        // A head that is not there yet goes before pasts that one conversation alone comes back to.
+        // A head that is not on disk goes before pasts that only one conversation comes back to.
         let first = unsaved.max_by_key(|entry| (disk.lacks_head_of(&entry.tokens, &entry.sequence), entry.used));
         let Some(entry) = first else { return false };
         entry.saved = true;
@@ -159,7 +148,6 @@ impl SequenceCache {
         true
     }
 
-    /// Drops what was computed for an owner, in memory and on disk.
     pub fn forget(&mut self, owner: OwnerId) {
         self.entries.retain(|entry| entry.sequence.owner != Some(owner));
         self.evicted.forget(owner);
@@ -206,7 +194,6 @@ impl SequenceCache {
         self.entries.len()
     }
 
-    /// Caches a sequence; `tokens` are all of its tokens.
     pub fn keep(&mut self, tokens: Vec<u32>, sequence: CachedSequence) {
         if sequence.state.position == 0 {
             return;
@@ -215,7 +202,7 @@ impl SequenceCache {
         let layout = sequence.state.layout;
         let user = sequence.scope.user;
         let is_ours = |old: &CacheEntry| old.sequence.state.layout == layout && old.sequence.scope.user == user;
-        // A sequence that this one continues has nothing that this one lacks, but may be there for longer.
+        // A sequence that this one continues has nothing that this one lacks, but may stay for longer.
         let may_go = |old: &CacheEntry| is_ours(old) && (old.sequence.speculative || !sequence.speculative);
         self.entries.retain(|old| !may_go(old) || !tokens.starts_with(&old.tokens));
         if !sequence.speculative {
@@ -244,8 +231,8 @@ impl SequenceCache {
         }
     }
 
-    /// The sequence that takes a prompt furthest. `running` are those of running requests: a new request can branch from them,
-    /// but not take them.
+    /// Finds the sequence that takes a prompt furthest. `running` are those of running requests: a new request can
+    /// branch from them, but not take them.
     pub fn find(
         &mut self,
         network: &Network,
@@ -258,7 +245,7 @@ impl SequenceCache {
         self.read_if_worth_it(network, executor, query, running);
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.sequence));
         let mut known = 0;
-        // The tokens of the sequence that is known furthest, if the prompt differs from there on.
+        // The tokens of the sequence that agrees furthest, if the prompt differs from there on.
         let mut edited: Option<&[u32]> = None;
         let mut best: Option<(usize, usize)> = None;
         let mut fork = 0;
@@ -315,7 +302,6 @@ impl SequenceCache {
         PrefixMatch { sequence: from_head.or(from_past), reason, fork }
     }
 
-    /// What caused most of the computation of a prompt whose first `known` tokens are cached, and the first `reached` reused.
     fn reason(&self, query: PrefixQuery, known: usize, reached: usize, is_edited: bool) -> PrefillReason {
         let PrefixQuery { tokens, limit, .. } = query;
         let evicted = self.evicted.known(tokens, query.scope.user).min(limit);
@@ -337,8 +323,8 @@ impl SequenceCache {
         }
     }
 
-    /// Reads a sequence from disk if it takes the prompt far enough beyond those in memory, and only as far as the prompt goes
-    /// with it.
+    /// Reads a sequence from disk if it takes the prompt far enough beyond those in memory, and only as far as it
+    /// agrees with the prompt.
     fn read_if_worth_it(
         &mut self,
         network: &Network,
@@ -371,7 +357,6 @@ impl SequenceCache {
         self.read(&network.state_shape, executor, wanted, running);
     }
 
-    /// Reads the sequence from disk that was used last.
     pub fn read_newest(&mut self, shape: &StateShape, executor: &Executor) {
         let Some(disk) = &self.disk else { return };
         let Some(at) = disk.newest() else { return };
@@ -382,7 +367,6 @@ impl SequenceCache {
         }
     }
 
-    /// Reads a sequence from disk, up to one of its positions.
     fn read(
         &mut self,
         shape: &StateShape,
@@ -442,8 +426,8 @@ impl SequenceCache {
         sequence
     }
 
-    /// Evicts the least valuable parts until `bytes` more fit under the ceiling. Returns whether they do. `running` are the
-    /// sequences of running requests, which only lose snapshots.
+    /// Evicts the least valuable parts until `bytes` more fit under the ceiling, and returns true if they do. `running`
+    /// are the sequences of running requests, which only lose snapshots.
     pub fn make_room(&mut self, bytes: usize, rights: EvictionRights, running: &mut [&mut CachedSequence]) -> bool {
         while self.meter.used_bytes() + bytes > self.limits.memory_bytes {
             let needed = self.limits.max_sequences;
@@ -470,7 +454,8 @@ impl SequenceCache {
     }
 }
 
-/// Whether a prompt that differs from `past` at `from` soon has the same tokens again, as where it names another time.
+/// Tests whether a prompt that differs from `past` at `from` soon has the same tokens again, as one that names another
+/// time.
 fn continues_alike(past: &[u32], tokens: &[u32], from: usize) -> bool {
     let Some(follows) = past.get(from + ALIKE_TOKENS..from + 2 * ALIKE_TOKENS) else { return false };
     let here = &tokens[from..tokens.len().min(from + 4 * ALIKE_TOKENS)];

@@ -1,4 +1,4 @@
-//! What a running request holds, and the cache keeps when the request ends.
+//! Computed sequence of a running request, which the cache keeps when the request ends.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,43 +12,37 @@ use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::Snapshot;
 use crate::state::{PAGE_TOKENS, SequenceState};
 
-/// Everything that is known of one sequence of tokens. Its owner holds the tokens themselves.
+/// A computed sequence of tokens. Its owner holds the tokens themselves.
 pub(crate) struct CachedSequence {
-    /// Stands at the end of the sequence.
     pub state: SequenceState,
-    /// Ascending by position, none after the end.
-    pub snapshots: Vec<Arc<Snapshot>>,
+    pub snapshots: Vec<Arc<Snapshot>>, // ascending by position, none after the end
     pub recurrence_log: RecurrenceLog,
-    /// Computed for a prompt that may never be asked for. The cache drops it first, and never writes it to disk.
+    /// True for a prompt that may never be asked for. The cache drops it first, and never writes it to disk.
     pub speculative: bool,
-    /// Computed for a request of which the disk gets nothing.
-    pub unsaved: bool,
-    /// The owner with which `Engine::forget` drops it.
-    pub owner: Option<OwnerId>,
+    pub unsaved: bool,          // true for a private request, of which the disk gets nothing
+    pub owner: Option<OwnerId>, // owner with which `Engine::forget` drops it
     pub scope: ReuseScope,
-    /// Tokens that came with the request. After them are the opening of the reply and the reply. The next prompt may render
-    /// these differently, which does not count as an edit.
+    /// Number of tokens that came with the request. The opening of the reply and the reply follow. The next prompt may
+    /// render these differently, which does not count as an edit.
     pub given_tokens: usize,
-    /// Where another conversation's head was seen to differ from this one's, or may differ.
+    /// Position where another conversation's head differs from this one's, or may differ.
     pub fork: Option<usize>,
 }
 
-/// Snapshots lie at least this far apart: fewer tokens are cheaper to compute again.
+/// Least distance of snapshots: fewer tokens are cheaper to compute again.
 pub(crate) const SNAPSHOT_DISTANCE_TOKENS: usize = 8;
 
-/// From a snapshot to the next one where the log goes back to every token between them: a replay of so many tokens takes a part
-/// of an ordinary turn.
+/// Distance of snapshots within the reach of the log: a replay of that many tokens takes a part of an ordinary turn.
 pub(crate) fn near_distance(limits: &EngineLimits) -> usize {
     (limits.recurrence_log_tokens / 4).max(SNAPSHOT_DISTANCE_TOKENS)
 }
 
-/// How many first values two slices have in common.
 pub(crate) fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Whether a newer sequence has most of what `old` has beyond its head of so many tokens, which other conversations have too:
-/// its conversation has left it.
+/// Returns true if a newer sequence has most of `old` beyond its first `head` tokens, which other conversations have
+/// too: the conversation has left `old`.
 pub(crate) fn has_left(old: &[u32], head: usize, newer: &[u32]) -> bool {
     let head = head.min(old.len());
     let own = old.len() - head;
@@ -56,7 +50,6 @@ pub(crate) fn has_left(old: &[u32], head: usize, newer: &[u32]) -> bool {
 }
 
 impl CachedSequence {
-    /// A sequence that ends at `state`, without snapshots.
     pub fn new(state: SequenceState, recurrence_log_tokens: usize) -> CachedSequence {
         let recurrence_log = RecurrenceLog::new(&state.shape, recurrence_log_tokens, &state.meter);
         let (snapshots, speculative, owner, scope) = (Vec::new(), false, None, ReuseScope::default());
@@ -87,8 +80,8 @@ impl CachedSequence {
         }
     }
 
-    /// The furthest position up to `limit` that a branch can start from without running the model, and the snapshot to restore
-    /// for it. No snapshot: the state itself is there.
+    /// Finds the furthest position up to `limit` that a branch can start from without running the model, and the
+    /// snapshot to restore for it. Without a snapshot the state itself is there.
     pub fn reach(&self, limit: usize) -> (usize, Option<&Arc<Snapshot>>) {
         if self.state.position <= limit {
             return (self.state.position, None);
@@ -102,7 +95,6 @@ impl CachedSequence {
         }
     }
 
-    /// Whether no snapshot is so near that the log leads here as quickly.
     pub fn wants_snapshot(&self, limits: &EngineLimits) -> bool {
         let logged_from = self.recurrence_log.covered().start;
         self.snapshots.last().is_none_or(|last| {
@@ -117,8 +109,8 @@ impl CachedSequence {
         self.snapshots.push(Arc::new(Snapshot::of(&self.state, limits.snapshots, executor.cpu())));
     }
 
-    /// Drops snapshots between which others lie near enough, the nearer the fewer tokens a conversation goes back. Their
-    /// memory is that of the next ones.
+    /// Drops snapshots whose neighbours lie near enough: the nearer to the end, the closer they may lie. The next
+    /// snapshots reuse their memory.
     pub fn thin(&mut self, limits: &EngineLimits) {
         let end = self.state.position;
         let mut at = 0;
@@ -136,7 +128,6 @@ impl CachedSequence {
         }
     }
 
-    /// A second sequence that ends at a position that `reach` found.
     pub fn branch(&self, network: &Network, executor: &mut Executor, reached: usize) -> CachedSequence {
         let recurrence_log = self.recurrence_log.branch(reached);
         let snapshots = self.snapshots.iter().filter(|snapshot| snapshot.position <= reached).cloned().collect();
@@ -159,7 +150,6 @@ impl CachedSequence {
         CachedSequence { state, snapshots, recurrence_log, speculative, unsaved, owner, scope, given_tokens, fork }
     }
 
-    /// Whether its parts agree.
     pub fn check(&self, tokens: usize) -> Result<(), String> {
         let position = self.state.position;
         if tokens != position {

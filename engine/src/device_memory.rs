@@ -1,4 +1,4 @@
-//! Whether and how a model fits into the memory of a GPU, known before anything is copied.
+//! Plan of a model in a GPU's memory, made before anything is copied.
 
 use gpu::Device;
 use gpu::device::Processors;
@@ -11,31 +11,25 @@ use crate::limits::EngineLimits;
 use crate::model_bytes::host_bytes;
 use crate::state::{KvFormats, StateShape};
 
-/// How much of a GPU's memory the engine may use, and for steps of which size.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceLimits {
-    /// For everything. None: nine tenths of what is free; the rest is left to other programs.
+    /// Memory for everything. `None`: nine tenths of the free memory; the rest is left to other programs.
     pub total_bytes: Option<usize>,
-    /// Tokens of a step.
-    pub rows: usize,
-    /// Sequences of a step.
-    pub lanes: usize,
-    /// Layers whose feed-forward parts the GPU computes; the CPU computes the others. None: as many as leave room for
+    pub rows: usize,  // tokens of a step
+    pub lanes: usize, // sequences of a step
+    /// Layers whose feed-forward parts the GPU computes; the CPU computes the others. `None`: as many as leave room for
     /// `longest`.
     pub ffn_layers: Option<usize>,
     pub longest: Option<LongestConversation>,
 }
 
-/// The conversation for which the plan keeps room.
 #[derive(Clone, Copy, Debug)]
 pub struct LongestConversation {
     pub limits: EngineLimits,
     pub kv: KvFormats,
-    /// At most the model's own window counts.
-    pub tokens: usize,
+    pub tokens: usize, // capped at the model's own window
 }
 
-/// What a plan needs to know of a GPU, which may be an imagined one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceFacts {
     pub name: String,
@@ -49,33 +43,28 @@ impl DeviceFacts {
         Ok(DeviceFacts { name: properties.name, free_bytes: properties.free_bytes, processors: device.processors() })
     }
 
-    /// A GPU of which only the memory is known. It gets as many processors as the largest GPUs have, because the buffers of a
-    /// step grow with them.
+    /// Imagines a GPU of which only the memory is known. It gets as many processors as the largest GPUs have, because
+    /// the buffers of a step grow with them.
     pub fn imagined(bytes: usize) -> DeviceFacts {
         let processors = Processors { count: 192, shared_bytes: 99 << 10 };
         DeviceFacts { name: format!("a GPU with {} MiB", bytes >> 20), free_bytes: bytes, processors }
     }
 }
 
-/// What takes how much of a GPU's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceMemoryPlan {
     pub name: String,
     pub total_bytes: usize,
     pub weight_bytes: usize,
-    /// Buffers of one step.
-    pub scratch_bytes: usize,
-    /// What is left for sequences.
-    pub left_bytes: usize,
-    /// Layers whose feed-forward parts the GPU computes.
-    pub ffn_layers: usize,
+    pub scratch_bytes: usize, // buffers of one step
+    pub left_bytes: usize,    // room for sequences
+    pub ffn_layers: usize,    // layers whose feed-forward parts the GPU computes
     pub layers: usize,
-    /// Weights that the CPU computes with.
-    pub host_bytes: usize,
+    pub host_bytes: usize, // weights that the CPU computes with
 }
 
 impl DeviceMemoryPlan {
-    /// Plans before anything is copied. A model that leaves no room for a sequence is an error.
+    /// Makes a plan before anything is copied. A model that leaves no room for a sequence is an error.
     pub fn new(
         facts: &DeviceFacts,
         model: &ModelWeights,
@@ -125,7 +114,6 @@ impl DeviceMemoryPlan {
         }
     }
 
-    /// Which part of the model the CPU computes, as a note for the user.
     pub fn host_note(&self) -> Option<String> {
         let (name, of_host) = (&self.name, self.layers - self.ffn_layers);
         let says = format!(

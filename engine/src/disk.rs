@@ -1,7 +1,8 @@
 //! Cached sequences on disk, so that conversations continue from warm prefixes after a restart.
 //!
-//! One file for each sequence, and one for each full page, which sequences share. A file that is damaged, foreign or of another
-//! version is a miss with a note, never an error. The disk's thread writes files from memory that it shares with the cache.
+//! One file for each sequence, and one for each full page, which sequences share. A file that is damaged, foreign or of
+//! another version is a miss with a note, never an error. The disk's thread writes files from memory that it shares
+//! with the cache.
 
 mod file;
 #[cfg(any(test, feature = "hostile"))]
@@ -25,48 +26,37 @@ use crate::state::{KvFormats, KvPages, StateShape};
 
 pub(crate) use file::{LoadedSequence, PageName};
 
-/// Where cached sequences are kept on disk, and how many.
 #[derive(Clone, Debug)]
 pub struct DiskLimits {
     pub folder: PathBuf,
     pub max_bytes: u64,
-    /// Shorter sequences are computed as quickly as they are read.
-    pub min_tokens: usize,
-    /// The files of the newest heads go last: so many.
-    pub heads: usize,
+    pub min_tokens: usize, // length from which on reading is faster than computing
+    pub heads: usize,      // number of newest heads, whose files are deleted last
 }
 
-/// So far back lies the state from which a conversation goes on that went back some turns after a restart.
+/// Distance before the end of the extra state, for a conversation that goes back some turns after a restart.
 const GOING_BACK_TOKENS: usize = 1024; // not a window: tokens
 
-/// The model of which a file must be to be read.
 #[derive(Clone, Copy)]
 pub(crate) struct ModelIdentity {
     pub fingerprint: [u8; 32],
     pub shape: StateShape,
 }
 
-/// A sequence's file, known by its head.
 pub(crate) struct StoredSequence {
     pub path: PathBuf,
-    /// The file is of the running model. Files of other models wait for these to run again.
-    pub ours: bool,
+    pub ours: bool, // true for the running model. Files of other models wait for these to run again
     pub owner: Option<OwnerId>,
-    /// `ReuseScope::user`.
     pub user: Option<u64>,
-    /// `ReuseScope::shared_tokens`.
     pub shared_tokens: usize,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
     pub snapshots: Format,
-    /// Of the snapshots, ascending; the last is the end.
-    pub positions: Vec<usize>,
-    /// Of the full pages.
-    pub names: Vec<PageName>,
-    /// Without the files of full pages.
-    pub bytes: u64,
+    pub positions: Vec<usize>, // positions of snapshots, ascending; the last is the end
+    pub names: Vec<PageName>,  // names of the full pages
+    pub bytes: u64,            // without the files of full pages
     pub page_file_bytes: u64,
-    /// The cache's count of uses when the sequence was used last; 0: before the start.
+    /// Value of the cache's `uses` at its last use; 0: before the start.
     pub kept_at: u64,
     used: u64,
 }
@@ -79,7 +69,6 @@ pub(crate) struct DiskCache {
     jobs: Option<Sender<file::WriteJob>>,
     done: Receiver<Result<StoredSequence, String>>,
     thread: Option<JoinHandle<()>>,
-    /// The pages of each job that is not done, which no stored sequence names yet.
     waiting: VecDeque<Vec<PageName>>,
     pub notes: Vec<String>,
 }
@@ -101,7 +90,6 @@ impl StoredSequence {
 }
 
 impl DiskCache {
-    /// Reads the heads of all files in the folder. An unusable folder is an error.
     pub fn open(limits: DiskLimits, model: ModelIdentity) -> Result<DiskCache, String> {
         let (stored, notes) = find(&limits.folder, &model)?;
         let (jobs, work) = channel::<file::WriteJob>();
@@ -115,7 +103,7 @@ impl DiskCache {
                     }
                 }
             })
-            .map_err(|error| format!("no state on disk: {error}"))?;
+            .map_err(|error| format!("cached conversations are not kept on disk: {error}"))?;
         let (jobs, thread) = (Some(jobs), Some(thread));
         let mut disk =
             DiskCache { limits, model, stored, uses: 0, jobs, done, thread, waiting: VecDeque::new(), notes };
@@ -124,8 +112,8 @@ impl DiskCache {
         Ok(disk)
     }
 
-    /// Hands a sequence to the disk's thread, unless it is not worth it or is stored already.
-    /// `of_head` are the snapshots of its head; `kept_at`: the cache's count of uses when it was used last.
+    /// Hands a sequence to the disk's thread, unless it is not worth it or is stored already. `of_head` are the
+    /// snapshots of its head; `kept_at` is the cache's `uses` at its last use.
     pub fn save(
         &mut self,
         tokens: &[u32],
@@ -142,8 +130,9 @@ impl DiskCache {
         if held || tokens.len() < self.limits.min_tokens || sequence.speculative || sequence.unsaved {
             return;
         }
-        // Those of the head, from which other conversations go on, or else the first; the last before the reply, which the next
-        // prompt may render differently; one some turns before it; the end. From there all else is computed again.
+        // The head's snapshots, from which other conversations go on, or else the first; the last before the reply,
+        // which the next prompt may render differently; one some turns before it; the end. All other positions are
+        // computed again from these.
         let ours = |snapshot: &&Arc<Snapshot>| snapshot.format == format;
         let kept: Vec<&Arc<Snapshot>> = sequence.snapshots.iter().filter(ours).collect();
         let last_until = |end: usize| kept.iter().rposition(|snapshot| snapshot.position <= end);
@@ -176,7 +165,6 @@ impl DiskCache {
         self.waiting.extend(sent.then_some(waiting));
     }
 
-    /// Waits until the disk's thread has written everything.
     pub fn flush(&mut self) {
         while !self.waiting.is_empty() {
             match self.done.recv() {
@@ -187,13 +175,12 @@ impl DiskCache {
         self.enforce();
     }
 
-    /// Whether the disk's thread has something to write. The files that it wrote take the places of those that they replace.
+    /// Returns true while the disk's thread has work. Finished files take the places of those that they replace.
     pub fn is_writing(&mut self) -> bool {
         self.collect();
         !self.waiting.is_empty()
     }
 
-    /// The sequence of the running model that is newest, or was used last.
     pub fn newest(&self) -> Option<usize> {
         let ours = self.stored.iter().enumerate().filter(|(_, stored)| stored.ours);
         ours.max_by_key(|(at, stored)| (stored.used, *at)).map(|(at, _)| at)
@@ -203,7 +190,6 @@ impl DiskCache {
         &self.stored
     }
 
-    /// Whether no file has the head of this sequence.
     pub fn lacks_head_of(&self, tokens: &[u32], sequence: &CachedSequence) -> bool {
         let ReuseScope { user, shared_tokens } = sequence.scope;
         let Some(head) = tokens.get(..shared_tokens).filter(|head| head.len() >= self.limits.min_tokens) else {
@@ -218,8 +204,8 @@ impl DiskCache {
         !self.stored.iter().any(has_it)
     }
 
-    /// The newest file of each head that has a state at its end, the newest head first. A head with which several files begin
-    /// goes before one that may never come again.
+    /// Lists the newest file of each head that has a state at its end, the newest head first. A head with which several
+    /// files begin goes before one that may never return.
     pub fn heads(&self) -> Vec<usize> {
         let mut newest: Vec<usize> = Vec::new();
         let mut proven = HashSet::new();
@@ -236,8 +222,8 @@ impl DiskCache {
         newest
     }
 
-    /// Reads a sequence up to the last of `wanted`, one of its positions, with the states in `wanted`; `shared` are its first pages
-    /// that are in memory. `cpu`: the threads that read. A damaged file is deleted.
+    /// Reads a sequence up to the last of `wanted`, one of its positions, with the states in `wanted`. `shared` are its
+    /// first pages that are in memory; `cpu` has the threads that read. A damaged file is deleted.
     pub fn load(
         &mut self,
         at: usize,
@@ -252,7 +238,7 @@ impl DiskCache {
             Ok(loaded) => Some(loaded),
             Err(what) => {
                 let stored = self.stored.remove(at);
-                self.notes.push(format!("{}: {what}; it is left out and deleted", stored.path.display()));
+                self.notes.push(format!("deleted {}, which cannot be read: {what}", stored.path.display()));
                 let _ = std::fs::remove_file(&stored.path);
                 self.sweep();
                 None
@@ -265,7 +251,10 @@ impl DiskCache {
         self.flush();
         self.stored.retain(|stored| stored.owner != Some(owner));
         if let Err(error) = forget_files(&self.limits.folder, owner) {
-            self.notes.push(format!("what was deleted is still in {}: {error}", self.limits.folder.display()));
+            self.notes.push(format!(
+                "files of a deleted conversation are still in {}: {error}",
+                self.limits.folder.display()
+            ));
         }
     }
 
@@ -282,7 +271,8 @@ impl DiskCache {
             Ok(mut stored) => {
                 self.uses += 1;
                 stored.used = self.uses;
-                // Earlier files of a past that became longer are of no use, nor are those that its conversation has left.
+                // Earlier files of a past that became longer are of no use, nor are those that its conversation has
+                // left.
                 let is_left = |old: &StoredSequence| {
                     let is_alike = (old.owner, old.user) == (stored.owner, stored.user) && old.kept_at < stored.kept_at;
                     stored.tokens.starts_with(&old.tokens)
@@ -302,7 +292,8 @@ impl DiskCache {
         }
     }
 
-    /// Deletes the files that were not used for the longest time until the rest fits; those that hold the newest heads last.
+    /// Deletes the files that were not used for the longest time until the rest fits; those of the newest heads go
+    /// last.
     fn enforce(&mut self) {
         let mut is_swept = true;
         while self.bytes() > self.limits.max_bytes {
@@ -328,12 +319,10 @@ impl DiskCache {
         pages.collect::<HashMap<_, _>>().values().fold(sequences, |bytes, page| bytes.saturating_add(*page))
     }
 
-    /// Deletes the pages that no sequence names any more.
     fn sweep(&mut self) {
         let _ = sweep(&self.limits.folder, &self.named());
     }
 
-    /// Deletes those of these pages that no sequence names any more.
     fn delete_unnamed(&self, names: &[PageName]) {
         if !names.is_empty() {
             let named = self.named();
@@ -349,13 +338,14 @@ impl DiskCache {
     }
 }
 
-/// The sequences in a folder, those that were written last at the end. A file that is none is deleted, and noted.
+/// Finds the sequences in a folder, the one written last at the end. Deletes and notes a file that is none.
 fn find(folder: &Path, model: &ModelIdentity) -> Result<(Vec<StoredSequence>, Vec<String>), String> {
-    std::fs::create_dir_all(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
+    std::fs::create_dir_all(folder)
+        .map_err(|error| format!("cached conversations are not kept on disk: {}: {error}", folder.display()))?;
     let mut notes = Vec::new();
     let mut found = Vec::new();
-    let entries =
-        std::fs::read_dir(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
+    let entries = std::fs::read_dir(folder)
+        .map_err(|error| format!("cached conversations are not kept on disk: {}: {error}", folder.display()))?;
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some(file::EXTENSION) => {}
@@ -370,7 +360,7 @@ fn find(folder: &Path, model: &ModelIdentity) -> Result<(Vec<StoredSequence>, Ve
         match file::read_head(&path, model) {
             Ok(stored) => found.push((modified, stored)),
             Err(what) => {
-                notes.push(format!("{}: {what}; it is left out and deleted", path.display()));
+                notes.push(format!("deleted {}, which cannot be read: {what}", path.display()));
                 let _ = std::fs::remove_file(&path);
             }
         }
@@ -399,7 +389,7 @@ impl Drop for DiskCache {
     }
 }
 
-/// Deletes the files of an owner while no engine runs. Returns how many there were.
+/// Deletes the files of an owner while no engine runs. Returns their number.
 pub fn forget_files(folder: &Path, owner: OwnerId) -> std::io::Result<usize> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),

@@ -1,26 +1,21 @@
-//! Drafts: tokens that may come next, computed in the step of the token before them. The model still chooses every token of a
-//! reply; a draft that it does not choose has cost a row of a step, and a step with few rows waits for weights anyway.
+//! Drafts: tokens that may come next, computed in the step of the token before them. The model still chooses every
+//! token of a reply; a rejected draft has cost a row of a step, and a step with few rows waits for weights anyway.
 //!
-//! Where a reply repeats what stands before it (a name, a number, a list that is read back, the arguments of a tool), the
-//! tokens behind the last place that ends alike are the draft. Elsewhere the model's block for multi-token prediction makes one,
-//! if the model has it: that costs a part of a step for each token.
+//! Where a reply repeats earlier text (a name, a number, a list that is read back, the arguments of a tool), the tokens
+//! behind the last place that ends alike are the draft. Elsewhere the model's block for multi-token prediction makes
+//! one, if the model has it: that costs a part of a step for each token.
 
 use std::time::Duration;
 
-/// How far drafts may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftLimits {
-    /// So many last tokens must stand somewhere before. 0: no draft repeats what stands there.
-    pub ngram: usize,
-    /// The most tokens that are drafted for one step.
-    pub tokens: usize,
-    /// The most of these that the model predicts. 0: none.
-    pub mtp: usize,
-    /// It predicts one of so many first tokens of its vocabulary, which are the frequent ones.
+    pub ngram: usize,  // length of the repeated ending that makes a draft; 0: no draft from repetition
+    pub tokens: usize, // most drafted tokens of one step
+    pub mtp: usize,    // most tokens that the model predicts; 0: none
+    /// Size of the vocabulary that it predicts from: the first tokens, which are the frequent ones.
     pub mtp_vocab: usize,
 }
 
-/// What may come next in one reply.
 #[derive(Default)]
 pub(crate) struct Draft {
     pub tokens: Vec<u32>,
@@ -29,7 +24,7 @@ pub(crate) struct Draft {
 
 #[derive(Clone, Copy)]
 enum DraftSource {
-    /// So many last tokens stand in the same order before what was drafted.
+    /// Tokens behind an earlier place that has the same `matched` tokens before it.
     Repeated {
         matched: usize,
     },
@@ -42,53 +37,44 @@ impl Default for DraftSource {
     }
 }
 
-/// Longer matches say no more.
-const LONGEST_MATCH: usize = 16;
-/// Matches of up to so many tokens have an expectation of their own.
-const MATCHES: [usize; 4] = [3, 5, 8, LONGEST_MATCH];
-/// Expectations before anything was seen.
+const LONGEST_MATCH: usize = 16; // longest match that still says more
+const MATCHES: [usize; 4] = [3, 5, 8, LONGEST_MATCH]; // lengths of matches, each with an expectation of its own
 const FIRST_HOPES: [f64; MATCHES.len()] = [0.4, 0.5, 0.6, 0.8];
-/// Predicted tokens have one by their place: each is guessed by what was guessed before it.
+/// Predicted tokens have an expectation for each place: the model guesses each from its guess before.
 const FIRST_PREDICTION_HOPES: [f64; MOST_PREDICTED] = [0.6, 0.5, 0.4, 0.3];
 pub(crate) const MOST_PREDICTED: usize = 4;
-/// How much one draft changes an expectation.
-const LEARNING: f64 = 1.0 / 16.0;
-/// How much one step changes what a step is known to cost.
-const TIMING: f64 = 1.0 / 8.0;
-/// A draft that promises less than this is not worth the risk that a step takes longer.
+const LEARNING: f64 = 1.0 / 16.0; // weight of one draft in an expectation
+const TIMING: f64 = 1.0 / 8.0; // weight of one step in the measured times
+/// Least gain of a draft: less is not worth the risk that a step takes longer.
 const WORTH: f64 = 1.03;
-/// Where no draft is worth it, one of so many is made, because texts change.
+/// Number of skipped drafts for one that is made nevertheless, because texts change.
 const TRIAL: u32 = 32;
-/// One of so many steps predicts nothing, so that it stays known what a step without drafts takes.
+/// One of this many steps predicts nothing, so that the time of a step without drafts stays known.
 const PLAIN: u32 = 64; // not a window: steps
-/// The cost of one more row of a step, as a share of the step with one, before it was measured.
+/// Cost of one more row of a step, as a share of the step with one, before it was measured.
 const FIRST_ROW_COST: f64 = 0.06;
 
-/// Decides how many tokens are drafted, by how often drafts came and by what a row costs here.
 pub(crate) struct Drafting {
     pub limits: DraftLimits,
-    /// Of matches as long as `MATCHES`: the share of drafted tokens that came where those before them had.
+    /// Expectations by the lengths of `MATCHES`: the share of drafted tokens that were accepted where those before them were.
     hopes: [f64; MATCHES.len()],
     prediction_hopes: [f64; MOST_PREDICTED],
-    /// Drafts that were not worth it, of each source.
-    passed: [u32; 2],
-    /// Drafts that were predicted since a step had none.
-    since_plain: u32,
-    /// Seconds of a step with one token of one reply.
-    plain: Option<f64>,
+    passed: [u32; 2],   // skipped drafts, of each source
+    since_plain: u32,   // predicted drafts since a step without any
+    plain: Option<f64>, // seconds of a step with one token of one reply
     row_cost: f64,
-    /// Of a row that was predicted, with its prediction.
-    prediction_cost: f64,
+    prediction_cost: f64, // of a predicted row, with its prediction
     last: LastStep,
 }
 
 #[derive(Clone, Copy, Default)]
 enum LastStep {
-    /// With a chunk of a prompt, or of several replies: its time says nothing about drafts.
     #[default]
     Other,
-    /// One token of one reply, and so many drafts.
-    One { drafts: usize, predicted: bool },
+    One {
+        drafts: usize,
+        predicted: bool,
+    }, // one token of one reply, and its drafts
 }
 
 impl Default for Drafting {
@@ -97,7 +83,6 @@ impl Default for Drafting {
     }
 }
 
-/// How many tokens to draft, and how much faster that should make the reply.
 #[derive(Clone, Copy)]
 struct Promise {
     count: usize,
@@ -105,7 +90,7 @@ struct Promise {
 }
 
 impl Drafting {
-    /// `prediction`: what predicting one token costs, as a share of a step. None: the model cannot.
+    /// Starts with `prediction`, the cost of predicting one token as a share of a step. `None`: the model cannot.
     pub fn new(limits: DraftLimits, prediction: Option<f64>) -> Drafting {
         let mtp = prediction.map_or(0, |_| limits.mtp.min(MOST_PREDICTED));
         Drafting {
@@ -121,14 +106,13 @@ impl Drafting {
         }
     }
 
-    /// Other limits. What drafts cost and how often they come stays known.
     pub fn limit(&mut self, limits: DraftLimits, prediction: Option<f64>) {
         let new = Drafting::new(limits, prediction);
         *self = if self.plain.is_none() { new } else { Drafting { limits: new.limits, ..std::mem::take(self) } };
     }
 
-    /// Up to `most` tokens that may follow `tokens`. Returns how many the model shall predict, if it `can`: then the draft is empty
-    /// and the caller adds them.
+    /// Drafts up to `most` tokens that may follow `tokens`. Returns the number that the model shall predict, if it
+    /// `can`: then the draft is empty and the caller adds them.
     pub fn draft(&mut self, tokens: &[u32], most: usize, can: bool, draft: &mut Draft) -> usize {
         draft.tokens.clear();
         let most = most.min(self.limits.tokens);
@@ -149,7 +133,7 @@ impl Drafting {
             return 0;
         }
         let (predicted, repeated) = match (is_predicted, repeated.count) {
-            // One more now and then: what is never drafted is never seen to come.
+            // One more now and then: a token that is never drafted is never seen to be right.
             (true, _) if predicted.count < predictable && self.tries(1) => (predicted.count + 1, 0),
             (true, _) => (predicted.count, 0),
             (false, 0) if alike.is_some() && self.tries(0) => (0, 1),
@@ -161,7 +145,7 @@ impl Drafting {
             draft.source = DraftSource::Predicted;
         } else if let Some((place, matched)) = alike {
             draft.source = DraftSource::Repeated { matched };
-            // What repeats itself goes on behind its end.
+            // Repeated text continues behind its end.
             for at in place..place + repeated {
                 let token = tokens.get(at).or_else(|| draft.tokens.get(at - tokens.len())).copied();
                 draft.tokens.extend(token);
@@ -170,13 +154,11 @@ impl Drafting {
         predicted
     }
 
-    /// Whether a draft is made that is not worth it, to see whether such drafts come by now.
     fn tries(&mut self, source: usize) -> bool {
         self.passed[source] += 1;
         self.passed[source].is_multiple_of(TRIAL)
     }
 
-    /// So many first tokens of a draft came.
     pub fn learn(&mut self, draft: &Draft, accepted: usize) {
         for at in 0..draft.tokens.len().min(accepted + 1) {
             let came = if at < accepted { 1.0 } else { 0.0 };
@@ -188,7 +170,6 @@ impl Drafting {
         }
     }
 
-    /// A step begins over so many tokens of each of these requests, and the drafts of all of them.
     pub fn begin<'d>(&mut self, chosen: &[(usize, usize)], drafts: impl Iterator<Item = &'d Draft>) {
         let (mut count, mut is_predicted) = (0, false);
         for draft in drafts {
@@ -200,12 +181,11 @@ impl Drafting {
             if matches!(chosen, [(_, 1)]) { LastStep::One { drafts: count, predicted } } else { LastStep::Other };
     }
 
-    /// The last step took so long.
     pub fn took(&mut self, time: Duration) {
         let time = time.as_secs_f64();
         match (self.last, self.plain) {
             (LastStep::One { drafts: 0, .. }, None) => self.plain = Some(time),
-            // Something else on this machine may have held a step up.
+            // Another program on this machine may have held a step up.
             (LastStep::One { drafts: 0, .. }, Some(plain)) => {
                 self.plain = Some(plain + TIMING * (time.min(2.0 * plain) - plain));
             }
@@ -220,7 +200,7 @@ impl Drafting {
     }
 }
 
-/// How many tokens are worth drafting, of which each costs as much and comes as often as `hope` says where those before it came.
+/// Computes how many tokens are worth drafting. Each costs `cost`; `hope` gives its chance if all before it were right.
 fn promise(most: usize, cost: f64, hope: impl Fn(usize) -> f64) -> Promise {
     let (mut expected, mut comes) = (1.0, 1.0);
     let mut best = Promise { count: 0, gain: WORTH };
@@ -239,8 +219,8 @@ fn kind_of(matched: usize) -> usize {
     MATCHES.iter().position(|most| matched <= *most).unwrap_or(MATCHES.len() - 1)
 }
 
-/// Where what follows the last place begins at which the same tokens stand as at the end, at least `least` of them; and how many.
-/// Of places with as many the last one.
+/// Finds the longest earlier match, of at least `least` tokens, for the end of `tokens`; of equal ones the last.
+/// Returns the position behind it and its length.
 fn last_alike(tokens: &[u32], least: usize) -> Option<(usize, usize)> {
     let last = *tokens.last()?;
     let mut best = None;
@@ -316,7 +296,7 @@ mod tests {
             drafting.learn(&draft, 0);
             rows += draft.tokens.len();
         }
-        // A few until it is learned, then a trial now and then.
+        // A few until it has learned, then a trial now and then.
         assert!((20..150).contains(&rows), "{rows} rows for nothing");
         // And back, when the text repeats again.
         for _ in 0..4000 {
@@ -353,7 +333,6 @@ mod tests {
     const BOTH: DraftLimits = DraftLimits { mtp: 2, mtp_vocab: 100, ..LIMITS };
     const NOTHING_ALIKE: [u32; 5] = [1, 2, 3, 4, 5];
 
-    /// What the model predicted of what it was asked to, of which `came` first ones come. Returns how many it was asked for.
     fn predicts(drafting: &mut Drafting, draft: &mut Draft, came: usize) -> usize {
         let asked = drafting.draft(&NOTHING_ALIKE, 7, true, draft);
         draft.tokens.extend(std::iter::repeat_n(9, asked));
@@ -367,7 +346,7 @@ mod tests {
         let asked: Vec<usize> = (0..200).map(|_| predicts(&mut drafting, &mut draft, 2)).collect();
         assert_eq!((asked[0], asked[1]), (0, 2), "a step without says what a step takes");
         assert_eq!(asked.iter().filter(|asked| **asked == 0).count(), 4, "and one of many later");
-        // The first comes and the second does not: one is asked for.
+        // The first is right and the second is wrong: one is requested.
         for _ in 0..200 {
             predicts(&mut drafting, &mut draft, 1);
         }

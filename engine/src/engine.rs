@@ -1,5 +1,5 @@
-//! The engine: requests in, events out, one bounded step at a time. `schedule` chooses what a step computes, `batch` computes
-//! it, `held` keeps requests that were stopped and may go on.
+//! The engine: requests in, events out, one bounded step at a time. `schedule` chooses what a step computes, `batch`
+//! computes it, `held` keeps stopped requests that may resume.
 
 mod batch;
 mod held;
@@ -28,41 +28,35 @@ use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestClass, RequestI
 use crate::self_check::MemoryChecksums;
 use pace::Pace;
 
-/// Owns a model and everything that is kept of sequences. One thread calls it.
+/// A model and the cache of its sequences. One thread calls it.
 pub struct Engine {
     network: Network,
     tokenizer: Arc<Tokenizer>,
     grammars: Option<GrammarEnv>,
     executor: Executor,
     limits: EngineLimits,
-    /// In the order of their arrival. A request without a sequence waits.
-    requests: Vec<ActiveRequest>,
-    /// Requests that were stopped and may go on, the oldest first.
-    held: Vec<ActiveRequest>,
+    requests: Vec<ActiveRequest>, // in the order of their arrival; one without a sequence waits
+    held: Vec<ActiveRequest>,     // stopped requests that may resume, the oldest first
     cache: SequenceCache,
     meter: MemoryMeter,
-    /// Events of what happened between steps.
     ended: Vec<EngineEvent>,
     next_id: u64,
-    /// Requests that have ended so far.
-    done: u64,
-    /// Steps that computed something.
-    steps: u64,
+    done: u64,  // requests that have ended so far
+    steps: u64, // steps that computed something
     drafting: Drafting,
     pace: Pace,
-    /// The most arms that a reply had so far. The next ones find memory that was touched.
+    /// Most arms of a reply so far. The next ones find memory that was touched.
     most_arms: usize,
     checksums: MemoryChecksums,
     notes: Vec<String>,
 }
 
-/// Segments of the recurrence log that a turn fills with what the user said and the reply, or the end of a long prompt: a
+/// Segments of the recurrence log that a turn fills with the user's words and the reply, or the end of a long prompt: a
 /// hundred tokens.
 const TURN_LOG_SEGMENTS: usize = 9;
 
-/// Snapshots and pages that a prompt of a few thousand tokens takes.
-const LONG_PROMPT_STATES: usize = 10;
-/// They are touched in advance while no more than this part of the ceiling waits.
+const LONG_PROMPT_STATES: usize = 10; // snapshots and pages that a prompt of a few thousand tokens takes
+/// Divisor of the ceiling that such buffers may take while they wait.
 const LONG_PROMPT_PART: usize = 24;
 
 impl Engine {
@@ -91,8 +85,8 @@ impl Engine {
         }
     }
 
-    /// Takes grammars that another thread prepared, which takes longer than a step for a large vocabulary. Without this call
-    /// the first request with a grammar prepares them.
+    /// Takes grammars that another thread prepared, which takes longer than a step for a large vocabulary. Without this
+    /// call the first request with a grammar prepares them.
     pub fn set_grammars(&mut self, grammars: GrammarEnv) {
         self.grammars = Some(grammars);
     }
@@ -107,21 +101,20 @@ impl Engine {
         }
     }
 
-    /// Computes ahead what is likely to come: where the reply repeats what stands before it, and where the model predicts more
-    /// than its next token. What is replied stays the same.
+    /// Lets steps compute drafts ahead: repeated text, and the model's predictions. Replies stay the same.
     pub fn use_drafts(&mut self, limits: DraftLimits) {
         let prediction = self.network.prediction_cost(limits.mtp_vocab);
         self.drafting.limit(limits, prediction);
     }
 
-    /// A step that is shared takes about so long at most, work in the background less, and what no other request waits beside
-    /// more: the tokens of a prompt in a step follow from what they are known to take.
+    /// Limits the time of a shared step. Background work takes less, a request without competition more; the prompt
+    /// tokens of a step follow from their measured time.
     pub fn keep_pace(&mut self, step: Duration) {
         self.pace = Pace::new(Some(step));
     }
 
-    /// How long the last step took. Drafting is worth it only where a row more costs little, and a step has fewer tokens of a
-    /// prompt where each takes long.
+    /// Reports the time of the last step. Drafting pays only where one more row costs little, and a step has fewer
+    /// prompt tokens where each takes long.
     pub fn took(&mut self, time: Duration) {
         self.drafting.took(time);
         self.pace.took(time);
@@ -132,23 +125,24 @@ impl Engine {
         self.cache.read_heads(&self.network.state_shape, self.executor.cpu());
     }
 
-    /// Reads the newest sequence from disk, whose conversation most likely goes on after a restart.
+    /// Reads the newest sequence from disk, whose conversation most likely continues after a restart.
     pub fn read_newest(&mut self) {
         self.cache.read_newest(&self.network.state_shape, &self.executor);
     }
 
-    /// Hands one cached sequence to the disk's thread. Returns whether there may be more to save. While requests run it
-    /// neither waits for the disk's thread nor takes memory that they may need.
+    /// Hands one cached sequence to the disk's thread. Returns true if there may be more to save. While requests run,
+    /// it neither waits for the disk's thread nor takes memory that they may need.
     pub fn save_one(&mut self) -> bool {
         self.cache.save_one(self.requests.is_empty())
     }
 
-    /// Whether files of earlier calls of `save_one` are still written. When they are, those that they replace are deleted.
+    /// Returns true while files of earlier calls of `save_one` are being written. When they are done, the files that
+    /// they replace are deleted.
     pub fn is_saving(&mut self) -> bool {
         self.cache.disk().is_some_and(DiskCache::is_writing)
     }
 
-    /// For shutdown: writes every sequence to disk that is worth it, and waits until they are written.
+    /// Writes every sequence that is worth it to disk and waits until that is done: for shutdown.
     pub fn save_all(&mut self) {
         let held = std::mem::take(&mut self.held);
         for request in std::mem::take(&mut self.requests).into_iter().chain(held) {
@@ -160,8 +154,8 @@ impl Engine {
         }
     }
 
-    /// Ends the requests of an owner and drops what was computed for it, in memory and on disk. What was computed for other
-    /// owners from the same text stays.
+    /// Ends the requests of an owner and drops the owner's sequences, in memory and on disk. Sequences that other
+    /// owners computed from the same text stay.
     pub fn forget(&mut self, owner: OwnerId) {
         for mut request in self.requests.extract_if(.., |request| request.owner == Some(owner)) {
             self.done += 1;
@@ -171,7 +165,7 @@ impl Engine {
         self.cache.forget(owner);
     }
 
-    /// What happened to files on disk since the last call, one line each.
+    /// Takes the notes about files on disk since the last call, one line each.
     pub fn take_notes(&mut self) -> Vec<String> {
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(self.cache.disk().map(|disk| std::mem::take(&mut disk.notes)).unwrap_or_default());
@@ -190,13 +184,14 @@ impl Engine {
         &self.tokenizer
     }
 
-    /// Why this engine answers no more requests: its GPU is lost, or the model's file. The caller has to open another engine.
+    /// Reason why this engine answers no more requests: its GPU is lost, or the model's file. The caller has to open
+    /// another engine.
     pub fn failure(&self) -> Option<String> {
         let cut = || self.network.cut_file().map(|file| weights::Error::cut(file).to_string());
         self.executor.failure().map(str::to_string).or_else(cut)
     }
 
-    /// Takes a request. After an error no event comes for it.
+    /// Accepts a request. After an error no event comes for it.
     pub fn submit(&mut self, request: EngineRequest) -> Result<RequestId, Error> {
         if self.failure().is_some() {
             return Err(self.lost());
@@ -269,9 +264,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Touches one piece of the memory that a turn after a barge-in takes: a state, snapshots, a recurrence log, pages; and of
-    /// what as many arms take as a reply had.
-    /// Returns whether there was one to touch. For idle moments, because the first touch of memory is slow.
+    /// Touches one piece of the memory that a turn after a barge-in takes: a state, snapshots, a recurrence log, pages;
+    /// and of the memory for as many arms as a reply had. Returns false if all was touched. For idle moments, because
+    /// the first touch of memory is slow.
     pub fn prepare_one(&self) -> bool {
         let (shape, format) = (&self.network.state_shape, self.limits.snapshots);
         let values = size_of::<f32>();
@@ -285,13 +280,13 @@ impl Engine {
             (RecurrenceLog::segment_bytes(shape), TURN_LOG_SEGMENTS * self.most_arms),
             (page, 2 + self.most_arms),
         ];
-        // Of a long prompt more, where it is a small part of what there is.
+        // More for a long prompt, if that is a small part of all memory.
         let of_prompt = [(conv, 1 + LONG_PROMPT_STATES), (snapshot, LONG_PROMPT_STATES), (page, LONG_PROMPT_STATES)];
         self.meter.stock(&of_turn, SPARE_PART) || self.meter.stock(&of_prompt, LONG_PROMPT_PART)
     }
 
-    /// Takes a snapshot of a running request, whose reply has reached a position where a later prompt may branch, such as the
-    /// end of a sentence. Without room it does nothing.
+    /// Takes a snapshot of a running request whose reply has reached a position where a later prompt may branch, such
+    /// as the end of a sentence. Without room it does nothing.
     pub fn mark(&mut self, id: RequestId) {
         let Some(at) = self.requests.iter().position(|request| request.id == id) else { return };
         let bytes = self.network.state_shape.snapshot_bytes(self.limits.snapshots);
@@ -304,8 +299,8 @@ impl Engine {
         }
     }
 
-    /// Ends the thinking of a request: the next step that computes it gives the first token of the answer, if its prompt is
-    /// computed. Does nothing where the request does not think.
+    /// Ends the thinking of a request: its next step gives the first token of the answer, if its prompt is computed.
+    /// Does nothing for a request that does not think.
     pub fn stop_thinking(&mut self, id: RequestId) {
         let Some(at) = self.requests.iter().position(|request| request.id == id) else { return };
         let request = &mut self.requests[at];
@@ -327,8 +322,8 @@ impl Engine {
         }
     }
 
-    /// Computes one batch: the next token of each reply, and a chunk of prompt. Returns whether requests are left. A step takes
-    /// no longer than one chunk.
+    /// Computes one batch: the next token of each reply, and a chunk of prompt. Returns true while requests are left. A
+    /// step takes no longer than one chunk.
     pub fn step(&mut self, events: &mut Vec<EngineEvent>) -> bool {
         events.append(&mut self.ended);
         if self.failure().is_some() {
@@ -364,7 +359,7 @@ impl Engine {
         !self.requests.is_empty()
     }
 
-    /// Ends all requests, because the GPU failed and all its memory is lost, or because weights are. Another engine can
+    /// Ends all requests, because the GPU failed and its memory is lost, or because weights are. Another engine can
     /// continue from the files on disk.
     fn lose(&mut self, events: &mut Vec<EngineEvent>) -> bool {
         self.held.clear();
@@ -381,8 +376,8 @@ impl Engine {
         }
     }
 
-    /// Evicts until `bytes` more fit. Returns whether they do. A request that is held gives way before anything that the latest
-    /// conversations need.
+    /// Evicts until `bytes` more fit, and returns true if they do. Held requests give way before sequences that the
+    /// latest conversations need.
     fn make_room(&mut self, bytes: usize, rights: EvictionRights) -> bool {
         while self.held.iter().any(ActiveRequest::is_running) {
             if self.evict(bytes, EvictionRights::Unneeded) {
@@ -399,7 +394,6 @@ impl Engine {
         self.cache.make_room(bytes, rights, &mut running)
     }
 
-    /// Ends a request: its sequence goes to the cache.
     fn keep(&mut self, request: ActiveRequest) {
         self.done += 1;
         let ActiveRequest { mut tokens, sequence: Some(sequence), .. } = request else { return };
@@ -407,8 +401,8 @@ impl Engine {
         self.cache.keep(tokens, sequence);
     }
 
-    /// Whether all parts of all sequences agree with each other and with the counted memory. For tests, and for idle moments
-    /// of debug builds. It waits for the disk's thread, which shares memory with sequences.
+    /// Checks that all parts of all sequences agree with each other and with the counted memory. For tests, and for
+    /// idle moments of debug builds. It waits for the disk's thread, which shares memory with sequences.
     pub fn check_invariants(&mut self) -> Result<(), String> {
         if let Some(disk) = self.cache.disk() {
             disk.flush();
@@ -419,18 +413,18 @@ impl Engine {
         self.checksums.check(sequences, self.cache.heads(), &self.meter, self.limits.memory_bytes)
     }
 
-    /// The least lead of an expert over one that was not chosen, since this was called last: near zero, rounding chooses, and
-    /// the same tokens may have another answer elsewhere. For tests. None: there was no choice, or a GPU chose.
+    /// Returns the least lead of a chosen expert over one that was not, since the last call: near zero, rounding
+    /// chooses, and the same tokens may have another answer elsewhere. For tests. `None`: there was no choice, or a GPU
+    /// chose.
     pub fn take_least_lead(&mut self) -> Option<f32> {
         self.executor.take_least_lead()
     }
 
-    /// Bytes of this kind that all sequences take.
     pub fn memory_bytes(&self, kind: MemoryKind) -> usize {
         self.meter.bytes(kind)
     }
 
-    /// Bytes that the sequences of an owner take, by kind. What several owners share counts for each of them.
+    /// Bytes of an owner's sequences, by kind. Shared parts count for each of their owners.
     pub fn owner_bytes(&self, owner: OwnerId) -> [(MemoryKind, usize); MemoryKind::ALL.len()] {
         let mut bytes = [0; MemoryKind::ALL.len()];
         let mut seen = HashSet::new();
@@ -442,7 +436,6 @@ impl Engine {
         MemoryKind::ALL.map(|kind| (kind, bytes[kind as usize]))
     }
 
-    /// Sequences in the cache, without those of running requests.
     pub fn cached_sequences(&self) -> usize {
         self.cache.len()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between a model's file and a reply. Each message says what to do.
+//! Errors between a model's file and a reply. Each message says what to do.
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -23,7 +23,7 @@ pub enum Error {
          engine.gpu_prefill_chunk_tokens or engine.max_sequences, raise memory.gpu_total, or set engine.device to cpu"
     )]
     DeviceRoom { name: String, weights_mib: usize, scratch_mib: usize, total_mib: usize, free_mib: usize },
-    #[error("the reply was lost with what the GPU held: {reason}; ask again in a moment")]
+    #[error("the reply is lost: {reason}; ask again in a moment")]
     Lost { reason: String },
     #[error("the request holds no token; send at least one")]
     Empty,
@@ -40,7 +40,7 @@ pub enum Error {
     Busy { waiting: usize },
     #[error(
         "the memory that is planned for conversations ({budget_bytes} bytes) has no room for this one beside those that \
-         are needed; give more memory.total, or choose a smaller window"
+         are needed; raise memory.total, or choose a smaller window"
     )]
     NoRoom { budget_bytes: usize },
 }

@@ -1,5 +1,5 @@
-//! What computes sequences: the CPU, or a GPU that holds the weights and all memory of sequences. Feed-forward parts that do
-//! not fit on the GPU are computed by the CPU. The cache does not know which of them computes.
+//! Executors of steps: the CPU, or a GPU that holds the weights and all memory of sequences. The CPU computes
+//! feed-forward parts that do not fit on the GPU. The cache does not know the executor.
 
 use gpu::Device;
 use kernels::cpu::Cpu;
@@ -14,7 +14,6 @@ use crate::network::{Network, PredictionLane, StepLane, Workspace};
 use crate::recurrence_log::RecurrenceLog;
 use crate::state::SequenceState;
 
-/// Computes steps, on the CPU or on a GPU.
 pub struct Executor {
     kind: ExecutorKind,
     meter: MemoryMeter,
@@ -26,8 +25,8 @@ enum ExecutorKind {
         cpu: Cpu,
         work: Workspace,
     },
-    /// `host`: computes the feed-forward parts that are not on the GPU.
     Gpu {
+        // `host` computes the feed-forward parts that are not on the GPU
         network: GpuNetwork,
         work: GpuWorkspace,
         host: Option<(Cpu, Workspace)>,
@@ -46,8 +45,8 @@ impl Executor {
         Ok(Executor { kind, meter: MemoryMeter::on(device) })
     }
 
-    /// As `on_gpu`, by a plan: the buffers of the largest step are allocated, and the rest of the planned memory is reserved
-    /// for sequences. `cpu` makes the threads for feed-forward parts that the plan leaves to the CPU.
+    /// Copies a model to a GPU by a plan: allocates the buffers of the largest step and reserves the rest of the
+    /// planned memory for sequences. `cpu` makes the threads for feed-forward parts that the plan leaves to the CPU.
     pub fn planned(
         device: &Device,
         model: &ModelWeights,
@@ -64,12 +63,11 @@ impl Executor {
         Ok((Executor { kind: ExecutorKind::Gpu { network, work, host }, meter: MemoryMeter::on(device) }, memory))
     }
 
-    /// Counts the memory of the sequences that are computed here.
     pub fn meter(&self) -> MemoryMeter {
         self.meter.clone()
     }
 
-    /// The CPU's threads. None: a GPU computes.
+    /// Returns the CPU's threads. `None`: a GPU computes.
     pub fn cpu(&self) -> Option<&Cpu> {
         match &self.kind {
             ExecutorKind::Cpu { cpu, .. } => Some(cpu),
@@ -77,7 +75,6 @@ impl Executor {
         }
     }
 
-    /// As `Workspace::take_least_lead`. None also where a GPU chooses.
     pub fn take_least_lead(&mut self) -> Option<f32> {
         match &mut self.kind {
             ExecutorKind::Cpu { work, .. } => work.take_least_lead(),
@@ -85,7 +82,6 @@ impl Executor {
         }
     }
 
-    /// Tokens of a lane that may turn out not to come.
     pub fn most_drafts(&self) -> usize {
         match self.kind {
             ExecutorKind::Cpu { .. } => kernels::product::FEW_ROWS - 1,
@@ -93,28 +89,27 @@ impl Executor {
         }
     }
 
-    /// Waits until a GPU has done everything that it was asked to do. None: it failed.
+    /// Waits until a GPU has done all its work. `None`: it failed.
     pub fn wait(&self) -> Option<()> {
         self.meter.device().map_or(Some(()), |device| self.meter.keep_failure(device.synchronize()))
     }
 
-    /// How fast a GPU's memory copies. None: the CPU computes.
+    /// Measures the speed of copies in a GPU's memory. `None`: the CPU computes.
     pub fn copy_gb_per_s(&self, bytes: usize, rounds: usize) -> Option<f64> {
         gpu::buffer::copy_gb_per_s(self.meter.device()?, bytes, rounds).ok()
     }
 
-    /// Bytes of a GPU's memory that this executor uses. None: the CPU computes.
     pub fn device_used_bytes(&self) -> Option<usize> {
         self.meter.device()?.used_bytes().ok()
     }
 
-    /// Why the GPU failed. Everything on it is lost then, and all results since the failure are invalid.
+    /// Reason of the GPU's failure. Everything on it is lost then, and all results since the failure are invalid.
     pub fn failure(&self) -> Option<&str> {
         self.meter.failure()
     }
 
-    /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane. None: the GPU
-    /// failed.
+    /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
+    /// `None`: the GPU failed.
     pub fn forward(&mut self, network: &Network, lanes: &mut [StepLane]) -> Option<&mut [f32]> {
         match &mut self.kind {
             ExecutorKind::Cpu { cpu, work } => Some(network.forward(cpu, lanes, work)),
@@ -130,7 +125,6 @@ impl Executor {
         }
     }
 
-    /// Guesses what follows each lane's token, of the first `vocab` tokens.
     pub fn predict(&mut self, network: &Network, lanes: &mut [PredictionLane], vocab: usize) {
         match &mut self.kind {
             ExecutorKind::Cpu { cpu, work } => {
@@ -142,7 +136,6 @@ impl Executor {
         }
     }
 
-    /// Takes a state forward to `position` by running its recurrences alone.
     pub fn replay(
         &mut self,
         network: &Network,
@@ -162,8 +155,8 @@ impl Executor {
     }
 }
 
-/// The network takes the snapshots that lie inside a lane. Those at a lane's end are taken here, after the step, so that the
-/// recorded kernels of a step do not depend on them.
+/// Computes a step on the GPU. The network takes the snapshots that lie inside a lane. Those at a lane's end follow
+/// here, after the step, so that the recorded kernels of a step do not depend on them.
 fn forward_on_gpu<'w>(
     network: &GpuNetwork,
     lanes: &mut [StepLane],

@@ -30,15 +30,13 @@ use workspace::{BufferSizes, Floats, GraphKey};
 pub use upload::device_bytes;
 pub use workspace::GpuWorkspace;
 
-/// A model on a device.
 pub struct GpuNetwork {
     pub device: Device,
     pub shape: Shape,
     pub state_shape: StateShape,
     exactness: Exactness,
     embed: gpu::matrix::DeviceMatrix,
-    /// None: the embedding is the head.
-    head: Option<gpu::matrix::DeviceMatrix>,
+    head: Option<gpu::matrix::DeviceMatrix>, // `None`: the embedding is the head
     output_norm: Buffer<f32>,
     layers: Vec<GpuLayer>,
     prediction: Option<GpuPrediction>,
@@ -46,33 +44,30 @@ pub struct GpuNetwork {
     magnitude: f32,
 }
 
-/// The CPU's part: adds the feed-forward part of the layer of this number to rows of the residual stream, [rows, hidden].
+/// The CPU's part: adds the feed-forward part of the layer of this number to rows of the residual stream, [rows,
+/// hidden].
 pub type HostFfn<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
 
-/// The most bytes that the buffers of a step take, with up to so many rows and lanes.
 pub fn scratch_bytes(shape: &Shape, processors: Processors, rows: usize, lanes: usize) -> usize {
     BufferSizes::most(shape, processors, rows, lanes, most_wanted(lanes)).bytes()
 }
 
-/// Rows for which logits are wanted: one of each lane, and drafts, which only steps with few rows have.
+/// Most rows with wanted logits: one of each lane, and drafts, which only steps with few rows have.
 fn most_wanted(lanes: usize) -> usize {
     lanes.max(FEW_ROWS)
 }
 
-/// The sizes of a step, and where its inputs are on the device.
 struct GpuStep {
     rows: usize,
     lanes: usize,
-    /// The most rows of a lane.
-    longest: usize,
-    /// Whether the products of the step are those for few rows.
-    few: bool,
+    longest: usize, // most rows of a lane
+    few: bool,      // true if the step's products are those for few rows
     at: InputAddresses,
 }
 
 impl GpuNetwork {
-    /// Copies a model to the device, with the feed-forward parts of only the first `ffn_layers` layers. The matrices must not be
-    /// packed.
+    /// Copies a model to the device, with the feed-forward parts of only the first `ffn_layers` layers. The matrices
+    /// must not be packed.
     pub fn new(
         device: &Device,
         model: &ModelWeights,
@@ -99,8 +94,8 @@ impl GpuNetwork {
         })
     }
 
-    /// Advances each lane's state over its tokens but drafts. Returns the logits [wanted positions, vocab], lane after lane. Takes the
-    /// snapshots that lie before the end of their lane.
+    /// Advances each lane's state over its tokens but drafts. Returns the logits [wanted positions, vocab], lane after
+    /// lane. Takes the snapshots that lie before the end of their lane.
     pub fn forward<'w>(
         &self,
         lanes: &mut [StepLane],
@@ -124,7 +119,6 @@ impl GpuNetwork {
         Ok(on_host)
     }
 
-    /// Makes room for the new tokens and sends the inputs of the step to the device.
     fn begin(&self, lanes: &mut [StepLane], work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
         work.inputs.clear();
         let mut first = 0;
@@ -147,7 +141,6 @@ impl GpuNetwork {
         self.step(work)
     }
 
-    /// Allocates the buffers of the largest step that may come.
     pub fn reserve(&self, work: &mut GpuWorkspace, rows: usize, lanes: usize) -> Result<(), Error> {
         work.reserve(
             &self.device,
@@ -155,7 +148,6 @@ impl GpuNetwork {
         )
     }
 
-    /// Allocates buffers for the collected inputs, and sends them to the device.
     fn step(&self, work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
         let (rows, lanes, longest) = work.inputs.sizes();
         let sizes = (rows, lanes, longest);
@@ -167,8 +159,8 @@ impl GpuNetwork {
         Ok(GpuStep { rows, lanes, longest, few: rows <= FEW_ROWS, at })
     }
 
-    /// Computes a step. Steps with one token a lane come by the thousand and differ only in their inputs, so their kernels are
-    /// recorded once and started together.
+    /// Computes a step. Steps with one token a lane come by the thousand and differ only in their inputs, so their
+    /// kernels are recorded once and started together.
     fn run(&self, step: &GpuStep, work: &mut GpuWorkspace) -> Result<(), Error> {
         let sizes = (step.rows, step.lanes, work.inputs.wanted());
         let key = GraphKey { sizes, at: step.at, overlaps: self.device.uses(GpuFeature::OverlappingLaunches) };
@@ -211,8 +203,8 @@ impl GpuNetwork {
         self.follow(step, work)
     }
 
-    /// Starts the kernels of all layers, and calls `host_ffn` for each feed-forward part that the CPU computes. The kernels'
-    /// addresses and sizes depend only on the numbers of rows and lanes.
+    /// Starts the kernels of all layers, and calls `host_ffn` for each feed-forward part that the CPU computes. The
+    /// kernels' addresses and sizes depend only on the numbers of rows and lanes.
     fn compute(
         &self,
         step: &GpuStep,
@@ -230,7 +222,6 @@ impl GpuNetwork {
         Ok(())
     }
 
-    /// The embeddings of the tokens, and the rotation of each row.
     fn enter(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let device = &self.device;
         embed(device, &self.embed, step.at.tokens, step.rows, work.at(Floats::Hidden))?;
@@ -259,7 +250,6 @@ impl GpuNetwork {
         self.ffn(ffn, normed, step, work)
     }
 
-    /// Logits of the wanted rows only.
     fn logits(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let head = self.head.as_ref().unwrap_or(&self.embed);
         let wanted = work.inputs.wanted();
@@ -270,7 +260,7 @@ impl GpuNetwork {
         product(&self.device, self.exactness, to, wanted, &[(head, work.at(Floats::Logits))], false)
     }
 
-    /// Norms of so many rows: those whose numbers lie at the address `chosen`; 0: the first.
+    /// Norms `rows` rows: those whose numbers lie at the address `chosen`, or the first ones if that is 0.
     fn norm(
         &self,
         rows: usize,
@@ -284,7 +274,7 @@ impl GpuNetwork {
         Ok(to)
     }
 
-    /// The forms of rows that this network's products read, for few or for many rows. Values are always among them, because
+    /// Forms of rows that this network's products read, for few or for many rows. Values are always among them, because
     /// decays and routers are computed exactly.
     fn forms(&self, few: bool) -> Forms {
         let halves = match (few, self.exactness) {
@@ -295,19 +285,17 @@ impl GpuNetwork {
         Forms { values: true, integers: few && self.exactness == Exactness::Rounded, halves }
     }
 
-    /// The same for rows that no exact product reads.
     fn inner_forms(&self, few: bool) -> Forms {
         Forms { values: few, ..self.forms(few) }
     }
 }
 
-/// The snapshots that are taken within a step. Those before drafts are taken at its end, because the state does not pass drafts.
+/// Snapshots within a step. Those before drafts are taken at its end, because the state does not pass drafts.
 fn stops<'l>(lane: &'l StepLane) -> impl Iterator<Item = &'l Snapshot> {
     let end = lane.state.position + lane.tokens.len() - lane.drafts;
     lane.stops().filter(move |snapshot| snapshot.position < end)
 }
 
-/// The number of a format of keys or values in kernels.
 fn kind_of(format: kernels::format::Format) -> u32 {
     DeviceFormat::of(format) as u32
 }

@@ -1,4 +1,4 @@
-//! How much the engine takes on.
+//! Limits of the engine.
 
 use kernels::format::Format;
 
@@ -7,31 +7,28 @@ use crate::memory::MemoryMeter;
 use crate::recurrence_log::RecurrenceLog;
 use crate::state::{KvFormats, PAGE_TOKENS, StateShape};
 
-/// The limits of one engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineLimits {
     /// Prompt tokens of one step. A new request or a cancel waits for one step at most.
     pub prefill_chunk_tokens: usize,
-    /// Requests that are computed at the same time.
     pub max_sequences: usize,
-    /// Requests of one class that may wait for that.
+    /// Requests of one class that may wait to run.
     pub max_waiting: usize,
     /// Tokens of one request that may have a logit bias. Each costs time at every token of the reply.
     pub max_logit_bias: usize,
     /// Ceiling over the pages, snapshots, recurrence logs and states of all sequences, running or cached.
     pub memory_bytes: usize,
-    /// The format of recurrent states in snapshots: one of `snapshot::FORMATS`.
+    /// Format of recurrent states in snapshots: one of `snapshot::FORMATS`.
     pub snapshots: Format,
-    /// The most tokens between two snapshots of a sequence.
     pub snapshot_spacing_tokens: usize,
-    /// The last tokens of a sequence to which a later request can go back exactly.
+    /// Last tokens of a sequence to which a later request can go back exactly.
     pub recurrence_log_tokens: usize,
-    /// Instructions with tools that stay when their conversations go: the most recent ones.
+    /// Number of heads (instructions with tools) that outlive their conversations: the most recent ones.
     pub heads: usize,
 }
 
 impl EngineLimits {
-    /// Bytes with which the engine can answer a conversation of so many tokens, go back in it and continue it.
+    /// Bytes for a conversation of `tokens` tokens: to answer it, go back in it and continue it.
     pub fn bytes_of(&self, shape: &StateShape, kv: KvFormats, tokens: usize) -> Result<usize, Error> {
         let pages = tokens.div_ceil(PAGE_TOKENS) + 1;
         let log = RecurrenceLog::new(shape, self.recurrence_log_tokens, &MemoryMeter::default());

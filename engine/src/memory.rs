@@ -1,12 +1,12 @@
 //! The memory of sequences, on the host or on a GPU, counted where it is allocated and freed.
 //!
-//! Pages, states and snapshots are large, live for seconds to days and die in no order, so that a heap would keep the holes.
-//! Each large buffer is a mapping of its own: what is counted is what the process takes, but for the rest of each buffer's
-//! last 4 KiB. Buffers have few sizes, and the first touch of new memory costs more than the work on it. So a dropped mapping
-//! waits for the next buffer of its size, and is counted meanwhile.
+//! Pages, states and snapshots are large, live for seconds to days and die in no order, so that a heap would keep the
+//! holes. Each large buffer is a mapping of its own: the count is what the process takes, but for the rest of each
+//! buffer's last 4 KiB. Buffers have few sizes, and the first touch of new memory costs more than the work on it. So a
+//! dropped mapping waits for the next buffer of its size, and counts meanwhile.
 //!
-//! A GPU reports a failure late, and then all its memory is lost. So allocations and copies there return no error: the meter
-//! keeps the first failure, and the engine asks for it before it tells of results (`MemoryMeter::failure`).
+//! A GPU reports a failure late, and then all its memory is lost. So allocations and copies there return no error: the
+//! meter keeps the first failure, and the engine asks for it before it reports results (`MemoryMeter::failure`).
 
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -18,28 +18,24 @@ use bytemuck::Pod;
 use gpu::{Buffer, Device};
 use memmap2::MmapMut;
 
-/// Smaller buffers are on the heap: a mapping costs a system call and the rest of a page.
+/// Size from which on a buffer is a mapping: that costs a system call and the rest of a page.
 const MAPPED_BYTES: usize = 1 << 16; // not a window: bytes of a buffer
 
-/// Allocates and counts the memory of sequences. Clones share their counts.
+/// Allocator and counter of the memory of sequences. Clones share their counts.
 #[derive(Clone, Default)]
 pub struct MemoryMeter {
     counts: Arc<[AtomicUsize; MemoryKind::COUNT]>,
     spare: Arc<Mutex<SpareMappings>>,
-    /// None: the memory is on the host.
-    device: Option<Arc<MeteredDevice>>,
+    device: Option<Arc<MeteredDevice>>, // `None`: the memory is on the host
 }
 
-/// Mappings that wait for the next buffer of their size, the oldest first.
 #[derive(Default)]
 struct SpareMappings {
     maps: Vec<MmapMut>,
-    /// Used and waiting memory together stay below this.
     ceiling_bytes: usize,
 }
 
-/// At most this part of the ceiling may wait.
-pub(crate) const SPARE_PART: usize = 8;
+pub(crate) const SPARE_PART: usize = 8; // divisor of the ceiling that waiting mappings may take
 
 /// The smallest page of any system.
 const SMALLEST_PAGE: usize = 4096; // not a window: bytes
@@ -49,19 +45,14 @@ struct MeteredDevice {
     failure: OnceLock<String>,
 }
 
-/// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Keys and values.
-    Pages,
+    Pages, // keys and values
     /// Recurrent and convolution states at positions that later requests continue from.
     Snapshots,
-    /// Inputs of the recurrences for the last tokens.
-    RecurrenceLogs,
-    /// Recurrent and convolution states at the ends of sequences.
-    Live,
-    /// Dropped, and waiting for the next buffer of its size.
-    Spare,
+    RecurrenceLogs, // inputs of the recurrences for the last tokens
+    Live,           // recurrent and convolution states at the ends of sequences
+    Spare,          // dropped memory that waits for the next buffer of its size
 }
 
 impl MemoryKind {
@@ -81,7 +72,6 @@ impl MemoryKind {
 }
 
 impl MemoryMeter {
-    /// Counts memory of a GPU.
     pub fn on(device: &Device) -> MemoryMeter {
         let device = MeteredDevice { device: device.clone(), failure: OnceLock::new() };
         MemoryMeter { device: Some(Arc::new(device)), ..MemoryMeter::default() }
@@ -91,12 +81,11 @@ impl MemoryMeter {
         self.device.as_ref().map(|on| &on.device)
     }
 
-    /// Why all memory on the GPU is lost.
     pub fn failure(&self) -> Option<&str> {
         self.device.as_ref()?.failure.get().map(String::as_str)
     }
 
-    /// Keeps the error if it is the first. None: an error.
+    /// Keeps the error if it is the first, and returns `None` for it.
     pub(crate) fn keep_failure<R>(&self, result: Result<R, gpu::Error>) -> Option<R> {
         let keep = |error: gpu::Error| self.device.as_ref().map(|on| on.failure.set(error.to_string()));
         result.map_err(keep).ok()
@@ -117,7 +106,7 @@ impl MemoryMeter {
         self.spare.lock().ceiling_bytes = if self.device.is_some() { 0 } else { bytes };
     }
 
-    /// A waiting mapping of this size, with its old contents.
+    /// Returns a waiting mapping of this size, with its old contents.
     fn take_spare(&self, bytes: usize) -> Option<MmapMut> {
         let mut spare = self.spare.lock();
         let at = spare.maps.iter().rposition(|map| map.len() == bytes)?;
@@ -133,8 +122,8 @@ impl MemoryMeter {
         self.shrink(&mut spare, most);
     }
 
-    /// Touches the first of these buffers, given as bytes and a count, of which fewer wait, and lets it wait. Returns whether
-    /// there was one, and room for it in this part of the ceiling. For idle moments.
+    /// Touches the first of these buffers, given as (bytes, count), of which fewer wait, and lets it wait. Returns
+    /// false if there was none, or no room in this part of the ceiling. For idle moments.
     pub fn stock(&self, buffers: &[(usize, usize)], part: usize) -> bool {
         let mut spare = self.spare.lock();
         let most = spare.ceiling_bytes / part;
@@ -160,7 +149,6 @@ impl MemoryMeter {
         }
     }
 
-    /// Frees waiting mappings so that so many bytes more stay below the ceiling.
     fn free_spare(&self, bytes: usize) {
         if self.bytes(MemoryKind::Spare) > 0 {
             let mut spare = self.spare.lock();
@@ -169,13 +157,11 @@ impl MemoryMeter {
         }
     }
 
-    /// A buffer of zeros.
     pub fn zeroed<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         let Some(device) = self.device() else { return self.staged(kind, len) };
         self.count(kind, len, BufferStorage::Device(self.keep_failure(Buffer::zeroed(device, len))))
     }
 
-    /// A buffer with a copy of these values.
     pub fn copied<T: Pod>(&self, kind: MemoryKind, values: &[T]) -> MeteredBuffer<T> {
         let Some(device) = self.device() else {
             let mut copy = self.unwritten(kind, values.len());
@@ -185,12 +171,13 @@ impl MemoryMeter {
         self.count(kind, values.len(), BufferStorage::Device(self.keep_failure(Buffer::of(device, values))))
     }
 
-    /// A buffer of zeros on the host, to be filled there. `MeteredBuffer::settled` moves it to the GPU if the meter has one.
+    /// Allocates zeros on the host, to be filled there. `MeteredBuffer::settled` moves them to the GPU if the meter has
+    /// one.
     pub fn staged<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         self.on_host(kind, len, true)
     }
 
-    /// A buffer that is written completely before it is read. On the host it has old contents.
+    /// Allocates a buffer that the caller writes completely before reading it. On the host it has old contents.
     pub fn unwritten<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         if self.device.is_some() { self.zeroed(kind, len) } else { self.on_host(kind, len, false) }
     }
@@ -231,8 +218,7 @@ pub struct MeteredBuffer<T> {
 enum BufferStorage<T> {
     Heap(Box<[T]>),
     Mapped(MmapMut, PhantomData<T>),
-    /// None: the GPU had failed before.
-    Device(Option<Buffer<T>>),
+    Device(Option<Buffer<T>>), // `None`: the GPU had failed before
     Dropped,
 }
 
@@ -273,7 +259,6 @@ impl<T> MeteredBuffer<T> {
 }
 
 impl<T: Pod> MeteredBuffer<T> {
-    /// A copy, on the same side.
     pub fn copy_as(&self, kind: MemoryKind) -> MeteredBuffer<T> {
         let copy = match &self.values {
             BufferStorage::Device(from) => from.as_ref().and_then(|from| self.meter.keep_failure(from.duplicate())),
@@ -282,13 +267,12 @@ impl<T: Pod> MeteredBuffer<T> {
         self.meter.count(kind, self.bytes / size_of::<T>().max(1), BufferStorage::Device(copy))
     }
 
-    /// Moves a buffer of `MemoryMeter::staged` to where the meter's memory is.
     pub fn settled(self) -> MeteredBuffer<T> {
         if self.meter.device.is_none() { self } else { self.meter.copied(self.kind, &self) }
     }
 
-    /// The values, copied from the GPU if they are there. It waits until they are computed, but not for work that the GPU is
-    /// given meanwhile.
+    /// Returns the values, copied from the GPU if they are there. It waits until they are computed, but not for later
+    /// work of the GPU.
     pub fn on_host(&self) -> Result<Cow<'_, [T]>, gpu::Error> {
         match &self.values {
             BufferStorage::Device(Some(buffer)) => buffer.to_vec_beside().map(Cow::Owned),
@@ -297,7 +281,6 @@ impl<T: Pod> MeteredBuffer<T> {
         }
     }
 
-    /// The address on a GPU, for kernels.
     pub(crate) fn address(&self) -> Result<u64, gpu::Error> {
         match &self.values {
             BufferStorage::Device(Some(buffer)) => Ok(buffer.address()),
@@ -352,7 +335,7 @@ mod tests {
         assert!(again.as_ptr() == address && again.iter().all(|byte| *byte == 0));
         drop(again);
         assert_eq!(meter.unwritten::<f32>(MemoryKind::Live, len / 4).as_ptr() as usize, address as usize);
-        // No more than a part of the ceiling waits, and a buffer that is needed frees it.
+        // Only a part of the ceiling waits, and a buffer that is needed frees it.
         drop([(); 5].map(|()| meter.zeroed::<u8>(MemoryKind::Pages, len)));
         assert_eq!(meter.bytes(MemoryKind::Spare), len);
         let most = meter.zeroed::<u8>(MemoryKind::Pages, 10 * len);

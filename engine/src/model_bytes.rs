@@ -1,4 +1,4 @@
-//! What a model's weights, and the buffers to compute with them, take of the host's memory.
+//! Host memory of a model's weights and of the buffers to compute with them.
 
 use kernels::cpu::CpuLevel;
 use kernels::product::Precision;
@@ -6,7 +6,6 @@ use weights::{Matrix, MatrixUse, Mixer, ModelWeights, PredictionBlock};
 
 use crate::network::Network;
 
-/// Bytes of a model's weights, as its file holds them.
 pub fn weight_bytes(model: &ModelWeights) -> usize {
     all_bytes(model, |matrix, _| bytes(matrix))
 }
@@ -16,7 +15,6 @@ pub fn host_weight_bytes(model: &ModelWeights, precision: Precision) -> usize {
     all_bytes(model, |matrix, used_for| host_bytes(matrix, used_for, precision))
 }
 
-/// Bytes of a matrix once the CPU has packed it.
 pub fn host_bytes(matrix: &Matrix, used_for: MatrixUse, precision: Precision) -> usize {
     match precision {
         Precision::Integer => weights::packed_bytes(matrix, used_for, CpuLevel::detect()),
@@ -44,7 +42,7 @@ fn all_bytes(model: &ModelWeights, of: impl Fn(&Matrix, MatrixUse) -> usize) -> 
     outside + layers.sum::<usize>() + prediction.sum::<usize>()
 }
 
-/// The most that the CPU's buffers of one step take: `rows` tokens, of which `wanted` get logits.
+/// Most bytes of the CPU's buffers for one step: `rows` tokens, of which `wanted` get logits.
 pub fn scratch_bytes(network: &Network, rows: usize, wanted: usize) -> usize {
     let shape = network.shape();
     let queries = 2 * shape.q_heads * shape.head_dim;
@@ -53,10 +51,11 @@ pub fn scratch_bytes(network: &Network, rows: usize, wanted: usize) -> usize {
         None => shape.ffn,
         Some(moe) => (moe.used * moe.expert_ffn).max(moe.shared_ffn) + shape.hidden,
     };
-    // What the block for multi-token prediction reads, and the outputs that it reads them of.
+    // Input of the block for multi-token prediction, and the outputs that make it.
     let (joined, outputs) = if shape.mtp_blocks > 0 { (2 * shape.hidden, shape.hidden) } else { (0, 0) };
     let inner = ffn.max(values).max(shape.q_heads * shape.head_dim).max(joined);
-    // Bytes of a value as f32, and of one that is also rounded to 8 bits, with the scale and the sum of its group of 16.
+    // Bytes of a value as f32, and of one that is also rounded to 8 bits, with the scale and the sum of its group of
+    // 16.
     let (plain, rounded) = (size_of::<f32>(), size_of::<f32>() + 1 + 2 * size_of::<f32>() / 16);
     let row = plain
         * (2 * shape.hidden + outputs + queries.max(shape.delta_channels()) + 2 * values.max(shape.hidden) + 2 * ffn)

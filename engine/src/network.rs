@@ -24,41 +24,36 @@ pub use prediction::PredictionLane;
 pub(crate) use prediction::best;
 pub use workspace::Workspace;
 
-/// A model, with what the CPU needs to compute it.
 pub struct Network {
     pub model: ModelWeights,
     pub state_shape: StateShape,
     pub precision: Precision,
     rounding: Rounding,
     rotation: Rotation,
-    /// Those that the model's matrices lie in.
-    files: Vec<ModelBytes>,
+    files: Vec<ModelBytes>, // files that hold the model's matrices
     /// Convolution taps of each linear layer, [kernel, channels]: the order in which a row of channels reads them.
     taps: Vec<Vec<f32>>,
 }
 
-/// The tokens of one sequence in a step.
 pub struct StepLane<'a> {
     pub state: &'a mut SequenceState,
     pub tokens: &'a [u32],
     pub wanted: WantedLogits,
-    /// Logs the inputs of the recurrences.
     pub recurrence_log: Option<&'a mut RecurrenceLog>,
-    /// Taken when the state passes their positions, which are ascending, after `state.position` and up to the last token.
+    /// Snapshots that the step takes when the state passes their positions, which are ascending, after `state.position`
+    /// and up to the last token.
     pub snapshots: &'a mut [Snapshot],
-    /// The last tokens, which may turn out not to come: the state does not pass them. What they would do to it is logged.
+    /// Number of last tokens that are drafts: the state does not pass them. The log has their effects.
     pub drafts: usize,
 }
 
 impl StepLane<'_> {
-    /// The snapshots that are taken before the end of the lane.
     pub(crate) fn stops(&self) -> impl Iterator<Item = &Snapshot> {
         let end = self.state.position + self.tokens.len();
         self.snapshots.iter().filter(move |snapshot| snapshot.position < end)
     }
 }
 
-/// The tokens of a lane for which logits are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedLogits {
     Nothing,
@@ -67,7 +62,7 @@ pub enum WantedLogits {
 }
 
 impl WantedLogits {
-    /// Those of a lane's rows. The last token before drafts, and each of these, may be the last.
+    /// Rows with wanted logits, of a lane's rows. The last token before drafts, and each of these, may be the last.
     pub(crate) fn of(self, rows: Range<usize>, drafts: usize) -> Range<usize> {
         match self {
             WantedLogits::Nothing => rows.end..rows.end,
@@ -96,12 +91,13 @@ impl Network {
         &self.model.shape
     }
 
-    /// A mapped file of the model that was cut: what was computed since then is wrong.
+    /// Returns a mapped file of the model that was cut: all results since then are wrong.
     pub fn cut_file(&self) -> Option<&Path> {
         self.files.iter().find(|file| file.is_cut())?.mapped_file()
     }
 
-    /// Advances each lane's state over its tokens but drafts. Returns the logits [wanted positions, vocab], lane after lane.
+    /// Advances each lane's state over its tokens but drafts. Returns the logits [wanted positions, vocab], lane after
+    /// lane.
     pub fn forward<'w>(&self, cpu: &Cpu, lanes: &mut [StepLane], work: &'w mut Workspace) -> &'w mut [f32] {
         let shape = self.shape();
         let rows: usize = lanes.iter().map(|lane| lane.tokens.len()).sum();
@@ -147,7 +143,6 @@ impl Network {
         &mut work.logits
     }
 
-    /// Adds a layer's feed-forward part to rows of the residual stream.
     pub(crate) fn add_ffn(&self, cpu: &Cpu, norm: &[f32], ffn: &Ffn, hidden: &mut [f32], work: &mut Workspace) {
         work.mixed.resize(hidden.len(), 0.0);
         self.norm(cpu, hidden, norm, &mut work.normed);
@@ -155,7 +150,7 @@ impl Network {
         add(hidden, &work.mixed);
     }
 
-    /// Logits of the wanted positions only: the head is the largest matrix of a small model.
+    /// Computes logits of the wanted positions only: the head is the largest matrix of a small model.
     fn head(&self, cpu: &Cpu, lanes: &[StepLane], work: &mut Workspace) {
         let hidden = self.shape().hidden;
         work.wanted.clear();
@@ -200,18 +195,16 @@ impl Network {
         product_of(cpu, x, [(self.precision, matrix, out)]);
     }
 
-    /// Products of the same activations, into buffers, which are resized.
     fn products_into<const N: usize>(&self, cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>); N]) {
         products_at(cpu, x, matrices.map(|(matrix, out)| (self.precision, matrix, out)));
     }
 }
 
-/// The rotation of a model's heads by position, for the CPU and for a GPU.
 pub(crate) fn rotation_of(shape: &Shape) -> Rotation {
     Rotation::new(shape.rope.dims, shape.rope.theta, shape.rope.scaling)
 }
 
-/// Weights of 8 bits are so exact that coarse rounding of activations would be most of the error.
+/// Chooses the rounding of activations: 8-bit weights are so exact that coarse rounding would be most of the error.
 fn rounding_for(model: &ModelWeights) -> Rounding {
     let format = model.layers.first().map(|layer| match &layer.mixer {
         Mixer::Attention(weights) => weights.q.format(),
@@ -261,7 +254,7 @@ fn add(to: &mut [f32], from: &[f32]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }
 
-/// [rows, columns] to [columns, rows]
 fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    // [rows, columns] to [columns, rows]
     (0..values.len()).map(|i| values[(i % rows) * columns + i / rows]).collect()
 }

@@ -1,4 +1,4 @@
-//! From a model's path to everything that is needed to talk to it.
+//! Opens a model: from its path to an engine's parts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,13 +22,12 @@ pub struct ModelOptions {
     /// Map the files instead of reading them into memory.
     pub mmap: bool,
     pub precision: Precision,
-    /// A cache of texts and their tokens, so that a conversation is not tokenised again at every turn; 0: no cache.
+    /// Cache of texts and their tokens, so that a conversation is not tokenised again at every turn; 0: no cache.
     pub token_cache_bytes: usize,
-    /// Where packed weights are kept for the next start. None: each start packs them.
+    /// Folder of packed weights for the next start. `None`: each start packs them.
     pub packed: Option<PackedFolder>,
-    /// Use the model's block for multi-token prediction, if it has one.
     pub prediction: bool,
-    /// None: the CPU computes.
+    /// `None`: the CPU computes.
     pub gpu: Option<GpuOptions>,
 }
 
@@ -36,7 +35,7 @@ pub struct ModelOptions {
 pub struct GpuOptions {
     pub device: Device,
     pub limits: DeviceLimits,
-    /// Whether a model that does not fit is an error. If not, the CPU computes, with a note.
+    /// True if a model that does not fit is an error. Else the CPU computes, with a note.
     pub is_required: bool,
     /// CPU threads for the layers that the GPU has no room for; 0: one for each core.
     pub threads: usize,
@@ -54,11 +53,9 @@ pub struct OpenedModel {
     pub tokenizer: Arc<Tokenizer>,
     /// The file's own, or the model family's if the file has none.
     pub template: Template,
-    /// What was left out of the model, or looks odd in it.
     pub notes: Vec<String>,
-    /// The thread that writes packed weights for the next start.
     pub keeping: Option<Keeping>,
-    /// The GPU that computes, with the plan of its memory. None: the CPU computes.
+    /// The GPU that computes, with the plan of its memory. `None`: the CPU computes.
     pub executor: Option<(Executor, DeviceMemoryPlan)>,
 }
 
@@ -68,7 +65,7 @@ pub fn find_gpu(api: GpuApi, kernels: Option<&Path>, progress: &mut dyn FnMut(&s
     Ok(gpu::open_behind(api, 0, kernels, progress)?)
 }
 
-/// Tells `progress` how many bytes of how many are packed.
+/// Opens a model. `progress` receives the packed bytes and their total.
 pub fn open(path: &Path, options: &ModelOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<OpenedModel, Error> {
     // Weights on a GPU need not be in memory as well.
     let mmap = options.mmap || options.gpu.is_some();
@@ -76,7 +73,7 @@ pub fn open(path: &Path, options: &ModelOptions, progress: &mut dyn FnMut(usize,
     if !options.prediction {
         model.leave_out_prediction();
     }
-    // Reading a vocabulary takes one thread as long as packing takes all of them. Nothing else reads the model's.
+    // Reading a vocabulary takes one thread as long as packing takes all of them. No other code reads the model's.
     let vocab = std::mem::replace(&mut model.vocab, VocabSource::Json(Vec::new()));
     let tokenizer = std::thread::spawn(move || vocabulary::tokenizer(vocab));
     let mut keeping = None;

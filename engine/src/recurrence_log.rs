@@ -1,4 +1,4 @@
-//! The inputs of a sequence's recurrences for its last tokens. From a snapshot and the log after it the state at any logged
+//! Inputs of a sequence's recurrences for its last tokens. From a snapshot and the log after it the state at any logged
 //! token is rebuilt by running the recurrences alone, so that a request after a barge-in continues from the exact word.
 
 use std::ops::Range;
@@ -9,20 +9,18 @@ use kernels::cpu::{Cpu, DisjointParts};
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::state::StateShape;
 
-/// Tokens of one segment.
 const SEGMENT_TOKENS: usize = 16;
 
-/// A log of so many tokens is not halved.
+/// Length of a log that is not halved for the reply.
 const SHORT_LOG_TOKENS: usize = 64; // not a window: tokens of a log
 
 /// The last tokens, in segments that branches of a sequence share. A row is one token of one layer: the inputs of the
 /// convolution, the decays and the betas.
 pub struct RecurrenceLog {
-    /// Tokens to keep, rounded up to whole segments.
-    capacity: usize,
+    capacity: usize, // tokens to keep, rounded up to whole segments
     width: usize,
     layers: usize,
-    /// Tokens before it are not worth logging: those behind them will take their place before a request goes back.
+    /// Position before which logging is a waste: later tokens will push these out before a request goes back.
     worth_from: usize,
     segments: Vec<LogSegment>,
     meter: MemoryMeter,
@@ -30,10 +28,9 @@ pub struct RecurrenceLog {
 
 #[derive(Clone)]
 struct LogSegment {
-    /// The positions of this log in `rows`. Another branch that shares the rows may have written more.
+    /// Positions of this log in `rows`. Another branch that shares the rows may have written more.
     range: Range<usize>,
-    /// [layer, position in the segment, width]
-    rows: Arc<MeteredBuffer<f32>>,
+    rows: Arc<MeteredBuffer<f32>>, // [layer, position in the segment, width]
 }
 
 impl RecurrenceLog {
@@ -47,7 +44,7 @@ impl RecurrenceLog {
         shape.delta_layers * SEGMENT_TOKENS * width(shape) * size_of::<f32>()
     }
 
-    /// A log of the same tokens up to `end`. It shares the memory.
+    /// Returns a log of the same tokens up to `end`. It shares the memory.
     pub fn branch(&self, end: usize) -> RecurrenceLog {
         let before = self.segments.iter().filter(|segment| segment.range.start < end);
         let segments = before
@@ -55,18 +52,19 @@ impl RecurrenceLog {
         RecurrenceLog { segments: segments.collect(), meter: self.meter.clone(), worth_from: 0, ..*self }
     }
 
-    /// A prompt of so many tokens is computed. The first tokens of a long one are not logged: the reply would push them out.
+    /// Prepares for a prompt of `tokens` tokens. The first ones of a long prompt are not logged: the reply would push
+    /// them out.
     pub fn expect(&mut self, tokens: usize) {
         self.worth_from = RecurrenceLog::worth_from(tokens, self.capacity);
     }
 
-    /// The first token of a prompt that is logged, if the prompt is computed at once: the other half of a long log is for the
-    /// reply.
+    /// Position of a prompt's first logged token, if the prompt is computed at once: the other half of a long log is
+    /// for the reply.
     pub fn worth_from(prompt: usize, capacity: usize) -> usize {
         prompt.saturating_sub(capacity.min((capacity / 2).max(SHORT_LOG_TOKENS)))
     }
 
-    /// The logged positions: a snapshot at `start` or later can be taken forward to any position up to `end`.
+    /// Logged positions: a snapshot at `start` or later can advance to any position up to `end`.
     pub fn covered(&self) -> Range<usize> {
         match (self.segments.first(), self.segments.last()) {
             (Some(first), Some(last)) => first.range.start..last.range.end,
@@ -74,33 +72,31 @@ impl RecurrenceLog {
         }
     }
 
-    /// Bytes that would be freed without this log.
     pub fn own_bytes(&self) -> usize {
         let own = self.segments.iter().filter(|segment| Arc::strong_count(&segment.rows) == 1);
         own.map(|segment| segment.rows.bytes()).sum()
     }
 
-    /// Each segment's address and bytes.
     pub fn segments(&self) -> impl Iterator<Item = (usize, usize)> {
+        // address and bytes of each
         self.segments.iter().map(|segment| (Arc::as_ptr(&segment.rows) as usize, segment.rows.bytes()))
     }
 
-    /// The most bytes that logging `count` more tokens allocates.
     pub fn bytes_of(&self, count: usize) -> usize {
         let segments = if self.capacity == 0 { 0 } else { count.min(self.capacity).div_ceil(SEGMENT_TOKENS) + 1 };
         segments * SEGMENT_TOKENS * self.layers * self.width * size_of::<f32>()
     }
 
-    /// Makes room for `count` tokens from `position` on and drops the oldest ones. Where `position` is not the end of the
-    /// log, all of it is dropped.
+    /// Makes room for `count` tokens from `position` on and drops the oldest ones. A `position` that is not the end of
+    /// the log drops all of it.
     pub fn begin(&mut self, position: usize, count: usize) {
         let end = position + count;
-        // Of more tokens than fit only the last ones are written.
+        // If more tokens come than fit, only the last ones are written.
         let mut next = position.max(end.saturating_sub(self.capacity)).max(self.worth_from.min(end));
         if self.covered().end != position || next > position {
             self.segments.clear();
         }
-        // What is dropped first makes room for what follows.
+        // Dropped segments make room for the next ones.
         self.segments.retain(|segment| segment.range.end + self.capacity > end);
         while next < end {
             let open = self.segments.last_mut().filter(|last| {
@@ -125,8 +121,8 @@ impl RecurrenceLog {
         }
     }
 
-    /// Writes the tokens of one layer from `position` on: inputs, decays, betas. Tokens for which `begin` kept no room are
-    /// ignored.
+    /// Writes the tokens of one layer from `position` on: inputs, decays, betas. Tokens for which `begin` kept no room
+    /// are ignored.
     pub fn write(&mut self, cpu: &Cpu, layer: usize, position: usize, parts: [&[f32]; 3], count: usize) {
         let width = self.width;
         let all = position..position + count;
@@ -154,15 +150,14 @@ impl RecurrenceLog {
         });
     }
 
-    /// One token of one layer, as it was written.
     pub fn read(&self, layer: usize, position: usize) -> Option<&[f32]> {
         let segment = self.segments.iter().rev().find(|segment| segment.range.contains(&position))?;
         let at = (layer * SEGMENT_TOKENS + position - segment.range.start) * self.width;
         Some(&segment.rows[at..at + self.width])
     }
 
-    /// The address on a device of a token's row of the first layer; 0: the token is not logged. `begin` has made the row this
-    /// log's own before a kernel writes it.
+    /// Address on a device of a token's row of the first layer; 0: the token is not logged. `begin` has made the row
+    /// this log's own before a kernel writes it.
     pub(crate) fn address(&self, position: usize) -> Result<u64, gpu::Error> {
         let Some(segment) = self.segments.iter().rev().find(|segment| segment.range.contains(&position)) else {
             return Ok(0);
@@ -171,12 +166,10 @@ impl RecurrenceLog {
         Ok(segment.rows.address()? + row as u64)
     }
 
-    /// Values from a token's row of one layer to its row of the next.
     pub(crate) fn layer_values(shape: &StateShape) -> usize {
         SEGMENT_TOKENS * width(shape)
     }
 
-    /// Forgets what was logged from `end` on.
     pub fn truncate(&mut self, end: usize) {
         self.segments.retain(|segment| segment.range.start < end);
         if let Some(last) = self.segments.last_mut() {
@@ -287,7 +280,7 @@ mod tests {
         feed(&mut first, 40..60, 5, 1.0);
         holds(&first, 1.0);
         holds(&second, 1.0);
-        // Tokens of another past begin anew.
+        // Tokens of another past replace the log.
         feed(&mut second, 10..12, 1, -1.0);
         assert_eq!(second.covered(), 10..12);
         holds(&second, -1.0);

@@ -1,4 +1,4 @@
-//! From logits to one token: bias, penalties, temperature, top-k, top-p, min-p, seed, log probabilities.
+//! Sampling of one token from logits: bias, penalties, temperature, top-k, top-p, min-p, seed, log probabilities.
 //!
 //! The steps and their order, which is the order of the reference generation loop of the model family (its card's
 //! numbers were chosen with it):
@@ -23,31 +23,31 @@ use history::TokenHistory;
 use random::SplitMix64;
 use select::TokenSelector;
 
-/// How the next token is chosen. The default is greedy: the most probable token, every time.
+/// Choice of the next token. The default is greedy: the most probable token, every time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingOptions {
     /// 0: the most probable token; 1: the model's own distribution; more: flatter.
     pub temperature: f32,
-    /// Only so many of the most probable tokens; 0: all of them.
+    /// Number of most probable tokens to keep; 0: all.
     pub top_k: usize,
-    /// Only the fewest tokens that together have this probability, at least one; 1: all of them.
+    /// Probability that the kept tokens must have together; at least one is kept; 1: all.
     pub top_p: f32,
-    /// Only tokens at least this many times as probable as the most probable one; 0: all of them.
+    /// Least probability of a kept token, as a share of the most probable one's; 0: all.
     pub min_p: f32,
-    /// Divides the positive and multiplies the negative logits of every token that is in the prompt or in the reply;
+    /// Divisor of the positive and factor of the negative logits of every token that is in the prompt or in the reply;
     /// 1: off.
     pub repetition_penalty: f32,
-    /// Subtracted once from the logit of every token that is in the reply; 0: off.
+    /// Penalty on the logit of every token that is in the reply; 0: off.
     pub presence_penalty: f32,
-    /// Subtracted from the logit of every token as often as it is in the reply; 0: off.
+    /// Penalty on the logit of a token for each time it is in the reply; 0: off.
     pub frequency_penalty: f32,
-    /// How many tokens the penalties look back over prompt and reply together; 0: all of them.
+    /// Number of last tokens, of prompt and reply together, that the penalties count; 0: all of them.
     pub penalty_last_tokens: usize,
-    /// Added to the logits of these tokens. Minus infinity forbids a token.
+    /// Numbers added to the logits of these tokens. Minus infinity forbids a token.
     pub logit_bias: Vec<(u32, f32)>,
     /// Equal seeds give equal text for equal logits.
     pub seed: Option<u64>,
-    /// Report the log probability of the token and of this many most probable ones.
+    /// Number of most probable tokens to report with their log probabilities, beside the chosen one's.
     pub logprobs: Option<usize>,
 }
 
@@ -70,8 +70,8 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// What is wrong with these numbers, for a client's error. A `Sampler` never fails on them: it reads values that make no
-    /// sense as 'off'.
+    /// Returns the first wrong number, for a client's error. A `Sampler` never fails on them: it reads values that make
+    /// no sense as 'off'.
     pub fn check(&self) -> Result<(), SamplingError> {
         let from_0_to_1 = "a number from 0 to 1";
         let (temperature, repetition) = (self.temperature, self.repetition_penalty);
@@ -99,15 +99,15 @@ impl SamplingOptions {
     }
 }
 
-/// The next token of a reply. `logprob` and `top` are filled when `SamplingOptions::logprobs` asked for them.
+/// The next token of a reply. `logprob` and `top` are set if `SamplingOptions::logprobs` asks for them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledToken {
     pub token: u32,
-    /// Of the model's own distribution, before bias, penalties, mask and temperature: that is what clients of the
-    /// OpenAI interface expect, and what can be compared between requests. At least -9999.0, which stands for 'never'
+    /// Log probability in the model's own distribution, before bias, penalties, mask and temperature: clients of the
+    /// OpenAI interface expect that, and it can be compared between requests. At least -9999.0, which means 'never'
     /// because JSON has no minus infinity.
     pub logprob: Option<f32>,
-    /// The most probable tokens of the same distribution, best first. The chosen token need not be among them.
+    /// Most probable tokens of the same distribution, best first. The chosen token need not be among them.
     pub top: Vec<(u32, f32)>,
 }
 
@@ -124,20 +124,20 @@ pub enum SamplingError {
 /// Chooses the tokens of one sequence.
 ///
 /// The repetition penalty counts prompt and reply, as its inventors and every common engine do: feed the prompt with
-/// `accept_prompt`. Presence and frequency penalty count the reply only: they are defined by the OpenAI interface for
-/// sampled tokens, and a voice assistant that was told a name in the prompt must stay free to say it.
+/// `accept_prompt`. Presence and frequency penalty count the reply only: the OpenAI interface defines them for sampled
+/// tokens, and a voice assistant that read a name in the prompt must stay free to say it.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     sampling: SamplingOptions,
     random: SplitMix64,
     history: TokenHistory,
     selector: TokenSelector,
-    /// The logits that bias and penalties changed, as they were before: log probabilities are of the model's own logits.
+    /// Logits before bias and penalties: log probabilities are of the model's own logits.
     originals: Vec<(u32, f32)>,
 }
 
 impl Sampler {
-    /// `seed_if_none` is used if the request has no seed. The caller has a source of chance for it.
+    /// Starts a sampler. `seed_if_none` replaces a missing seed: the caller has a source of chance.
     pub fn new(sampling: &SamplingOptions, seed_if_none: u64) -> Sampler {
         let mut sampling = sampling.clone();
         // Each token once, with all of its bias.
@@ -157,26 +157,25 @@ impl Sampler {
         }
     }
 
-    /// The prompt, for the repetition penalty. It costs nothing if that is off.
+    /// Counts the prompt for the repetition penalty. It costs nothing if that is off.
     pub fn accept_prompt(&mut self, tokens: &[u32]) {
         self.history.extend_prompt(tokens);
     }
 
-    /// One token of the reply, whether it was sampled or forced.
     pub fn accept(&mut self, token: u32) {
         self.history.push_reply(token);
     }
 
     /// Chooses the next token. Bit `i % 32` of word `i / 32` of `allowed` says whether token `i` may be chosen; tokens
-    /// past its end may not. `logits` is left as bias and penalties changed it. The choice is not yet accepted.
+    /// past its end may not. `logits` keeps bias and penalties. The caller still has to `accept` the token.
     pub fn sample(&mut self, logits: &mut [f32], allowed: Option<&[u32]>) -> Result<SampledToken, SamplingError> {
         let told = self.sampling.logprobs.map(|count| self.selector.log_probabilities(logits, count));
         self.originals.clear();
         self.apply_bias(logits);
         self.history.apply_penalties(logits, &mut self.originals);
 
-        // One number is drawn for every token, even if it is not needed: the n-th token of a reply then uses the n-th number
-        // of its seed, whatever the grammar forced before it.
+        // One number is drawn for every token, even if it is not needed: the n-th token of a reply then uses the n-th
+        // number of its seed, whatever the grammar forced before it.
         let chance = self.random.next_unit();
         let token = if self.sampling.temperature > 0.0 {
             self.selector.draw(&self.sampling, logits, allowed, chance)

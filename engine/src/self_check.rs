@@ -1,5 +1,5 @@
-//! Finds memory that changed although it is shared, and counts that are wrong. It reads all memory of all sequences, so only
-//! tests and debug builds run it.
+//! Finds shared memory that changed, and wrong counts. It reads all memory of all sequences, so only tests and debug
+//! builds run it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -10,7 +10,6 @@ use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::snapshot::Snapshot;
 use crate::state::{KvPages, PAGE_TOKENS};
 
-/// Checksums of full pages and of snapshots, by address, from the checks before.
 #[derive(Default)]
 pub(crate) struct MemoryChecksums {
     pages: HashMap<usize, (Weak<MeteredBuffer<u8>>, u32)>,

@@ -1,9 +1,9 @@
 //! A copy of a sequence's recurrent and convolution states at one position, from which a later request continues.
 //!
-//! Keys and values can be cut back to any position; recurrent states cannot. They are the largest part of a short cached
-//! sequence, so a snapshot may hold them in fewer bits than they are computed with. The convolution states are a
-//! twentieth of them and stay f32. Only a request that continues from a snapshot is affected: a running sequence is never
-//! rounded. `reprise bench drift` measures the loss.
+//! Keys and values can be cut back to any position; recurrent states cannot. They are the largest part of a short
+//! cached sequence, so a snapshot may hold them in fewer bits than they are computed with. The convolution states are a
+//! twentieth of them and stay f32. Only a request that continues from a snapshot is affected: a running sequence is
+//! never rounded. `reprise bench drift` measures the loss.
 
 use std::ops::Range;
 
@@ -14,20 +14,20 @@ use kernels::format::{Format, dequantize, quantize};
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::state::{KvPages, PAGE_TOKENS, SequenceState, StateShape, packed_bytes};
 
-/// The formats for recurrent states: exact, half the bytes, and a quarter of them with a scale for each 32 values.
+/// Formats of recurrent states: exact, half the bytes, and a quarter of them with a scale for each 32 values.
 pub const FORMATS: [Format; 3] = [Format::F32, Format::BF16, Format::Q8_0];
 
 pub struct Snapshot {
     pub position: usize,
     pub format: Format,
-    /// [linear layer][value head, key dim, value dim] in blocks of `format`; the last block of a layer is padded with zeros.
+    /// [linear layer][value head, key dim, value dim] in blocks of `format`; the last block of a layer is padded with
+    /// zeros.
     pub recurrent: MeteredBuffer<u8>,
-    /// [linear layer, kernel - 1, channel]
-    pub conv: MeteredBuffer<f32>,
+    pub conv: MeteredBuffer<f32>, // [linear layer, kernel - 1, channel]
 }
 
 impl Snapshot {
-    /// Room for a state at a position that its sequence has not reached yet.
+    /// Allocates room for a state at a position that its sequence has not reached yet.
     pub fn unwritten(position: usize, shape: &StateShape, format: Format, meter: &MemoryMeter) -> Snapshot {
         Snapshot {
             position,
@@ -38,14 +38,13 @@ impl Snapshot {
         }
     }
 
-    /// `cpu`: the threads to use, if the states are on the host.
+    /// Copies a state. `cpu` has the threads to use, if the states are on the host.
     pub fn of(state: &SequenceState, format: Format, cpu: Option<&Cpu>) -> Snapshot {
         let mut snapshot = Snapshot::unwritten(state.position, &state.shape, format, &state.meter);
         snapshot.take(state, cpu);
         snapshot
     }
 
-    /// Copies the whole state, which stands at this position.
     pub fn take(&mut self, state: &SequenceState, cpu: Option<&Cpu>) {
         let (shape, meter) = (&state.shape, &state.meter);
         let (layer, layer_bytes) = (shape.recurrent(), packed_bytes(self.format, shape.recurrent()));
@@ -70,7 +69,7 @@ impl Snapshot {
         }
     }
 
-    /// Copies one layer of a state that stands at this position. For states on the host.
+    /// Copies one layer of a state that is at this position. For states on the host.
     pub fn take_layer(&mut self, cpu: &Cpu, layer: usize, state: &mut SequenceState) {
         let (format, heads) = (self.format, state.shape.heads);
         let (recurrent, conv) = state.delta_layer(layer);
@@ -90,8 +89,8 @@ impl Snapshot {
         });
     }
 
-    /// The state at this position. `pages` hold at least the positions before it; `cpu`: the threads to use, if the states
-    /// are on the host.
+    /// Restores the state at this position. `pages` hold at least the positions before it; `cpu` has the threads to
+    /// use, if the states are on the host.
     pub fn restore(
         &self,
         pages: &KvPages,
@@ -112,7 +111,6 @@ impl Snapshot {
         }
     }
 
-    /// The recurrent states as f32.
     fn unpack(&self, shape: &StateShape, meter: &MemoryMeter, cpu: Option<&Cpu>) -> MeteredBuffer<f32> {
         let (values, layer) = (shape.delta_layers * shape.recurrent(), shape.recurrent());
         let mut recurrent = meter.unwritten(MemoryKind::Live, values);
@@ -145,12 +143,10 @@ impl Snapshot {
     }
 }
 
-/// The addresses of a state on a device and of its snapshot, so that a step can copy layer by layer between its kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotCopy {
     format: Format,
-    /// The state's address and the snapshot's.
-    recurrent: [u64; 2],
+    recurrent: [u64; 2], // the state's address and the snapshot's
     conv: [u64; 2],
 }
 
@@ -163,7 +159,7 @@ impl SnapshotCopy {
         })
     }
 
-    /// Copies these linear layers, after everything that the device was asked to do before.
+    /// Copies these linear layers, after all earlier work of the device.
     pub fn run(&self, device: &gpu::Device, shape: &StateShape, layers: Range<usize>) -> Result<(), gpu::Error> {
         let (recurrent, conv) = (shape.recurrent(), shape.conv());
         let at = |[from, to]: [u64; 2], values: usize, bytes: usize| {
@@ -214,7 +210,7 @@ mod tests {
                 let mut back = vec![f32::NAN; len];
                 unpack(format, &bytes, &mut back);
                 for (before, after) in values.iter().zip(&back) {
-                    // A block's values share a scale: what is lost is a share of the largest.
+                    // A block's values share a scale: the loss is a share of the largest.
                     assert!((before - after).abs() <= relative * 1.5, "{} {len}: {before} {after}", format.name());
                 }
             }

@@ -11,10 +11,8 @@ use weights::{LayerKind, Shape};
 use crate::error::Error;
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 
-/// Positions of a page of keys and values.
-pub const PAGE_TOKENS: usize = 256;
+pub const PAGE_TOKENS: usize = 256; // positions of a page of keys and values
 
-/// The formats in which keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvFormats {
     pub key: Format,
@@ -25,11 +23,9 @@ impl KvFormats {
     pub const ALLOWED: [Format; 5] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
 }
 
-/// The sizes of the state of a model's sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct StateShape {
-    /// With the block that predicts, which is the last one.
-    pub attention_layers: usize,
+    pub attention_layers: usize, // counts the block that predicts, which is the last one
     pub delta_layers: usize,
     pub heads: DeltaHeads,
     pub conv_past: usize,
@@ -75,55 +71,50 @@ impl StateShape {
         })
     }
 
-    /// Values of one linear layer's recurrent state.
     pub fn recurrent(&self) -> usize {
+        // values of one linear layer
         self.heads.state()
     }
 
-    /// Values of one linear layer's convolution state.
     pub fn conv(&self) -> usize {
+        // values of one linear layer
         self.conv_past * self.heads.channels()
     }
 
-    /// Bytes of a page, which holds all attention layers.
     pub fn page_bytes(&self, layout: &PageLayout) -> usize {
         self.attention_layers * layout.bytes()
     }
 
-    /// Bytes of a sequence's recurrent and convolution states.
     pub fn fixed_bytes(&self) -> usize {
         self.delta_layers * (self.recurrent() + self.conv()) * size_of::<f32>()
     }
 
-    /// Bytes of a snapshot with recurrent states in `format`.
     pub fn snapshot_bytes(&self, format: Format) -> usize {
         self.delta_layers * (packed_bytes(format, self.recurrent()) + self.conv() * size_of::<f32>())
     }
 }
 
-/// Bytes of so many values in `format`. The last block is padded.
+/// Bytes of `values` values in `format`. The last block is padded.
 pub fn packed_bytes(format: Format, values: usize) -> usize {
     values.div_ceil(format.block_len()) * format.block_bytes()
 }
 
-/// The state of one sequence after its first `position` tokens.
 pub struct SequenceState {
     pub shape: StateShape,
     pub layout: PageLayout,
     pub position: usize,
     pub pages: KvPages,
-    /// [linear layer, value head, key dim, value dim]
-    pub recurrent: MeteredBuffer<f32>,
+    pub recurrent: MeteredBuffer<f32>, // [linear layer, value head, key dim, value dim]
     /// [linear layer, kernel - 1, channel]: the last inputs of the convolution, oldest first.
     pub conv: MeteredBuffer<f32>,
-    /// [1 + drafts of the last step, hidden]: what the model's head reads at the last token, and at the drafts behind it. Empty: not
-    /// known, because no step has led here, or the model does not predict with it.
+    /// [1 + drafts of the last step, hidden]: the head's input at the last token, and at the drafts behind it. Empty if
+    /// it is unknown, because no step has led here or the model does not predict.
     pub outputs: Vec<f32>,
     pub meter: MemoryMeter,
 }
 
-/// Keys and values of a sequence: `PAGE_TOKENS` positions a page, all attention layers in each page. Sequences that begin
-/// alike share pages; `reserve` copies a shared page before its sequence writes to it.
+/// Keys and values of a sequence: `PAGE_TOKENS` positions a page, all attention layers in each page. Sequences that
+/// begin alike share pages; `reserve` copies a shared page before its sequence writes to it.
 pub type KvPages = Vec<Arc<MeteredBuffer<u8>>>;
 
 impl SequenceState {
@@ -140,7 +131,6 @@ impl SequenceState {
         })
     }
 
-    /// A second state at this position. It shares the pages.
     pub fn branch(&self) -> SequenceState {
         SequenceState {
             pages: self.pages.clone(),
@@ -166,13 +156,11 @@ impl SequenceState {
         }
     }
 
-    /// Of the outputs at the last token and at drafts, keeps the one at so many drafts that came.
     pub fn keep_output(&mut self, accepted: usize, hidden: usize) {
         self.outputs.drain(..(accepted * hidden).min(self.outputs.len()));
         self.outputs.truncate(hidden);
     }
 
-    /// Whether `reserve` would allocate nothing.
     pub fn has_room(&self, more: usize) -> bool {
         let needed = (self.position + more).div_ceil(PAGE_TOKENS);
         let written = self.pages.get(self.position / PAGE_TOKENS..needed);
@@ -186,19 +174,16 @@ impl SequenceState {
         self.layout.write(&mut page[layer * size..][..size], position % PAGE_TOKENS, keys, values);
     }
 
-    /// The key and the value of one head at one position.
     pub fn read(&self, layer: usize, head: usize, position: usize, key: &mut [f32], value: &mut [f32]) {
         let size = self.layout.bytes();
         let page = &self.pages[position / PAGE_TOKENS][layer * size..][..size];
         self.layout.read(page, head, position % PAGE_TOKENS, key, value);
     }
 
-    /// Bytes that no other sequence can share.
     pub fn own_bytes(&self) -> usize {
         self.recurrent.bytes() + self.conv.bytes()
     }
 
-    /// One linear layer's recurrent state and convolution state.
     pub fn delta_layer(&mut self, layer: usize) -> (&mut [f32], &mut [f32]) {
         let (recurrent, conv) = (self.shape.recurrent(), self.shape.conv());
         (&mut self.recurrent[layer * recurrent..][..recurrent], &mut self.conv[layer * conv..][..conv])

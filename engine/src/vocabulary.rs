@@ -6,7 +6,7 @@ use weights::VocabSource;
 
 use crate::error::Error;
 
-/// The tokenizer and the template of a model file, without its weights.
+/// Opens the tokenizer and the template of a model file, without its weights.
 pub fn open(path: &Path) -> Result<(Tokenizer, Template), Error> {
     let model = weights::open(path, true)?;
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;

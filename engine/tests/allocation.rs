@@ -15,7 +15,7 @@ struct Counting;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is done by the system's allocator; the count touches no memory of it.
+// SAFETY: the system's allocator does everything; the count touches none of its memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
@@ -68,13 +68,13 @@ fn no_allocation_per_token_after_warm_up() {
         for token in 0..100 {
             one(&mut state, token * 3);
         }
-        // All on the state's first page: a new page is memory that a state needs.
+        // All tokens are on the state's first page: a new page is memory that a state needs.
         let before = COUNT.load(Ordering::Relaxed);
         for token in 0..100 {
             one(&mut state, token * 3 + 1);
         }
         let allocations = COUNT.load(Ordering::Relaxed) - before;
-        // A thread that had no task in the warm-up may get its first one later, and an expert its first token: each once.
+        // A thread without a task in the warm-up may get its first one later, and an expert its first token: each once.
         assert!(allocations < 20, "{file} with {threads} threads: {allocations} allocations for 100 tokens");
         // The same after a long prompt, of which only pages grew: 20 whole ones, and the first tokens of the next.
         let tokens: Vec<u32> = (state.position as u32..20 * 256 + 10).map(|token| token % 300).collect();

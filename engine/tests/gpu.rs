@@ -1,5 +1,5 @@
 //! Whole models on the device against the reference implementation's results and against the CPU; on an emulated device
-//! where there is no GPU (REQUIRE_CUDA makes that a failure).
+//! if there is no GPU (REQUIRE_CUDA makes that a failure).
 
 use engine::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes};
 use engine::memory::MemoryMeter;
@@ -21,8 +21,7 @@ use testing::golden::{GoldenFile, assert_near_golden as close, reference_models}
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
 const F16: KvFormats = KvFormats { key: Format::F16, value: Format::F16 };
 const LOG_TOKENS: usize = 48;
-/// Layers of any model.
-const ALL: usize = usize::MAX;
+const ALL: usize = usize::MAX; // layers of any model
 
 fn on_no_host(_layer: usize, _hidden: &mut [f32]) {
     panic!("the whole model is on the device");
@@ -36,7 +35,6 @@ fn state(network: &GpuNetwork, kv: KvFormats) -> SequenceState {
     SequenceState::new(network.state_shape, kv, &MemoryMeter::on(&network.device)).unwrap()
 }
 
-/// Logits of all tokens, fed in chunks.
 fn logits(
     network: &GpuNetwork,
     work: &mut GpuWorkspace,
@@ -105,7 +103,7 @@ fn every_reference_model_on_a_gpu() {
     }
 }
 
-/// A step reads the model once, however many states it passes that are to be kept.
+/// A step reads the model once, however many of its passing states are kept.
 #[test]
 fn states_are_taken_on_the_way() {
     let Some(device) = device() else { return };
@@ -146,7 +144,6 @@ fn states_are_taken_on_the_way() {
     }
 }
 
-/// The CPU's logits of all tokens, in one chunk.
 fn of_cpu(model: ModelWeights, precision: Precision, kv: KvFormats, tokens: &[u32]) -> Vec<f32> {
     let network = Network::new(model, precision);
     let mut state = SequenceState::new(network.state_shape, kv, &MemoryMeter::default()).unwrap();
@@ -275,7 +272,7 @@ fn the_plan_knows_what_weights_take() {
     assert!(ours >= file && ours < file + file / 100, "{ours} and {file}");
 }
 
-/// What the plan says is what is taken, by the device's own count.
+/// A plan's bytes are the bytes taken, by the device's own count.
 #[test]
 fn a_plan_is_what_is_taken() {
     let Some(device) = own_device() else { return };
@@ -326,7 +323,7 @@ fn a_plan_is_what_is_taken() {
     assert!(error.contains("does not fit") && error.contains("raise memory.gpu_total"), "{error}");
 }
 
-/// What a window takes is what plans say of it, by the device's own count, however its keys and values are kept.
+/// A window takes its planned bytes, by the device's own count, for every format of keys and values.
 #[test]
 fn a_window_takes_what_is_planned() {
     let Some(device) = own_device() else { return };
@@ -352,7 +349,7 @@ fn no_cpu() -> Cpu {
     panic!("the whole model is on the device");
 }
 
-/// Feed-forward parts that have no room are the host's, and everybody gets the same answers.
+/// The host computes feed-forward parts without room on the device, and the answers stay the same.
 #[test]
 fn what_has_no_room_is_computed_by_the_host() {
     let Some(device) = own_device() else { return };
@@ -367,7 +364,7 @@ fn what_has_no_room_is_computed_by_the_host() {
         let whole = DeviceMemoryPlan::new(&DeviceFacts::of(&device).unwrap(), &model, precision, &limits).unwrap();
         assert_eq!((whole.ffn_layers, whole.host_bytes, whole.host_note()), (ffn.len(), 0, None));
 
-        // A conversation for which there is room if the CPU computes all but two of those parts.
+        // A conversation that has room if the CPU computes all but two of those parts.
         let tokens = 300;
         let of_longest = engine::EngineLimits { prefill_chunk_tokens: 12, ..LIMITS };
         let longest = LongestConversation { limits: of_longest, kv: F16, tokens };
@@ -415,7 +412,7 @@ const LIMITS: engine::EngineLimits = engine::EngineLimits {
     heads: 4,
 };
 
-/// A device for this test alone. A GPU's memory is shared with other programs.
+/// Opens a device for this test alone. A GPU's memory is shared with other programs.
 fn own_device() -> Option<Device> {
     let folder = std::env::temp_dir().join("reprise-gpu-tests");
     let emulator = testing::open_emulator(&folder);
@@ -424,7 +421,8 @@ fn own_device() -> Option<Device> {
     Some(emulator.device())
 }
 
-/// Some of this again through a driver: how models, states and recorded steps are asked of one, if not what one does with it.
+/// Repeats some tests through a driver: they check how a driver is asked for models, states and recorded steps, not
+/// what it computes.
 #[test]
 fn as_a_driver_wants_it() {
     use testing::stand_in::{STARTED, expect_passed, run_again};

@@ -22,7 +22,6 @@ fn state(network: &Network) -> SequenceState {
     SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap()
 }
 
-/// Takes a state over tokens, `chunk` at a time.
 fn read(network: &Network, cpu: &Cpu, state: &mut SequenceState, tokens: &[u32], chunk: usize) {
     for tokens in tokens.chunks(chunk) {
         let wanted = WantedLogits::Nothing;
@@ -31,7 +30,7 @@ fn read(network: &Network, cpu: &Cpu, state: &mut SequenceState, tokens: &[u32],
     }
 }
 
-/// What follows a token: so many guesses, and the logits of the last one.
+/// Predicts `count` tokens behind a token; returns them and the logits of the last one.
 fn guesses(network: &Network, cpu: &Cpu, state: &mut SequenceState, token: u32, count: usize) -> (Vec<u32>, Vec<f32>) {
     let (mut drafts, mut work) = (Vec::new(), Workspace::default());
     state.reserve(count);
@@ -53,7 +52,7 @@ fn guesses_and_chains_of_them() {
             read(&network, &cpu, &mut state, &prompt[from..at], chunk);
             let (first, logits) = guesses(&network, &cpu, &mut state, prompt[at], 1);
             close(&format!("after {at} in chunks of {chunk}"), &logits, &expected[at * vocab..][..vocab], 1e-4);
-            // What was guessed is forgotten: the state stands where it stood, and the next tokens overwrite the rows.
+            // Predictions are forgotten: the state is where it was, and the next tokens overwrite the rows.
             let (all, _) = guesses(&network, &cpu, &mut state, prompt[at], 4);
             assert_eq!(all, chained[at * 4..][..4], "after {at} in chunks of {chunk}");
             assert_eq!((first[0], state.position), (all[0], at));
@@ -118,7 +117,7 @@ fn lanes_are_guessed_together_and_of_the_first_tokens_only() {
     assert!(few.len() == 2 && few.iter().all(|token| *token < 32), "{few:?}");
 }
 
-/// As the two tests above have it on the CPU, in fewer places: an emulated device is slow.
+/// The two tests above on a device, in fewer places: an emulated device is slow.
 #[test]
 fn guesses_on_a_device() {
     let Some(device) = device_of_tests() else { return };
@@ -137,7 +136,7 @@ fn guesses_on_a_device() {
         }
         state
     });
-    // The first one reads four more tokens, of which three are drafts; one of these comes.
+    // The first one reads four more tokens, of which three are drafts; one of these is right.
     let mut log = RecurrenceLog::new(&network.state_shape, 32, &meter);
     let tokens = [&prompt[20..22], &[3, 5]].concat();
     let mut lanes = [StepLane {

@@ -19,12 +19,11 @@ fn open(path: &Path, precision: Precision) -> Network {
     Network::new(weights::open(path, true).unwrap(), precision)
 }
 
-/// Every model that must compute the folder's golden results: the folder itself and its bf16 GGUF.
+/// Paths of every model that must compute the folder's golden results: the folder itself and its bf16 GGUF.
 fn of_folder(name: &str) -> [PathBuf; 2] {
     [reference_models().join(name), reference_models().join(format!("gguf/{name}.bf16.gguf"))]
 }
 
-/// Logits of all tokens, fed in chunks.
 fn logits(network: &Network, cpu: &Cpu, state: &mut SequenceState, tokens: &[u32], chunk: usize) -> Vec<f32> {
     let mut work = Workspace::default();
     let mut all = Vec::new();

@@ -7,6 +7,7 @@ pub mod files;
 pub mod modules;
 pub mod names;
 pub mod pages;
+pub mod prose;
 pub mod purity;
 pub mod rules;
 pub mod source;

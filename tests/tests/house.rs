@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tests::house::{allowed, circles, files, names, pages, purity, rules, source, walls, windows};
+use tests::house::{allowed, circles, files, names, pages, prose, purity, rules, source, walls, windows};
 
 #[test]
 fn no_room_uses_one_it_may_not() {
@@ -76,6 +76,14 @@ fn comments_name_the_actor() {
     let house = allowed::house();
     let ceilings = house["comments_without_an_actor"].as_table().expect("a table");
     none(pages::comments_without_an_actor(&files::all(), ceilings));
+}
+
+#[test]
+fn doc_comments_begin_with_a_noun_or_verb_and_are_few() {
+    let (house, files) = (allowed::house(), files::all());
+    let ceilings = |name: &str| house[name].as_table().cloned().expect("a table");
+    none(prose::headless_comments(&files, &ceilings("headless_comments")));
+    none(prose::comments_per_thousand_lines(&files, &ceilings("comments_per_thousand_lines")));
 }
 
 #[test]

@@ -7,12 +7,12 @@ use crate::text::estimate_tokens;
 use crate::types::{CompactionLimits, Speaker};
 use crate::wording;
 
-/// A summary with what it lacks behind it, as far as there is room.
+/// Appends the missing facts to a summary, as far as there is room.
 pub fn with_facts(reply: &SummaryReply, missing: &[Fact], limits: &CompactionLimits) -> AttemptOutcome {
     append(reply.text.trim(), missing, limits.summary_tokens.saturating_sub(reply.tokens))
 }
 
-/// The summary before, and what was said since. Where there is no room for both, each gets half of it.
+/// Joins the summary before and the facts since then. If both together have no room, each gets half of it.
 pub fn without_model(earlier: &str, missing: &[Fact], limits: &CompactionLimits) -> AttemptOutcome {
     let news: Vec<Fact> = missing.iter().filter(|fact| fact.said_by != Speaker::Context).cloned().collect();
     let wanted: u64 = quoted(&news).iter().map(|line| u64::from(line_tokens(line))).sum();
@@ -30,7 +30,6 @@ pub fn without_model(earlier: &str, missing: &[Fact], limits: &CompactionLimits)
     AttemptOutcome { fell_back: true, ..append(kept.trim(), &news, wanted + left) }
 }
 
-/// The lines go under the heading that the summary may have already.
 fn append(summary: &str, missing: &[Fact], room_tokens: u32) -> AttemptOutcome {
     let heading = wording::FACTS.lines().next().unwrap_or_default();
     let mut left = room_tokens.saturating_sub(HEADING_TOKENS);
@@ -69,7 +68,6 @@ fn quoted(facts: &[Fact]) -> Vec<String> {
     lines
 }
 
-/// In quotation marks, with its speaker: a statement, which is no order.
 fn quote(fact: &Fact) -> String {
     let sentence = escape(&fact.sentence);
     match fact.said_by {

@@ -1,4 +1,4 @@
-//! Which facts of a conversation a summary must hold: more is said than can be kept.
+//! Facts that a summary must hold: a conversation has more than a summary can keep.
 
 use super::facts::{is_first_person, of_sentence};
 use super::held::Held;
@@ -11,11 +11,12 @@ use crate::text::{folded, is_question, said_lines, sentences, stems, words};
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
 use crate::wishes::{WishScope, wish_of};
 
-/// The facts worth keeping that no pin holds, the most important first, as many as a summary of the allowed size could hold.
+/// Lists the facts worth keeping that no pin holds, the most important first, as many as a summary of the allowed size
+/// could hold.
 ///
-/// What users asked to be remembered (and what had no room as a pin) counts most, then what they say of themselves, then
-/// what stood in the summary before; questions, and what the assistant knows anyway, hardly. Results of tools do not count:
-/// what mattered of them the assistant said.
+/// Requests of users to remember something (without room as a pin) count most, then their statements about themselves,
+/// then the summary before; questions, and common knowledge of the assistant, hardly. Results of tools do not count:
+/// the assistant said what mattered of them.
 pub fn demanded(covered: &[Passage], earlier: &str, pins: &[PinnedText], limits: &CompactionLimits) -> Vec<Fact> {
     let mut candidates = Vec::new();
     for line in said_lines(earlier) {
@@ -39,7 +40,7 @@ pub fn demanded(covered: &[Passage], earlier: &str, pins: &[PinnedText], limits:
     }
     let mut candidates = merged(candidates);
     candidates.retain(|candidate| candidate.weight >= LEAST_WEIGHT);
-    // The newest of equals first.
+    // Of equal ones the newest comes first.
     candidates.sort_by_key(|candidate| std::cmp::Reverse((candidate.weight, candidate.order)));
     let most = (limits.summary_tokens / TOKENS_OF_A_FACT).clamp(LEAST_FACTS, MOST_FACTS) as usize;
     candidates.truncate(most * 4);
@@ -53,10 +54,8 @@ struct Candidate {
     fact: Fact,
     weight: i32,
     order: usize,
-    /// The same for the same fact, however it is written.
-    key: String,
-    /// What else its sentence is about.
-    about: Vec<String>,
+    key: String,        // equal for equal facts, however they are written
+    about: Vec<String>, // other stems of its sentence
     corrects: bool,
 }
 
@@ -94,7 +93,7 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
     }
 }
 
-/// What is said again and again weighs more, and counts where it was said last.
+/// Merges equal facts: repeated ones weigh more, and count at their last place.
 fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut places = std::collections::HashMap::new();
     let mut merged: Vec<Candidate> = Vec::new();
@@ -117,7 +116,7 @@ fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
     merged
 }
 
-/// A number or date of which the user said another one later.
+/// Returns true for a number or date that the user later replaced by another one.
 fn is_superseded(candidate: &Candidate, all: &[Candidate]) -> bool {
     if !matches!(candidate.fact.kind, FactKind::Number | FactKind::Date) {
         return false;
@@ -151,7 +150,6 @@ fn key(fact: &Fact) -> String {
 }
 
 const LEAST_WEIGHT: i32 = 4;
-/// A line with a fact.
 const TOKENS_OF_A_FACT: u32 = 16;
 const LEAST_FACTS: u32 = 3;
 const MOST_FACTS: u32 = 96;

@@ -1,4 +1,4 @@
-//! What a sentence says that can be told apart by its form.
+//! Facts of a sentence that can be told by their form.
 
 use super::held::is_negated;
 use super::values::{SaidValue, values};
@@ -8,7 +8,7 @@ use crate::text::{folded, is_katakana, is_unspaced, stems, words};
 use crate::types::Speaker;
 use unicode_script::{Script, UnicodeScript};
 
-/// In a language that writes all nouns with a capital, fewer capitals make a name.
+/// Lists the facts of a sentence. In a language that writes all nouns with a capital, fewer capitals make a name.
 pub fn of_sentence(sentence: &str, source: &str, said_by: Speaker, nouns_have_capitals: bool) -> Vec<Fact> {
     let fact = |kind: FactKind, text: &str| Fact {
         kind,
@@ -37,7 +37,6 @@ pub fn is_first_person(sentence: &str) -> bool {
         || all(|language| &language.first_person_inside).any(|part| folded.contains(part))
 }
 
-/// The part of a sentence that says what is not so.
 fn denied(sentence: &str) -> Option<&str> {
     let says_something = |text: &&str| stems(text).len() >= 2;
     let mut clauses = sentence.split([',', ';', '，', '、', '；']);
@@ -45,7 +44,7 @@ fn denied(sentence: &str) -> Option<&str> {
     clause.or(Some(sentence)).filter(says_something)
 }
 
-/// Words with a capital that do not owe it to their place, several in a row as one.
+/// Lists words with a capital that do not owe it to their place, several in a row as one.
 fn names(sentence: &str, nouns_have_capitals: bool) -> Vec<&str> {
     let mut names = names_without_capitals(sentence);
     if !sentence.chars().any(char::is_lowercase) {
@@ -92,7 +91,7 @@ fn starts_sentence(before: &str) -> bool {
     })
 }
 
-/// Chinese and Japanese names are told by what stands beside them.
+/// Finds Chinese and Japanese names by the words beside them.
 fn names_without_capitals(sentence: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let is_part = |character: char| character.script() == Script::Han || is_katakana(character);
@@ -100,7 +99,7 @@ fn names_without_capitals(sentence: &str) -> Vec<&str> {
     for honorific in all(|language| &language.honorifics) {
         for (at, _) in sentence.match_indices(honorific) {
             let before = &sentence[..at];
-            // A Chinese family name is one letter, and what stands before it may be anything.
+            // A Chinese family name is one letter, and any text may stand before it.
             let (least, longest, shown) = if is_japanese() { (2, 6, 0) } else { (1, 1, honorific.len()) };
             let name: Vec<char> =
                 before.chars().rev().take_while(|character| is_part(*character)).take(longest).collect();
@@ -121,7 +120,7 @@ fn names_without_capitals(sentence: &str) -> Vec<&str> {
     names
 }
 
-/// What stands between quotation marks and is short enough to be a title or a word.
+/// Lists quotes that are short enough to be a title or a word.
 fn quotes(sentence: &str) -> Vec<&str> {
     let pairs = [
         ('"', '"'),
@@ -152,7 +151,6 @@ fn quotes(sentence: &str) -> Vec<&str> {
     quotes
 }
 
-/// A long sentence around what matters in it.
 fn clip_around(sentence: &str, text: &str) -> String {
     let sentence = sentence.split_whitespace().collect::<Vec<_>>().join(" ");
     let chars: Vec<char> = sentence.chars().collect();

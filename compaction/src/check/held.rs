@@ -1,4 +1,4 @@
-//! What a summary or pins hold, and whether a fact is in it.
+//! Content of a summary or of pins, for a search of facts.
 
 use super::values::values;
 use super::{Fact, FactKind};
@@ -9,10 +9,8 @@ use std::collections::HashSet;
 
 #[derive(Clone, Debug, Default)]
 pub struct Held {
-    /// All of it, folded.
-    text: String,
-    /// Of numbers and dates.
-    keys: HashSet<String>,
+    text: String,          // all of it, folded
+    keys: HashSet<String>, // of numbers and dates
     stems: HashSet<String>,
     lines: Vec<HeldLine>,
 }
@@ -55,7 +53,7 @@ impl Held {
         }
     }
 
-    /// Each of them, also with another ending.
+    /// Returns true if all words of `text` are held, also with another ending.
     fn has_words(&self, text: &str) -> bool {
         let text = folded(text);
         let spaced = words(&text);
@@ -69,7 +67,6 @@ impl Held {
         spaced.iter().filter(|word| word.chars().count() > 1).all(has)
     }
 
-    /// A line that is about the same and says no.
     fn denies(&self, clause: &str) -> bool {
         let about = stems(clause);
         let is_same = |line: &HeldLine| {

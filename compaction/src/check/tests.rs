@@ -12,7 +12,7 @@ const LIMITS: CompactionLimits = CompactionLimits {
     reply_reserve_tokens: 300,
 };
 
-/// `u: ...`, `a: ...`, `o: ...` (a tool's result), one a line; ids count from 1.
+/// Builds passages from `u: ...`, `a: ...`, `o: ...` (a tool's result), one a line; ids count from 1.
 fn turns(text: &str) -> Vec<Passage> {
     let passage = |(index, line): (usize, &str)| {
         let (kind, text) = line.trim().split_once(": ").unwrap();
@@ -119,7 +119,7 @@ u: My dentist appointment is on Tuesday.
 u: The dentist moved my appointment, it is on Wednesday now.";
     assert_eq!(lacks(covered, "", "- Dentist appointment on Wednesday."), Vec::<String>::new());
     assert_eq!(lacks(covered, "", "- Dentist appointment on Tuesday."), ["Wednesday"]);
-    // What the memory before said of it neither.
+    // The summary before says it, too.
     let earlier = "## Promises\n- Dentist appointment on Monday.\n- The flight LH 400 leaves on Friday.";
     let summary = "- Dentist appointment on Wednesday.";
     assert_eq!(lacks(covered, earlier, summary), ["400", "Friday", "LH"]);
@@ -147,7 +147,7 @@ fn no_more_is_asked_for_than_can_be_kept() {
     assert_eq!(super::demanded(&turns(&many), "", &[], &small).len(), 3);
 }
 
-/// Where there was no room for a pin.
+/// The pins had no room for it.
 #[test]
 fn what_was_to_be_remembered_comes_before_all_else_unless_a_pin_holds_it() {
     let others: String = (0..9).map(|n| format!("u: My number {n} is {}.\n", 10_000 + n)).collect();
@@ -184,7 +184,7 @@ fn what_is_no_summary_is_rejected_with_a_reason() {
 fn the_summary_before_is_not_copied_over_news() {
     let earlier = "## User\n- Ann lives in Riga.\n- Ann has a cat, Mia.";
     assert_eq!(reason(ENGLISH, earlier, earlier), Some(RejectionReason::Copies));
-    // Where there is no news, it may stand as it is.
+    // Without news it may stay as it is.
     let chatter = "u: what time is it\na: It is late.";
     assert_eq!(verdict(chatter, earlier, earlier), Ok(Vec::new()));
 }

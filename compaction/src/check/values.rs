@@ -1,28 +1,25 @@
-//! Numbers, times and dates in a text, in a form in which the same one is equal however it was written.
+//! Numbers, times and dates in a text, in a form in which equal values are equal however they are written.
 
 use crate::languages::{self, has};
 use crate::text::{is_unspaced, narrow};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaidValue {
-    /// Its digits, without separators and leading zeros.
-    Number(String),
+    Number(String), // its digits, without separators and leading zeros
     /// Minutes since midnight or noon: many say `half past three` in the afternoon.
     Time(u32),
-    /// The smaller of day and month first: 4/5 does not say which is which.
-    Date(u32, u32),
+    Date(u32, u32), // smaller of day and month first: 4/5 may mean both
     Weekday(u32),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundValue {
     pub value: SaidValue,
-    /// As it is written.
-    pub text: String,
+    pub text: String, // as it is written
 }
 
 impl SaidValue {
-    /// How it may be found in another text: `15:40` as `3:40`, `1540`, and a full hour as its number.
+    /// Lists the forms in which another text may hold it: `15:40` as `3:40`, `1540`, and a full hour as its number.
     pub fn keys(&self) -> Vec<String> {
         match self {
             SaidValue::Number(digits) => vec![digits.clone()],
@@ -40,7 +37,7 @@ impl SaidValue {
         }
     }
 
-    /// Numbers that are in it too: a date has the number of a day.
+    /// Lists the numbers in it: a date has the number of a day.
     pub fn parts(&self) -> Vec<String> {
         match self {
             SaidValue::Number(_) | SaidValue::Weekday(_) => Vec::new(),
@@ -71,20 +68,16 @@ pub fn values(text: &str) -> Vec<FoundValue> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PieceKind {
-    /// Digits, with separators between them.
-    Digits(String),
-    /// In lower case.
-    Word(String),
-    /// A number in ideographs, and how many they are.
-    Ideographs(u32, usize),
+    Digits(String),         // digits, with separators between them
+    Word(String),           // in lower case
+    Ideographs(u32, usize), // a number in ideographs, and the count of these
     Sign(char),
 }
 
 #[derive(Clone, Debug)]
 struct Piece {
     what: PieceKind,
-    /// In characters.
-    start: usize,
+    start: usize, // in characters
     end: usize,
 }
 
@@ -94,7 +87,6 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The value that starts here, and how many pieces it takes.
     fn value(&self) -> Option<(SaidValue, usize)> {
         match self.what(0)? {
             PieceKind::Digits(digits) => self.digits(digits),
@@ -120,7 +112,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The day behind the Chinese word for a week.
+    /// Reads the day behind the Chinese word for a week.
     fn weekday_of_week(&self, ahead: usize) -> Option<(SaidValue, usize)> {
         match self.what(ahead)? {
             PieceKind::Ideographs(day @ 1..=6, 1) => Some((SaidValue::Weekday(*day), ahead + 1)),
@@ -175,7 +167,6 @@ impl Reader<'_> {
         self.around(number).or_else(|| Some((SaidValue::Number(number.to_string()), 1)))
     }
 
-    /// A time or date that starts with this number.
     fn around(&self, number: u32) -> Option<(SaidValue, usize)> {
         match self.what(1) {
             Some(PieceKind::Sign('月')) if (1..=12).contains(&number) => {
@@ -229,7 +220,6 @@ impl Reader<'_> {
         matches!(self.what(ahead), Some(PieceKind::Word(word)) if has(|language| &language.hours, word))
     }
 
-    /// Pieces of `am`, `p.m.` and so on.
     fn half_of_day(&self, ahead: usize) -> usize {
         let is = |ahead, words: &[&str]| matches!(self.what(ahead), Some(PieceKind::Word(word)) if words.contains(&word.as_str()));
         if is(ahead, &["am", "pm"]) {
@@ -278,7 +268,7 @@ fn end_of(chars: &[char], from: usize, is_part: impl Fn(char) -> bool) -> usize 
     from + length
 }
 
-/// A separator stands between two digits; a hyphen only in a date that starts with its year.
+/// Finds the end of a number. A separator is between two digits; a hyphen only in a date that starts with its year.
 fn end_of_digits(chars: &[char], start: usize) -> usize {
     let is_digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
     let mut at = start;

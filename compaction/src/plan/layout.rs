@@ -1,23 +1,23 @@
-//! The numbers behind a plan: what stands where, how much it takes, and where a conversation may be cut.
+//! Numbers behind a plan: positions and sizes of passages, and places where a conversation may be cut.
 
 use crate::types::{CompactionLimits, Passage, PassageKind, PromptSizes, PromptView};
 
-/// Sums are in u64: passages and sizes come from outside, and must not wrap around into something that fits.
+/// Sizes in a prompt. Sums are in u64: passages and sizes come from outside, and must not wrap around into something
+/// that fits.
 pub struct PlanLayout<'a> {
     pub view: &'a PromptView,
     pub sizes: &'a PromptSizes,
     pub limits: &'a CompactionLimits,
-    /// Passages at the head that left the prompt, and those of which results of tools are only marked.
+    /// Passages at the head that left the prompt, and those whose results of tools are only marked.
     pub dropped: usize,
     pub trimmed: usize,
-    /// Tokens of the prompt as it is, and the most it may have.
-    pub now: u64,
+    pub now: u64, // tokens of the prompt as it is, and the most it may have
     pub room: u64,
     /// Positions at which a turn of the user starts and no call is parted from its result.
     cuts: Vec<usize>,
-    /// `torn[i]`: between passage i - 1 and passage i, a call is parted from its result.
+    /// `torn[i]`: a call before passage i has its result at i or later.
     torn: Vec<bool>,
-    /// `tail[i]`: tokens of the passages from i on, as they are shown now.
+    /// `tail[i]`: tokens of the passages from i on, as the prompt shows them now.
     tail: Vec<u64>,
 }
 
@@ -37,7 +37,6 @@ impl<'a> PlanLayout<'a> {
         PlanLayout { view, sizes, limits, dropped, trimmed, now, room, cuts, torn, tail }
     }
 
-    /// Tokens of the prompt as it is.
     pub fn now(view: &PromptView, sizes: &PromptSizes) -> u64 {
         let (dropped, trimmed) = (view.dropped(), view.trimmed());
         let passages = view.passages.iter().enumerate().skip(dropped);
@@ -45,8 +44,8 @@ impl<'a> PlanLayout<'a> {
         u64::from(sizes.fixed_tokens) + u64::from(sizes.context_tokens) + shown
     }
 
-    /// Where a summary ends, at `first` or later: the longest tail that is allowed and leads to the target, or else the
-    /// last turn.
+    /// Finds the end of a summary, at `first` or later: with the longest tail that is allowed and leads to the target,
+    /// or else before the last turn.
     pub fn cut(&self, first: usize, spare: u64) -> Option<usize> {
         let target = u64::from(self.limits.target_tokens()).saturating_sub(spare);
         let fits =
@@ -55,64 +54,63 @@ impl<'a> PlanLayout<'a> {
         cuts.find(|cut| fits(*cut)).or_else(|| self.last_cut(first))
     }
 
-    /// Where the last turn starts.
     pub fn last_cut(&self, first: usize) -> Option<usize> {
         self.cuts_from(first).last()
     }
 
-    /// Where the words start that stay in any case, whether or not something else must leave.
+    /// Start of the words that stay in any case, whether or not other passages must leave.
     pub fn tail_start(&self) -> Option<usize> {
         let tail = u64::from(self.limits.tail_tokens);
         let found = self.cuts.iter().copied().find(|&cut| cut >= self.dropped && self.tail[cut] <= tail);
         found.or_else(|| self.last_cut(self.dropped))
     }
 
-    /// Also inside of turns, oldest first; a call still stays with its result, and the head is no result.
+    /// Lists cuts also inside of turns, oldest first; a call still stays with its result, and the head is no result.
     pub fn cuts_anywhere(&self, first: usize) -> impl Iterator<Item = usize> {
         let passages = &self.view.passages;
         let allowed = |at: &usize| !self.torn[*at] && !matches!(passages[*at].kind, PassageKind::Output { .. });
         (first.max(1)..passages.len()).filter(allowed)
     }
 
-    /// Position of the newest result of a tool.
     pub fn last_output(&self) -> usize {
         let outputs = self.view.passages.iter().rposition(|passage| matches!(passage.kind, PassageKind::Output { .. }));
         outputs.unwrap_or(0)
     }
 
-    /// Tokens that leave the view if all before `through` is trimmed.
+    /// Tokens that trimming all passages before `through` saves.
     pub fn saved_by_trimming(&self, through: usize) -> u64 {
         let from = self.trimmed.max(self.dropped);
         let passages = self.view.passages.iter().take(through).skip(from);
         passages.map(|passage| shown(passage, false, self.sizes) - shown(passage, true, self.sizes)).sum()
     }
 
-    /// Of a prompt with a summary of all before the cut, as long as allowed.
+    /// Tokens of a prompt with a summary of all before the cut, as long as allowed.
     pub fn after_summary(&self, cut: usize) -> u64 {
         let around = u64::from(self.sizes.fixed_tokens) + u64::from(self.sizes.pins_tokens);
         around + u64::from(self.limits.summary_tokens) + self.tail[cut]
     }
 
-    /// Of a prompt from which nothing is dropped, with the first `trimmed` passages trimmed.
+    /// Tokens of a prompt with the first `trimmed` passages trimmed and none dropped.
     pub fn after_trim(&self, trimmed: usize) -> u64 {
         self.now - self.saved_by_trimming(trimmed)
     }
 
-    /// Of a prompt that has the present summary and the passages behind the cut, the first `trimmed` of them trimmed.
+    /// Tokens of a prompt with the present summary and the passages behind the cut, the first `trimmed` of them
+    /// trimmed.
     pub fn after_drop(&self, cut: usize, trimmed: usize) -> u64 {
         let passages = self.view.passages.iter().enumerate().skip(cut);
         let shown: u64 = passages.map(|(index, passage)| shown(passage, index < trimmed, self.sizes)).sum();
         self.around_after_drop() + shown
     }
 
-    /// With a context of all pins: what was dropped may have held one word for word.
+    /// Tokens around the passages, with a context of all pins: a dropped passage may have held one word for word.
     pub fn around_after_drop(&self) -> u64 {
         let PromptSizes { fixed_tokens, context_tokens, pins_tokens, summary_tokens, .. } = *self.sizes;
         u64::from(fixed_tokens) + (u64::from(pins_tokens) + u64::from(summary_tokens)).max(u64::from(context_tokens))
     }
 
-    /// A cut no later than this one so that the request fits the window; where even the first turn is too large, what
-    /// is left out of it. With the tokens of the request and the reply to it.
+    /// Finds a cut no later than this one so that the request fits the window; if even the first turn is too large,
+    /// also the passages to leave out of it. Returns the tokens of the request with its reply, too.
     pub fn fit_request(&self, cut: usize) -> Option<(usize, Vec<String>, u64)> {
         let passages = &self.view.passages;
         let PromptSizes { fixed_tokens, context_tokens, instruction_tokens, marker_tokens, .. } = *self.sizes;
@@ -151,19 +149,18 @@ impl<'a> PlanLayout<'a> {
         if request > window { Some(whole) } else { Some((cut, left_out, request)) }
     }
 
-    /// After an attempt that led to nothing, the next one waits until as much as a summary has been said.
+    /// Returns true while an attempt that led to nothing must wait: until the new passages are as long as a summary.
     pub fn waits_after_giving_up(&self) -> bool {
         let at = self.view.count_through(self.view.gave_up_at.as_deref());
         let since: u64 = self.view.passages.iter().skip(at).map(|passage| u64::from(passage.tokens)).sum();
         at > 0 && since < u64::from(self.limits.summary_tokens.max(1))
     }
 
-    /// The last passage before a cut.
     pub fn last_id(&self, cut: usize) -> Option<String> {
         Some(self.view.passages.get(cut.checked_sub(1)?)?.id.clone())
     }
 
-    /// Where a turn starts, and where the prompt starts now.
+    /// Lists starts of turns, and the present start of the prompt.
     fn cuts_from(&self, first: usize) -> impl Iterator<Item = usize> {
         let first = first.max(1);
         let dropped = (self.dropped >= first).then_some(self.dropped);
@@ -181,10 +178,8 @@ fn shown(passage: &Passage, trimmed: bool, sizes: &PromptSizes) -> u64 {
 }
 
 struct Pairs {
-    /// Positions between a call and its result.
-    torn: Vec<bool>,
-    /// The first call whose tool is still at work.
-    at_work_from: usize,
+    torn: Vec<bool>,     // positions between a call and its result
+    at_work_from: usize, // the first call whose tool is still at work
 }
 
 fn pairs(passages: &[Passage]) -> Pairs {
@@ -202,7 +197,7 @@ fn pairs(passages: &[Passage]) -> Pairs {
             _ => {}
         }
     }
-    // Two turns later the tool is taken to have failed.
+    // Two turns later the tool counts as failed.
     let turns = passages.iter().enumerate().rev().filter(|(_, passage)| passage.kind == PassageKind::User);
     let recent = turns.map(|(index, _)| index).nth(1).unwrap_or(0);
     let at_work_from = waiting.iter().map(|(call, _)| *call).find(|call| *call >= recent).unwrap_or(passages.len());

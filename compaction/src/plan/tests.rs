@@ -21,7 +21,8 @@ const SIZES: PromptSizes = PromptSizes {
     marker_tokens: 15,
 };
 
-/// `u100` is a user's message of 100 tokens; `a`: assistant, `c`: call, `o`: its result, `s`: note. Ids count from 1.
+/// Builds a view: `u100` is a user's message of 100 tokens; `a`: assistant, `c`: call, `o`: its result, `s`: note. Ids
+/// count from 1.
 fn view(passages: &str) -> PromptView {
     let passage = |(index, word): (usize, &str)| {
         let call_id = "call".to_owned();
@@ -87,7 +88,7 @@ fn a_call_stays_with_its_result() {
     // Its result is still to come.
     let waiting = view("u300 a200 u50 c10 u150 a30");
     assert_eq!(silent(&waiting), summarise("2", 725, 410));
-    // Two turns later the tool is taken to have failed.
+    // Two turns later the tool counts as failed.
     let forgotten = view("u300 a200 u50 c10 u50 a30 u50 a20");
     assert_eq!(silent(&forgotten), summarise("4", 785, 320));
 }
@@ -110,7 +111,7 @@ fn cheap_things_go_first() {
     let trim = CompactionPlan::Trim(TrimPlan { through: "6".into(), expected_tokens: 550 });
     assert_eq!(silent(&results), trim);
     assert_eq!(reply(&view("u100 c10 o365 a75 u100 a100 u50 a50")), trim);
-    // What saves little is not worth computing all behind it again.
+    // A small saving is not worth computing all passages behind it again.
     assert_eq!(silent(&view("u300 c10 o45 a175 u50 a50 u50 a50")), summarise("4", 755, 370));
 }
 
@@ -126,7 +127,7 @@ fn a_plan_that_was_carried_out_is_not_made_again() {
 fn above_the_hard_mark_whole_turns_leave_at_once() {
     let full = view("u300 a300 u100 a100 u50 a50 u50");
     assert_eq!(reply(&full), drop("4", None, 50 + 20 + 150));
-    // And a summary is made up for just these, which are out of the prompt: it may gain nothing.
+    // The later summary tells just these, which are out of the prompt: it may gain nothing.
     let dropped = PromptView { dropped_through: Some("4".into()), ..full };
     let CompactionPlan::Summarise(plan) = silent(&dropped) else { panic!("nothing is made up") };
     assert_eq!((plan.through.as_str(), plan.expected_tokens), ("2", 320));

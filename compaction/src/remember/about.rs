@@ -1,10 +1,10 @@
-//! What a sentence is about, so that a newer one about the same can take its place; and what had better not be shared.
+//! Subject of a sentence, so that a newer one about the same can replace it; and secrets that had better not be shared.
 
 use crate::languages::{LANGUAGES, all, has};
 use crate::text::{contains_phrase, folded, stems, words};
 
-/// The same for sentences of which only one holds at a time: 'my sister lives in Lisbon' and 'my sister moved to Porto'. A
-/// sentence of another kind is about all of its words, whether it says yes or no.
+/// Returns a key that is equal for sentences of which only one is true at a time: 'my sister lives in Lisbon' and 'my
+/// sister moved to Porto'. A sentence of another kind is about all of its words, whether it says yes or no.
 pub fn about(sentence: &str) -> String {
     let text = folded(sentence);
     let said = words(&text);
@@ -16,7 +16,7 @@ pub fn about(sentence: &str) -> String {
     let first = said.first().map(|word| word.split('\'').next().unwrap_or(word)).unwrap_or_default();
     let is_self = own.is_none() && has(|language| &language.first_person, first);
     let from = own.map_or(0, |at| at + 1);
-    // 'My favourite colour is': a word of the relation may stand before what it is said of.
+    // 'My favourite colour is': a word of the relation may stand before its value.
     let ends = |(at, word): (usize, &&str)| is_copula(word) || at > 0 && is_relation_word(word);
     let end = said[from..].iter().enumerate().position(ends).map(|at| from + at);
     let end = end.or((possessive.is_none() && own.is_some()).then_some(from + 1));
@@ -44,7 +44,7 @@ pub fn about(sentence: &str) -> String {
     }
 }
 
-/// 'Not', 'now', 'any more': with or without them a sentence is about the same.
+/// Returns true for 'not', 'now', 'any more': with or without them a sentence is about the same.
 fn says_little(word: &str) -> bool {
     has(|language| &language.negations, word)
         || all(|language| &language.negation_endings).any(|end| word.ends_with(end))
@@ -52,12 +52,10 @@ fn says_little(word: &str) -> bool {
         || has(|language| &language.corrections, word)
 }
 
-/// Whether the sentence says what or how its subject is.
 pub fn has_relation(text: &str) -> bool {
     relation(text).is_some() || words(text).iter().any(|word| is_copula(word))
 }
 
-/// Whether a sentence is said for the whole home.
 pub fn is_of_home(sentence: &str) -> bool {
     let text = folded(sentence);
     all(|language| &language.lasting.of_home).any(|phrase| contains_phrase(&text, phrase))
@@ -68,7 +66,7 @@ fn is_copula(word: &str) -> bool {
     is(word) || word.split_once('\'').is_some_and(|(_, end)| is(end))
 }
 
-/// What holds one at a time.
+/// Finds a relation that has one value at a time.
 fn relation(text: &str) -> Option<&'static str> {
     let of = |(name, phrases): (&'static String, &'static Vec<String>)| {
         phrases.iter().any(|phrase| contains_phrase(text, phrase)).then_some(name.as_str())
@@ -81,7 +79,7 @@ fn is_relation_word(word: &str) -> bool {
     lists.flatten().any(|phrase| phrase == word)
 }
 
-/// Door codes, passwords, card numbers: nothing that all of a home should be told.
+/// Returns true for door codes, passwords, card numbers: nothing that all of a home should be told.
 pub fn is_secret(text: &str) -> bool {
     let folded = folded(text);
     let spaced: String = folded.chars().filter(|character| !matches!(character, ' ' | '-')).collect();
@@ -96,7 +94,5 @@ pub fn is_secret(text: &str) -> bool {
         || all(|language| &language.lasting.secrets).any(|word| contains_phrase(&folded, word))
 }
 
-/// Numbers of cards and accounts have at least so many digits.
-const SHORTEST_NUMBER: usize = 12;
-/// Letters and digits mixed, so many of them, are a key of something.
-const SHORTEST_TOKEN: usize = 10;
+const SHORTEST_NUMBER: usize = 12; // numbers of cards and accounts are as long or longer
+const SHORTEST_TOKEN: usize = 10; // mixed letters and digits of this length are a key

@@ -1,16 +1,14 @@
-//! What a model is told at the begin of a conversation.
+//! Facts that a model reads at the beginning of a conversation.
 
 use crate::context::escape;
 use crate::text::estimate_tokens;
 use std::cmp::Reverse;
 
-/// A fact that may be told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TellableFact {
     pub text: String,
     pub asked: bool,
-    /// It is the home's, not this person's.
-    pub of_home: bool,
+    pub of_home: bool, // it is the home's, not this person's
     pub uses: u64,
     pub said_at_ms: i64,
 }

@@ -1,4 +1,4 @@
-//! What a model finds in what a person said. Nothing of it counts that the words it was found in do not hold.
+//! Statements that a model finds in a person's messages. They count only if the words of their source hold them.
 
 use super::about::{about, is_of_home};
 use crate::check::{Held, details_of, is_negated};
@@ -6,7 +6,6 @@ use crate::context::escape;
 use crate::text::{asks, stems};
 use crate::types::Statement;
 
-/// What the model is asked. `said` are the person's messages.
 pub fn learn_request(said: &[&str]) -> String {
     let line = |(index, text): (usize, &&str)| {
         format!("[{}] {}", index + 1, escape(&text.split_whitespace().collect::<Vec<_>>().join(" ")))
@@ -23,7 +22,7 @@ names and numbers as they were said, behind the number of what it was said in:\n
 Write only what was said. Leave out questions, orders to the assistant and what is only of this moment. If nothing is left, \
 write: nothing";
 
-/// The statements of a model's answer that hold, each with the message that it was found in.
+/// Returns the statements of a model's answer that hold, each with the index of its message.
 pub fn learned(answer: &str, said: &[&str]) -> Vec<(usize, Statement)> {
     let mut found: Vec<(usize, Statement)> = Vec::new();
     for line in answer.lines().take(MOST_LINES) {
@@ -42,13 +41,14 @@ pub fn learned(answer: &str, said: &[&str]) -> Vec<(usize, Statement)> {
     found
 }
 
-/// What a person says of one thing at a time is told by their own words, else by the model's.
+/// Returns the source's own subject if it has one value at a time, else the subject of the model's words.
 fn about_both(text: &str, source: &str) -> String {
     let own = about(source);
     if own.starts_with('=') { about(text) } else { own }
 }
 
-/// How sure it is that the words say this. None: a name, a number or a 'not' is not in them, or it is about something else.
+/// Computes the confidence that the source says this. `None`: a name, a number or a 'not' is not in it, or it is about
+/// something else.
 fn holds(text: &str, source: &str) -> Option<f64> {
     if asks(text) || text.chars().count() > LONGEST_CHARS || is_negated(text) != is_negated(source) {
         return None;
@@ -66,5 +66,5 @@ fn holds(text: &str, source: &str) -> Option<f64> {
 
 const MOST_LINES: usize = 64;
 const LONGEST_CHARS: usize = 300;
-/// Of the words of a fact that stand in what was said: the rest are 'their', 'the person', and endings.
+/// Least share of a fact's words that its source must have: the others are 'their', 'the person', and endings.
 const LEAST_SHARE: f64 = 0.5;

@@ -1,8 +1,8 @@
-//! How fast each kernel is, beside what this machine can do at all: `cargo bench -p kernels [-- [threads=2] WORDS]`.
+//! Measures each kernel beside what this machine can do at all: `cargo bench -p kernels [-- [threads=2] WORDS]`.
 //!
-//! One thread, the shortest of many runs: what other programs take away does not count. Products of few rows are told in
-//! GB/s of weights, which come from memory; those of many rows in operations. 'near': the same with weights that stay in
-//! the core's own cache, which tells computing from waiting. Words choose lines that contain one.
+//! One thread, the shortest of many runs, which other programs disturbed least. Products of few rows are reported in
+//! GB/s of weights, which come from memory; those of many rows in operations. 'near': the same with weights that stay
+//! in the core's own cache, which tells computing from waiting. Words choose lines that contain one.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -133,14 +133,15 @@ impl Bench {
         );
     }
 
-    /// The products of one token of the 0.8B's layers, one after the other as a model has them: what is lost between them.
+    /// Measures the products of one token of the 0.8B's layers, one after the other as in a model: the time lost
+    /// between them.
     fn token(&self) {
         let name = "q4_k, all products of a token, 24 layers";
         if !self.wants(name) {
             return;
         }
         let format = Format::Q4_K;
-        // Each of these reads what the one before it wrote.
+        // Each of these reads the output of the one before it.
         let stages: [(&[usize], usize); 4] =
             [(&[6144, 2048], 1024), (&[1024], 2048), (&[3584, 3584], 1024), (&[1024], 3584)];
         let size = |rows: usize, cols: usize| {
@@ -252,7 +253,6 @@ impl Bench {
     }
 }
 
-/// The shortest of some runs, in seconds, after one that does not count.
 fn shortest(runs: usize, mut work: impl FnMut()) -> f64 {
     work();
     let once = |_| {
@@ -278,8 +278,8 @@ fn memory_gb_per_s(cpu: &Cpu) -> f64 {
     (part * size_of::<f32>()) as f64 / seconds / 1e9
 }
 
-/// Billions of multiplications and additions a second.
 fn int8_gops(level: CpuLevel) -> Option<f64> {
+    // billions of multiplications and additions a second
     let mut operations = None;
     let seconds = shortest(50, || operations = peak::multiply_bytes(level, black_box(100_000)));
     operations.map(|operations| operations as f64 / seconds / 1e9)

@@ -6,7 +6,7 @@ pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// ln(1 + eˣ), which is x itself where eˣ would overflow.
+/// Computes ln(1 + eˣ), which is x itself where eˣ would overflow.
 pub fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }
@@ -47,14 +47,15 @@ fn times_sigmoid_body<L: Lanes>(out: &mut [f32], gate: &[f32]) {
     }
 }
 
-/// The `used` largest of softmax(scores) as (index, weight), largest first; `renormalise` makes the weights sum to one. Returns
-/// by what share of its weight the last that is used leads the first that is not: near zero, rounding chooses between the two.
+/// Lists the `used` largest of softmax(scores) as (index, weight), largest first; `renormalise` makes the weights sum
+/// to one. Returns the lead of the last used weight over the first unused one, as a share of its weight: near zero,
+/// rounding chooses between the two.
 pub fn top_of_softmax(scores: &[f32], used: usize, renormalise: bool, out: &mut Vec<(usize, f32)>) -> f32 {
     out.clear();
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f32 = scores.iter().map(|score| (score - largest).exp()).sum();
     out.extend(scores.iter().enumerate().map(|(index, score)| (index, (score - largest).exp() / sum)));
-    // Equal weights are taken by the lower index, so that a run can be repeated anywhere.
+    // The lower index wins among equal weights, so that a run can be repeated anywhere.
     out.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let lead = match out.get(used.saturating_sub(1)..) {
         Some([(_, last), (_, next), ..]) => 1.0 - next / last,

@@ -20,29 +20,23 @@ use crate::cpu::{Cpu, CpuLevel, DisjointParts, lanes::prefetch};
 use crate::format::{Format, dequantize, quantize};
 use crate::scratch::{with_scratch, with_shared_scratch};
 
-/// Positions that are unpacked together.
-const TILE: usize = 64;
-/// Query rows (tokens times the heads that share a key head) that read one unpacked tile.
-const ROWS: usize = 160;
-/// Query rows from which on they lie side by side.
-const MANY: usize = 16;
-/// Values of a head that are unpacked together and then multiplied with many rows: a tile of so many stays nearest to the
-/// core, where one of whole heads does not.
+const TILE: usize = 64; // positions of a tile, which are unpacked together
+const ROWS: usize = 160; // query rows (tokens times the heads that share a key head) that read one unpacked tile
+const MANY: usize = 16; // number of query rows from which on they lie side by side
+/// Values of a head that are unpacked together and then multiplied with many rows: a tile of this width stays in the
+/// core's nearest cache, a tile of whole heads does not.
 const COLUMNS: usize = 64;
 
-/// How one layer's keys and values lie in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLayout {
     pub key_format: Format,
     pub value_format: Format,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Positions of a page.
-    pub page: usize,
+    pub page: usize, // positions
 }
 
 impl PageLayout {
-    /// Bytes of one layer in a page.
     pub fn bytes(&self) -> usize {
         self.kv_heads * self.page * (self.key_bytes() + self.value_bytes())
     }
@@ -75,17 +69,16 @@ impl PageLayout {
         }
     }
 
-    /// Reads one position of one head: the key and the value.
     pub fn read(&self, page: &[u8], head: usize, slot: usize, key: &mut [f32], value: &mut [f32]) {
         dequantize(self.key_format, &page[self.key_at(head, slot)], key);
         dequantize(self.value_format, &page[self.value_at(head, slot)], value);
     }
 }
 
-/// Rows of queries of one sequence; row r stands at position `first + r` and sees the positions up to its own.
+/// Query rows of one sequence; row r has the position `first + r` and sees the positions up to its own.
 #[derive(Clone, Copy)]
 pub struct Queries<'a> {
-    /// [rows, stride], a row begins with [q heads, head stride], of which each head's first `head_dim` values count.
+    /// [rows, stride]. A row begins with [q heads, head stride]; the first `head_dim` values of each head count.
     pub values: &'a [f32],
     pub stride: usize,
     pub head_stride: usize,
@@ -94,8 +87,8 @@ pub struct Queries<'a> {
     pub first: usize,
 }
 
-/// `out`: [rows, q heads · head dim]. In each page this layer's part begins at `offset`; together the pages have at
-/// least `first + rows` positions.
+/// Computes attention into `out`: [rows, q heads · head dim]. This layer's part begins at `offset` in each page; all
+/// pages together have at least `first + rows` positions.
 pub fn attend<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     cpu: &Cpu,
     layout: PageLayout,
@@ -136,7 +129,6 @@ pub fn attend<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     });
 }
 
-/// As above with the past in `splits` pieces, whose results are put together at the end.
 fn split_past<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     cpu: &Cpu,
     job: &Job<P>,
@@ -185,8 +177,7 @@ struct Job<'a, P> {
     pages: &'a [P],
     offset: usize,
     queries: Queries<'a>,
-    /// Query heads that share a key head.
-    group: usize,
+    group: usize, // query heads that share a key head
     out: DisjointParts<'a, f32>,
 }
 
@@ -197,13 +188,13 @@ impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
         rows * (2 + dim) + rows * dim + padded(rows) * (TILE + 1) + prepared
     }
 
-    /// The bytes of one head's rows from position `start` on, which lie in one page; `at` tells where a slot of a page lies.
+    /// Bytes of one head's rows from position `start` on, all in one page. `at` gives the bytes of a slot of a page.
     fn rows(&self, start: usize, positions: usize, at: impl Fn(usize) -> std::ops::Range<usize>) -> &[u8] {
         let slot = start % self.layout.page;
         &(*self.pages[start / self.layout.page]).as_ref()[self.offset..][at(slot).start..at(slot + positions - 1).end]
     }
 
-    /// None: no token sees it. `tiles_end`: of those that are read here.
+    /// Returns a tile for these tokens, up to `tiles_end`. `None` if no token sees it.
     fn tile(&self, head: usize, tile: usize, tokens: &std::ops::Range<usize>, tiles_end: usize) -> Option<Tile<'_>> {
         let Job { layout, queries, group, .. } = self;
         let (start, end) = (tile * TILE, queries.first + tokens.end);
@@ -233,7 +224,7 @@ impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
     }
 }
 
-/// Results of a part of the past: the largest score, the sum of weights and the weighted values of each query row.
+/// Results for a part of the past: the largest score, the sum of weights and the weighted values of each query row.
 struct Part<'a> {
     largest: &'a mut [f32],
     totals: &'a mut [f32],
@@ -248,13 +239,13 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Rows side by side begin on whole registers.
+/// Rounds up, because rows side by side begin on whole registers.
 fn padded(rows: usize) -> usize {
     rows.next_multiple_of(16)
 }
 
-/// Leaves a `Part` at the beginning of `scratch`.
 fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
+    // leaves a `Part` at the beginning of `scratch`
     level: CpuLevel,
     job: &Job<P>,
     head: usize,
@@ -310,17 +301,15 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
     }
 }
 
-/// One head's keys and values at some positions.
 struct Tile<'a> {
     start: usize,
     shape: Shape,
     keys: PageRows<'a>,
     values: PageRows<'a>,
-    /// Null: there are none.
-    next_values: *const u8,
+    next_values: *const u8, // null if there are none
 }
 
-/// How many rows of queries are multiplied. Scores and weights are [position, padded row].
+/// Arithmetic for many query rows. Scores and weights are [position, padded row].
 enum Many<'a> {
     Exact(SideBySide<'a>),
     Pairs(Pairs<'a>),
@@ -351,7 +340,6 @@ impl<'a> Many<'a> {
     }
 }
 
-/// Asks memory for what the next tile reads, if there is one, so that it comes while this tile is multiplied.
 fn ask_for(next: *const u8, bytes: usize) {
     for line in (0..if next.is_null() { 0 } else { bytes }).step_by(few::LINE) {
         prefetch(next.wrapping_add(line));
@@ -424,7 +412,8 @@ mod tests {
         }
     }
 
-    /// Integers of 16 bits lose no more than halves in the pages did, whether a row looks at one position or at all of them.
+    /// 16-bit integers add no more error than the halves in the pages, whether a row looks at one position or at all of
+    /// them.
     #[test]
     fn pairs_lose_as_little_as_halves() {
         let (kv_heads, group, dim, rows, first) = (1, 4, 256, 24, 1000);

@@ -2,31 +2,24 @@
 
 use crate::cpu::{CpuLevel, DisjointParts, Lanes, at_level};
 
-/// Channels that are worked on together.
-const TOGETHER: usize = 256;
-/// Channels of them that are in registers at the same time.
-const BLOCK: usize = 64;
+const TOGETHER: usize = 256; // channels that a pass works on
+const BLOCK: usize = 64; // channels of them in registers
 
-/// Some channels of rows, which are replaced by silu(convolution).
 #[derive(Clone, Copy)]
 pub(crate) struct Strip<'a> {
-    /// [rows, channels]
-    pub x: DisjointParts<'a, f32>,
+    pub x: DisjointParts<'a, f32>, // [rows, channels]
     /// [kernel - 1, channels], the inputs before the first row, oldest first; afterwards those before the next row.
     pub memory: DisjointParts<'a, f32>,
-    /// [kernel, channels], oldest first.
-    pub taps: &'a [f32],
+    pub taps: &'a [f32], // [kernel, channels], oldest first
     pub channels: usize,
-    /// The channels of this strip.
     pub first: usize,
     pub width: usize,
     pub rows: usize,
-    /// Those of the rows that are remembered. The others are drafts.
-    pub kept: usize,
+    pub kept: usize, // number of rows that the memory keeps; the others are drafts
 }
 
 /// # Safety
-/// No other strip at the same time has the same channels of the same rows.
+/// Strips that run at the same time have different channels or rows.
 pub(crate) unsafe fn convolve(level: CpuLevel, strip: Strip) {
     for first in (strip.first..strip.first + strip.width).step_by(TOGETHER) {
         let strip = Strip { first, width: TOGETHER.min(strip.first + strip.width - first), ..strip };
@@ -35,12 +28,11 @@ pub(crate) unsafe fn convolve(level: CpuLevel, strip: Strip) {
 }
 
 impl<'a> Strip<'a> {
-    /// Rows of memory.
     fn past(&self) -> usize {
         self.taps.len() / self.channels - 1
     }
 
-    /// This strip's inputs `row` rows from the beginning; negative rows are memory.
+    /// Returns this strip's inputs `row` rows from the beginning; negative rows are memory.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     fn inputs(&self, row: isize) -> &'a mut [f32] {
@@ -53,8 +45,8 @@ impl<'a> Strip<'a> {
 #[inline(always)]
 fn body<L: Lanes>(strip: Strip<'_>) {
     let past = strip.past();
-    // From the last row back, each row is replaced after all later rows have read it; what the next call has to
-    // remember is put aside before.
+    // From the last row back, each row is replaced after all later rows have read it. The inputs that the next call
+    // needs are saved first.
     let mut remembered = [0.0f32; 8 * TOGETHER];
     let remembered = &mut remembered[..past * strip.width];
     for (i, row) in remembered.chunks_exact_mut(strip.width).enumerate() {

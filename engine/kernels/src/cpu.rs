@@ -1,4 +1,4 @@
-//! What every kernel runs on: the processor's level, found once, and the threads.
+//! The processor that kernels run on: its level, detected once, and the threads.
 
 pub(crate) mod lanes;
 mod level;
@@ -10,14 +10,13 @@ pub(crate) use lanes::{Lanes, at_level};
 pub use level::CpuLevel;
 pub use pool::Pool;
 
-/// The first parameter of every kernel.
 pub struct Cpu {
     pub level: CpuLevel,
     pub pool: Pool,
 }
 
 impl Cpu {
-    /// `threads` is how many run at the same time, the caller's own included; 0 means one for each core.
+    /// Starts `threads` threads, the caller's own included; 0 means one for each core.
     pub fn new(threads: usize) -> Cpu {
         Cpu { level: CpuLevel::detect(), pool: Pool::new(threads) }
     }
@@ -55,7 +54,7 @@ impl<'a, T> DisjointParts<'a, T> {
     }
 
     /// # Safety
-    /// No other part that overlaps this range may be alive, in this task or in another.
+    /// Parts that are alive at the same time, in this task or in others, do not overlap.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn part(&self, start: usize, len: usize) -> &'a mut [T] {
         assert!(start <= self.len && len <= self.len - start, "a part beyond its slice");

@@ -1,11 +1,10 @@
-//! The sources of the kernels for NVIDIA GPUs. They lie beside their twins for CPUs, whose tests hold both together;
-//! `gpu` compiles and starts them.
+//! Sources of the kernels for NVIDIA GPUs. They lie beside their twins for CPUs, whose tests hold both together; `gpu`
+//! compiles and starts them.
 
-/// Kernels that are compiled together.
 pub struct Program {
     pub name: &'static str,
     pub parts: &'static [&'static str],
-    /// Only for GPUs of this compute capability, with what no other has.
+    /// Compute capability of the only GPUs with the instructions of this program; `None` for any.
     pub only_for: Option<u32>,
 }
 
@@ -14,18 +13,17 @@ impl Program {
         self.only_for.is_none_or(|only| only == target)
     }
 
-    /// The compiler's name for GPUs of compute capability `target`, with all that they have where the program wants it.
+    /// Compiler's name for GPUs of compute capability `target`, with the instructions of that one only if the program
+    /// needs them.
     pub fn architecture(&self, target: u32) -> String {
         format!("sm_{target}{}", if self.only_for.is_some() { "a" } else { "" })
     }
 
-    /// What the compiler is given: no header but our own.
     pub fn source(&self) -> String {
         self.parts.concat()
     }
 }
 
-/// Types, and the processor's operations under names that the emulator has too.
 pub const PRELUDE: &str = include_str!("cuda/prelude.cuh");
 const ROWS: &str = include_str!("cuda/rows.cuh");
 const FORMATS: &str = include_str!("cuda/formats.cuh");

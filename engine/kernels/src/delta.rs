@@ -16,12 +16,10 @@ use crate::cpu::{CpuLevel, DisjointParts, Lanes, at_level};
 use crate::dense::{Block, add_product, transpose};
 use crate::scratch::with_scratch;
 
-/// Tokens that are worked on together.
-const CHUNK: usize = 64;
-/// Tokens of a chunk whose corrections are found one by one, before those behind them use them together.
+const CHUNK: usize = 64; // tokens
+/// Tokens of a chunk whose corrections are computed one by one, before those behind them use them together.
 const STEP: usize = 16;
-/// Fewer tokens than this go one by one.
-const WORTH_A_CHUNK: usize = 4;
+const WORTH_A_CHUNK: usize = 4; // fewer tokens go one by one
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaHeads {
@@ -29,7 +27,7 @@ pub struct DeltaHeads {
     pub value_heads: usize,
     pub key_dim: usize,
     pub value_dim: usize,
-    /// Which key head a value head reads: h % key_heads where files tile their value heads, else h / (values a key).
+    /// Mapping of value heads to key heads: h % key_heads where files tile their value heads, else h / (values a key).
     pub tiled: bool,
 }
 
@@ -43,36 +41,33 @@ impl DeltaHeads {
         2 * self.keys() + self.values()
     }
 
-    /// Values of q, and of k, of one token.
     pub fn keys(&self) -> usize {
+        // values of q, and of k, of one token
         self.key_heads * self.key_dim
     }
 
-    /// Values of v, of the output and of δ of one token.
     pub fn values(&self) -> usize {
+        // values of v, of the output and of δ of one token
         self.value_heads * self.value_dim
     }
 
-    /// Values of the state: [value heads, key dim, value dim].
     pub fn state(&self) -> usize {
+        // values of the state: [value heads, key dim, value dim]
         self.value_heads * self.key_dim * self.value_dim
     }
 }
 
-/// What the rule reads, row by row.
 #[derive(Clone, Copy)]
 pub struct DeltaRows<'a> {
     /// [rows, channels]: q and k of length one, q also scaled.
     pub qkv: &'a [f32],
-    /// [rows, value heads]: g, the logarithm of the decay, never positive.
-    pub decay: &'a [f32],
+    pub decay: &'a [f32], // [rows, value heads]: g, the logarithm of the decay, never positive
     /// [rows, value heads]
     pub beta: &'a [f32],
-    /// The last rows, which may turn out not to have been: the state does not pass them.
+    /// Last rows, which may turn out to be wrong: the state does not pass them.
     pub drafts: usize,
 }
 
-/// One value head's part of such rows.
 #[derive(Clone, Copy)]
 pub(crate) struct ValueHead<'a> {
     pub heads: DeltaHeads,
@@ -81,14 +76,13 @@ pub(crate) struct ValueHead<'a> {
     pub decay: &'a [f32],
     pub beta: &'a [f32],
     pub drafts: usize,
-    /// [rows, values]
-    pub out: DisjointParts<'a, f32>,
+    pub out: DisjointParts<'a, f32>, // [rows, values]
 }
 
 /// Advances one head's state over all rows but drafts.
 ///
 /// # Safety
-/// Nothing else at the same time has this head's part of the output, or writes its q, k and v.
+/// This call alone has this head's part of the output, and its q, k and v are not written meanwhile.
 pub(crate) unsafe fn advance(level: CpuLevel, job: ValueHead, state: &mut [f32]) {
     let count = job.beta.len() / job.heads.value_heads;
     let (mut done, kept) = (0, count - job.drafts);
@@ -131,7 +125,6 @@ impl<'a> ValueHead<'a> {
         unsafe { self.qkv.part(start, self.heads.value_dim) }
     }
 
-    /// This head's part of a row of the output.
     #[allow(clippy::mut_from_ref)]
     pub fn out(&self, row: usize) -> &'a mut [f32] {
         let start = row * self.heads.values() + self.head * self.heads.value_dim;
@@ -144,7 +137,7 @@ fn one(level: CpuLevel, job: ValueHead, row: usize, state: &mut [f32]) {
     at_level!(level, one_body(job: ValueHead<'_>, row: usize, state: &mut [f32]))
 }
 
-/// Some columns of the state at a time, so that they are near when they are read for the second time:
+/// Advances some columns of the state at a time, so that they are in the cache when they are read for the second time:
 /// o = e^g S₀ᵀ q + (k·q) δ, therefore one reading gives both δ and o, and the next writes.
 #[inline(always)]
 fn one_body<L: Lanes>(job: ValueHead<'_>, row: usize, state: &mut [f32]) {
@@ -227,7 +220,7 @@ fn chunk_body<L: Lanes>(job: ValueHead<'_>, first: usize, n: usize, state: &mut 
     }
     transpose::<L>(Block { values: k, stride: key_dim }, n, key_dim, k_by_columns, CHUNK);
     running_sums(job.decay, heads.value_heads, job.head, first, sums);
-    // e^{G_t−G_i} up to the diagonal, and for some columns more that are not read.
+    // e^{G_t−G_i} up to the diagonal; the columns up to the next multiple of STEP are not read.
     for t in 0..n {
         let row = &mut decays[t * CHUNK..][..n.min(t / STEP * STEP + STEP)];
         let own = sums[t];
@@ -260,7 +253,7 @@ fn chunk_body<L: Lanes>(job: ValueHead<'_>, first: usize, n: usize, state: &mut 
             qk[t * CHUNK + i] *= if i <= t { decay } else { 0.0 };
         }
     }
-    // The corrections, each from those before it: of earlier steps together, of the own step one by one.
+    // The corrections, each from those before it: of earlier steps together, of its own step one by one.
     for start in (0..n).step_by(STEP) {
         let rows = STEP.min(n - start);
         let (before, own) = delta.split_at_mut(start * value_dim);
@@ -301,7 +294,6 @@ fn exp_of<L: Lanes>(row: &mut [f32], own: f32, sums: &[f32]) {
     }
 }
 
-/// G: running sums of g over the rows from `first` on.
 fn running_sums(decay: &[f32], value_heads: usize, head: usize, first: usize, sums: &mut [f32]) {
     let mut sum = 0.0;
     for (t, out) in sums.iter_mut().enumerate() {
@@ -367,7 +359,7 @@ mod tests {
                     assert_close(&out, &expected, 1e-5);
                     assert_close(&state, &expected_state, 1e-5);
 
-                    // Drafts give their outputs, and the state is as if they had not been.
+                    // Drafts have outputs, and the state ignores them.
                     for drafts in [1, 3].into_iter().filter(|drafts| *drafts <= count) {
                         let kept = count - drafts;
                         let (kept_qkv, kept_gates) = (kept * heads.channels(), kept * value_heads);

@@ -11,8 +11,8 @@ pub(crate) struct Block<'a> {
     pub stride: usize,
 }
 
-/// c[i, ..n] = scale · c[i, ..n] + Σ over k of a(i, k) · b[k, ..n], where a(i, k) = a[i * a_row + k * a_column]. With a
-/// scale of zero it does not matter what c holds.
+/// c[i, ..n] = scale · c[i, ..n] + Σ over k of a(i, k) · b[k, ..n], where a(i, k) = a[i * a_row + k * a_column]. A
+/// scale of zero overwrites c.
 #[inline(always)]
 pub(crate) fn add_product<L: Lanes>(
     a: &[f32],
@@ -29,7 +29,7 @@ pub(crate) fn add_product<L: Lanes>(
     if m == 0 || n == 0 {
         return;
     }
-    // Once here instead of for every value: the loops below do little else than load and multiply.
+    // Checked once here instead of for every value: the loops below do little else than load and multiply.
     assert!((m - 1) * c_stride + n <= c.len());
     assert!(depth == 0 || (m - 1) * a_row + (depth - 1) * a_column < a.len());
     assert!(depth == 0 || (depth - 1) * b.stride + n <= b.values.len());
@@ -38,7 +38,7 @@ pub(crate) fn add_product<L: Lanes>(
     let mut j = 0;
     // SAFETY: the assertions looked at the largest index of each slice.
     unsafe {
-        // Columns outside: a block of b's columns stays near the core while all rows of a pass by.
+        // Columns outside: a block of b's columns stays in the cache while all rows of a pass by.
         if L::WIDE == 4 {
             j = columns::<L, 4, 4>(&job, m, n, j, c, c_stride);
         }
@@ -69,7 +69,7 @@ struct Product {
     scale: f32,
 }
 
-/// All rows of as many columns from `j` on as are whole blocks of N registers; returns the first column left.
+/// Computes all rows of the columns from `j` on that fill whole blocks of N registers; returns the first column left.
 ///
 /// # Safety
 /// All m rows, depth and n columns lie in memory as `add_product` says.
@@ -101,10 +101,10 @@ unsafe fn columns<L: Lanes, const M: usize, const N: usize>(
     j
 }
 
-/// M rows of N registers.
+/// Computes M rows of N registers.
 ///
 /// # Safety
-/// They lie in memory, as do `depth` values of each row of a and rows of b.
+/// The rows lie in memory, as do `depth` values of each row of a and rows of b.
 #[inline(always)]
 unsafe fn block<L: Lanes, const M: usize, const N: usize>(job: &Product, c: *mut f32, c_stride: usize) {
     // SAFETY: the caller's promise.
@@ -141,7 +141,7 @@ unsafe fn block<L: Lanes, const M: usize, const N: usize>(job: &Product, c: *mut
     }
 }
 
-/// [rows, width], `stride` apart, to [width, rows], `to_stride` apart.
+/// Transposes [rows, width], `stride` apart, to [width, rows], `to_stride` apart.
 #[inline(always)]
 pub(crate) fn transpose<L: Lanes>(from: Block, rows: usize, width: usize, to: &mut [f32], to_stride: usize) {
     if rows == 0 || width == 0 {
@@ -159,7 +159,7 @@ pub(crate) fn transpose<L: Lanes>(from: Block, rows: usize, width: usize, to: &m
             }
         }
     }
-    // What is no whole square: the last columns of all rows, and the last rows.
+    // The rest beside whole squares: the last columns of all rows, and the last rows.
     for row in 0..rows {
         let done = if row < whole_rows { whole_width } else { 0 };
         for column in done..width {

@@ -1,8 +1,8 @@
-//! The block formats that weights are stored in: their names, their sizes, and their exact values.
+//! Block formats of weights: their names, their sizes, and their exact values.
 //!
 //! A row of a matrix is a sequence of blocks; a block holds 1, 32 or 256 values. Every quantised format is read in one
-//! way: to small integers with a scale and a minimum for each group (`Ints`), and from there to f32. The int8 products get
-//! the same integers, so the two paths cannot disagree about a format.
+//! way: to small integers with a scale and a minimum for each group (`Ints`), and from there to f32. The int8 products
+//! read the same integers, so the two paths cannot disagree about a format.
 
 mod block32;
 mod codebook;
@@ -59,13 +59,12 @@ const TABLE: &[(Format, &str, u32, usize, usize)] = &[
 ];
 
 impl Format {
-    /// In the order of the table, which is that of the enum.
     pub const ALL: &[Format] = &{
+        // formats in the order of the table, which is that of the enum
         use Format::*;
         [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4]
     };
 
-    /// Values in one block.
     pub fn block_len(self) -> usize {
         TABLE[self as usize].3
     }
@@ -74,7 +73,7 @@ impl Format {
         TABLE[self as usize].4
     }
 
-    /// Bytes of a row of `cols` values. None: not a whole number of blocks, or more than memory can hold.
+    /// Bytes of a row of `cols` values. `None` for a part of a block, or for more than memory can hold.
     pub fn row_bytes(self, cols: usize) -> Option<usize> {
         if !cols.is_multiple_of(self.block_len()) {
             return None;
@@ -90,7 +89,6 @@ impl Format {
         TABLE.iter().find(|row| row.1.eq_ignore_ascii_case(name)).map(|row| row.0)
     }
 
-    /// The format with this number in a GGUF file's tensor list.
     pub fn from_gguf(number: u32) -> Option<Format> {
         TABLE.iter().find(|row| row.2 == number).map(|row| row.0)
     }
@@ -99,13 +97,13 @@ impl Format {
         TABLE[self as usize].2
     }
 
-    /// Bytes of 256 values, the longest block of any format.
     pub fn bytes_of_256(self) -> usize {
+        // bytes of 256 values, the longest block of any format
         self.block_bytes() * (256 / self.block_len())
     }
 
-    /// True for the formats with an integer form (`unpack`).
     pub fn is_quantised(self) -> bool {
+        // true for the formats with an integer form (`unpack`)
         !matches!(self, Format::F32 | Format::F16 | Format::BF16)
     }
 }
@@ -132,10 +130,10 @@ macro_rules! with_unpacker {
         }
     };
 }
-/// The exact values of whole blocks.
+/// Writes the exact values of whole blocks.
 ///
 /// # Panics
-/// When `bytes` is not exactly the blocks of `out.len()` values: the caller has checked sizes against `row_bytes`.
+/// If `bytes` is not exactly the blocks of `out.len()` values: the caller has checked sizes against `row_bytes`.
 pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
     check_sizes(format, bytes.len(), out.len());
     match format {
@@ -146,11 +144,11 @@ pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Encodes values as blocks, with scales that make the squared error small. Values must be finite: others give a
-/// block of unspecified content, never a panic.
+/// Encodes values as blocks, with scales that make the squared error small. Values must be finite: others give a block
+/// of unspecified content, never a panic.
 ///
 /// # Panics
-/// When `bytes` is not exactly the blocks of `values.len()` values, or the format is one that nothing here writes.
+/// If `bytes` is not exactly the blocks of `values.len()` values, or the format has no encoder here.
 pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
     check_sizes(format, bytes.len(), values.len());
     match format {
@@ -164,29 +162,29 @@ pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
         Format::Q4_K => quantize_blocks(values, bytes, k_affine::encode_q4_k),
         Format::Q5_K => quantize_blocks(values, bytes, k_affine::encode_q5_k),
         Format::Q6_K => quantize_blocks(values, bytes, k_symmetric::encode_q6_k),
-        _ => panic!("{} is only read", format.name()),
+        _ => panic!("{} has no encoder", format.name()),
     }
 }
 
-/// The integer form of 256 values: one block of 256, or eight of 32.
+/// Writes the integer form of 256 values: one block of 256, or eight of 32.
 ///
 /// # Panics
-/// When `format` is not quantised, or `bytes` is not 256 values of it.
-// Inlined, so that it takes on the level of what it is part of.
+/// If `format` is not quantised, or `bytes` is not 256 values of it.
+// Inlined, so that it takes on its caller's level.
 #[inline(always)]
 pub fn unpack(format: Format, bytes: &[u8], out: &mut Ints) {
     check_sizes(format, bytes.len(), 256);
     with_unpacker!(format, unpack32, unpack256, bytes, out)
 }
 
-/// As `unpack`, also of fewer values, as at the end of a row: zeros follow them.
+/// Unpacks like `unpack`, also fewer values, as at the end of a row: zeros follow them.
 #[inline(always)]
 pub fn unpack_padded(format: Format, bytes: &[u8], out: &mut Ints) {
     let whole = format.bytes_of_256();
     if bytes.len() == whole {
         return unpack(format, bytes, out);
     }
-    // Zero bytes stand for zeros in every format whose rows may end here.
+    // Zero bytes mean zeros in every format whose rows may end here.
     let mut padded = [0u8; 1024];
     padded[..bytes.len()].copy_from_slice(bytes);
     unpack(format, &padded[..whole], out);
@@ -248,13 +246,12 @@ fn unpack256<const BYTES: usize>(bytes: &[u8], out: &mut Ints, unpack: impl Fn(&
     }
 }
 
-/// A half-precision number at the start of `bytes`.
 fn half_at(bytes: &[u8]) -> f32 {
     half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
 }
 
-/// Writes `value` as a half at the start of `bytes` and returns what was kept of it. Too large values become the
-/// largest half: an infinite scale would turn the whole block into infinities and NaNs.
+/// Writes `value` as a half at the start of `bytes` and returns the rounded value. Too large values become the largest
+/// half: an infinite scale would turn the whole block into infinities and NaNs.
 fn put_half(bytes: &mut [u8], value: f32) -> f32 {
     let kept = half::f16::from_f32(value.clamp(-65504.0, 65504.0));
     bytes[..2].copy_from_slice(&kept.to_le_bytes());

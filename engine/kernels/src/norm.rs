@@ -8,13 +8,12 @@ pub fn rms_norm(level: CpuLevel, x: &[f32], weight: &[f32], eps: f32, out: &mut 
     at_level!(level, rms_norm_body(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]))
 }
 
-/// The same in place.
 pub fn rms_norm_in_place(level: CpuLevel, x: &mut [f32], weight: &[f32], eps: f32) {
     assert!(x.len().is_multiple_of(weight.len().max(1)));
     at_level!(level, rms_norm_in_place_body(x: &mut [f32], weight: &[f32], eps: f32))
 }
 
-/// Each row of `width` values to length `scale`: x / sqrt(sum(x²) + eps) · scale.
+/// Scales each row of `width` values to length `scale`: x / sqrt(sum(x²) + eps) · scale.
 pub fn l2_norm_in_place(level: CpuLevel, x: &mut [f32], width: usize, eps: f32, scale: f32) {
     assert!(width > 0 && x.len().is_multiple_of(width));
     at_level!(level, l2_norm_body(x: &mut [f32], width: usize, eps: f32, scale: f32))
@@ -50,7 +49,7 @@ fn l2_norm_body<L: Lanes>(x: &mut [f32], width: usize, eps: f32, scale: f32) {
     }
 }
 
-/// Sixteen sums side by side, so that the compiler may use wide registers without reordering one long sum.
+/// Sums in sixteen lanes, so that the compiler may use wide registers without reordering one long sum.
 #[inline(always)]
 fn sum_of_squares(x: &[f32]) -> f32 {
     let mut lanes = [0.0f32; 16];

@@ -1,9 +1,8 @@
-//! What a processor can do at all: loops that do nothing but read memory, or nothing but multiply bytes. Benches hold
-//! kernels against them.
+//! Limits of a processor: loops that do nothing but read memory, or nothing but multiply bytes. Benches hold kernels
+//! against them.
 
 use crate::cpu::{CpuLevel, Lanes, at_level, lanes::prefetch};
 
-/// Reads all values once, as fast as one thread can.
 pub fn read(level: CpuLevel, values: &[f32]) -> f32 {
     let mut total = 0.0;
     let sum = &mut total;
@@ -28,8 +27,8 @@ fn read_body<L: Lanes>(values: &[f32], sum: &mut f32) {
     }
 }
 
-/// Multiplies bytes `rounds` times with the instruction that the integer products use, and returns how many
-/// multiplications and additions that were; None where there is no such instruction.
+/// Multiplies bytes `rounds` times with the instruction that the integer products use, and returns the number of
+/// multiplications and additions; `None` without such an instruction.
 pub fn multiply_bytes(level: CpuLevel, rounds: usize) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
     if level == CpuLevel::Avx512 {
@@ -41,9 +40,8 @@ pub fn multiply_bytes(level: CpuLevel, rounds: usize) -> Option<usize> {
     None
 }
 
-/// Sums that do not wait for each other.
 #[cfg(target_arch = "x86_64")]
-const INDEPENDENT: usize = 16;
+const INDEPENDENT: usize = 16; // sums that do not wait for each other
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vnni")]

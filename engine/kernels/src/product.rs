@@ -17,8 +17,7 @@ use crate::scratch::with_scratch;
 pub use activations::{Activations, Rounding};
 pub use panel::{PANEL, PANEL_ORDER, pack_panel, panel_bytes};
 
-/// Columns that are worked on together: the longest block of any weight format.
-const BLOCK: usize = 256;
+const BLOCK: usize = 256; // columns that are worked on together: the longest block of any weight format
 
 /// A weight matrix: `rows` rows of `cols` values.
 #[derive(Clone, Copy)]
@@ -30,36 +29,33 @@ pub struct Weights<'a> {
     pub bytes: &'a [u8],
 }
 
-/// In which order a matrix lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatrixOrder {
-    /// As in files: row after row, each `format.row_bytes(cols)` bytes.
-    Rows,
-    /// Sixteen rows interleaved (`panel.rs`), for processors that `has_panels` names.
-    Panels,
+    Rows,   // row after row as in files, each `format.row_bytes(cols)` bytes
+    Panels, // sixteen rows interleaved (`panel.rs`), for processors that `has_panels` names
 }
 
-/// Rows of activations that cost hardly more than one: weights are unpacked once for all of them, and the memory is waited for.
+/// Rows of activations that cost hardly more than one: weights are unpacked once for all of them, and memory is the
+/// bottleneck.
 pub const FEW_ROWS: usize = 8;
 
-/// Whether integer products are faster with panels here: matrices are worth repacking when they are loaded.
+/// Returns true if integer products are faster with panels here: matrices are then worth repacking when they are
+/// loaded.
 pub fn has_panels(level: CpuLevel) -> bool {
     level == CpuLevel::Avx512
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// Activations stay f32.
     F32,
-    /// Activations are rounded to 8 bits where the weights are quantised.
-    Integer,
+    Integer, // activations are rounded to 8 bits where the weights are quantised
 }
 
-/// Weight rows that one task works on, where they lie as in files and activations are rounded.
-const ROWS_OF_A_TASK: usize = 16;
-/// Bytes of panels that a task reads one after the other at least, so that the memory can run ahead of it.
+const ROWS_OF_A_TASK: usize = 16; // weight rows of one task if they lie as in files and activations are rounded
+/// Fewest bytes of panels that a task reads one after the other, so that the memory can run ahead of it.
 const BYTES_OF_A_TASK: usize = 1 << 15; // not a window: bytes
-/// Tasks for each thread at least, where the matrix has that many panels: a thread that is held up leaves the rest to others.
+/// Fewest tasks for each thread, if the matrix has that many panels: a thread that is held up leaves the rest to
+/// others.
 const TASKS_OF_A_THREAD: usize = 8;
 
 impl Weights<'_> {
@@ -67,7 +63,6 @@ impl Weights<'_> {
         self.format.row_bytes(self.cols).expect("a matrix was checked when it was read")
     }
 
-    /// The values of one row.
     pub fn row(&self, row: usize, out: &mut [f32]) {
         if self.order == MatrixOrder::Panels {
             return panel::row_values(self, row, out);
@@ -77,12 +72,11 @@ impl Weights<'_> {
     }
 }
 
-/// `out`: [x.rows(), w.rows].
+/// Computes `out`: [x.rows(), w.rows].
 pub fn product(cpu: &Cpu, precision: Precision, x: &Activations, w: Weights, out: &mut [f32]) {
     products(cpu, x, [(precision, w, out)]);
 }
 
-/// Several matrices with the same activations, as one piece of work for all threads.
 pub fn products<const N: usize>(cpu: &Cpu, x: &Activations, matrices: [(Precision, Weights, &mut [f32]); N]) {
     let jobs = matrices.map(|(precision, w, out)| {
         assert_eq!(x.cols(), w.cols);
@@ -102,7 +96,6 @@ pub fn products<const N: usize>(cpu: &Cpu, x: &Activations, matrices: [(Precisio
     });
 }
 
-/// One matrix of a piece of work, cut into tasks of some weight rows each.
 struct Job<'a> {
     w: Weights<'a>,
     out: DisjointParts<'a, f32>,
@@ -123,7 +116,7 @@ impl<'a> Job<'a> {
         let way = match w.order {
             MatrixOrder::Rows if integer => Way::Rows,
             MatrixOrder::Panels if integer && has_panels(cpu.level) => Way::Panels,
-            // Panels at a level that has no product for them come here only in tests: slow, and right.
+            // Panels at a level without a product for them occur only in tests: slow, and right.
             _ => Way::F32,
         };
         let rows_of_a_task = match way {
@@ -215,7 +208,8 @@ mod tests {
                         assert_close(&out, &expected, 1e-5);
                         out.fill(f32::NAN);
                         product(&cpu, Precision::Integer, &activations, w, &mut out);
-                        // A sum that nearly cancels says little: only of many is the distance to the unrounded one told.
+                        // A sum that nearly cancels says little: only large products are compared with the unrounded
+                        // ones.
                         let tolerance = if !format.is_quantised() {
                             1e-5
                         } else if m * rows < 16 {

@@ -1,5 +1,6 @@
-//! The part of a linear layer that has a state: convolution, norms of queries and keys, the delta rule, the gated norm of its
-//! outputs. One task does all of it for a key head and the value heads that read it, so that a token is one job.
+//! The part of a linear layer that has a state: convolution, norms of queries and keys, the delta rule, the gated norm
+//! of its outputs. One task computes all of it for a key head and the value heads that read it, so that a token is one
+//! job.
 
 use crate::activation::times_silu;
 use crate::convolution::{Strip, convolve};
@@ -7,36 +8,26 @@ use crate::cpu::{Cpu, DisjointParts};
 use crate::delta::{DeltaHeads, ValueHead, advance};
 use crate::norm::{l2_norm_in_place, rms_norm_in_place};
 
-/// Inside the root of the norm of queries and keys.
-const L2_EPS: f32 = 1e-6;
+const L2_EPS: f32 = 1e-6; // inside the root of the norm of queries and keys
 
-/// The inputs of some rows.
 pub struct RecurrenceRows<'a> {
-    /// [rows, channels]: q, k and v before the convolution. Afterwards it is used up.
+    /// [rows, channels]: q, k and v before the convolution. Used up afterwards.
     pub qkv: &'a mut [f32],
-    /// [rows, value heads]: the logarithm of the decay.
-    pub decay: &'a [f32],
-    /// [rows, value heads]
-    pub beta: &'a [f32],
-    /// The last rows, which may turn out not to have been: the state does not pass them.
+    pub decay: &'a [f32], // [rows, value heads]: the logarithm of the decay
+    pub beta: &'a [f32],  // [rows, value heads]
+    /// Last rows, which may turn out to be wrong: the state does not pass them.
     pub drafts: usize,
 }
 
-/// What a layer remembers of the rows before.
 pub struct RecurrenceState<'a> {
-    /// [value head, key dim, value dim]
-    pub recurrent: &'a mut [f32],
-    /// [kernel - 1, channels], oldest first.
-    pub conv: &'a mut [f32],
+    pub recurrent: &'a mut [f32], // [value head, key dim, value dim]
+    pub conv: &'a mut [f32],      // [kernel - 1, channels], oldest first
 }
 
-/// How the outputs are normed and gated.
 #[derive(Clone, Copy)]
 pub struct OutputGate<'a> {
-    /// [rows, values]
-    pub z: &'a [f32],
-    /// [value dim]
-    pub norm: &'a [f32],
+    pub z: &'a [f32],    // [rows, values]
+    pub norm: &'a [f32], // [value dim]
     pub eps: f32,
 }
 

@@ -1,11 +1,9 @@
 //! Rotary positions: the first `2 · pairs` values of a head turn, halves layout.
 
-/// Cosine and sine of each pair's angle, position by position.
 pub struct Rotation {
-    /// Angle per position of each pair, slowest last. Interpolated already where the model is stretched.
+    /// Angle per position of each pair, slowest last. Interpolated already if the model is stretched.
     pub frequencies: Vec<f64>,
-    /// Factor on cosine and sine (1 but for YaRN).
-    pub magnitude: f32,
+    pub magnitude: f32, // factor on cosine and sine (1 but for YaRN)
 }
 
 /// YaRN's parameters: a model trained on `original_ctx` positions is stretched by `factor`.
@@ -15,14 +13,13 @@ pub struct Yarn {
     pub original_ctx: usize,
     pub beta_fast: f64,
     pub beta_slow: f64,
-    /// The factor on cosine and sine: a longer window flattens the softmax, this sharpens it again.
+    /// Factor on cosine and sine: a longer window flattens the softmax, this sharpens it again.
     pub magnitude: f32,
-    /// The borders between pairs that keep their speed and pairs that are slowed lie on whole pairs.
-    pub truncate: bool,
+    pub truncate: bool, // true if the borders between fast and slowed pairs lie on whole pairs
 }
 
 impl Rotation {
-    /// `dims` values of a head turn; `theta` is the base of the geometric series of frequencies.
+    /// Builds the rotation of `dims` values of a head; `theta` is the base of the geometric series of frequencies.
     pub fn new(dims: usize, theta: f64, yarn: Option<Yarn>) -> Rotation {
         let plain = (0..dims / 2).map(|pair| theta.powf(-2.0 * pair as f64 / dims as f64));
         let Some(yarn) = yarn else {
@@ -47,12 +44,11 @@ impl Rotation {
         Rotation { frequencies, magnitude: yarn.magnitude }
     }
 
-    /// Values of a head that turn.
     pub fn dims(&self) -> usize {
         self.frequencies.len() * 2
     }
 
-    /// Cosines then sines for one position, `dims()` values.
+    /// Writes cosines, then sines, for one position: `dims()` values.
     pub fn at(&self, position: usize, out: &mut [f32]) {
         let pairs = self.frequencies.len();
         for (pair, frequency) in self.frequencies.iter().enumerate() {
@@ -64,7 +60,6 @@ impl Rotation {
     }
 }
 
-/// Turns the head of each row: `turns` is what `Rotation::at` gave for its position.
 pub fn rotate(head: &mut [f32], turns: &[f32]) {
     let pairs = turns.len() / 2;
     let (cos, sin) = turns.split_at(pairs);

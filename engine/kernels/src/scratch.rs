@@ -7,12 +7,12 @@ thread_local! {
     static SHARED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `len` values of undefined content. Not to be nested.
+/// Lends `len` values of undefined content. Calls must not nest.
 pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     with(&SCRATCH, len, work)
 }
 
-/// The same for what a caller hands its tasks, which may take scratch of their own. Not to be nested in itself.
+/// Lends memory that a caller shares with its tasks, which may take scratch of their own. Calls must not nest.
 pub(crate) fn with_shared_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     with(&SHARED, len, work)
 }

@@ -1,18 +1,17 @@
-//! Values of the plainer formats at the speed of this processor's level: what `format::dequantize` gives, to the bit.
+//! Values of the plainer formats at the speed of this processor's level, equal to `format::dequantize` to the bit.
 //!
 //! Keys and values are unpacked again for every token, and weights that are no blocks for every product.
 
 use crate::cpu::{CpuLevel, Lanes, at_level};
 use crate::format::{Format, dequantize};
 
-/// As `dequantize`.
 pub(crate) fn unpack(level: CpuLevel, format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(format.row_bytes(out.len()), Some(bytes.len()));
     at_level!(level, unpacked(format: Format, bytes: &[u8], out: &mut [f32]));
 }
 
-/// The same columns of many rows that lie `stride` bytes apart: `bytes` begins where the first row's columns do. `out`:
-/// [row, width]
+/// Unpacks the same columns of many rows that lie `stride` bytes apart: `bytes` begins with the first row's columns.
+/// `out`: [row, width].
 pub(crate) fn unpack_columns(
     level: CpuLevel,
     format: Format,

@@ -6,15 +6,13 @@ use std::hash::{DefaultHasher, Hasher};
 use crate::cached_sequence::common_prefix;
 use crate::request::OwnerId;
 
-/// Tokens of one hash. The length of a common prefix is known in such steps.
-const HASHED_TOKENS: usize = 64;
+const HASHED_TOKENS: usize = 64; // tokens of one hash: common prefixes are known in such steps
 
-/// Older sequences are dropped: a household has fewer conversations to come back to.
-const MOST_SEQUENCES: usize = 256;
+const MOST_SEQUENCES: usize = 256; // number of sequences kept: a household has fewer conversations to come back to
 
 #[derive(Default)]
 pub(crate) struct Evicted {
-    /// For each sequence its owner, its user, and the hashes of its prefixes, each `HASHED_TOKENS` longer than the one before.
+    /// Owner, user and prefix hashes of each sequence, each prefix `HASHED_TOKENS` longer than the one before.
     sequences: VecDeque<(Option<OwnerId>, Option<u64>, Vec<u64>)>,
 }
 
@@ -31,7 +29,6 @@ impl Evicted {
         }
     }
 
-    /// How many tokens of this prompt were cached once for this user.
     pub fn known(&self, tokens: &[u32], user: Option<u64>) -> usize {
         if self.sequences.is_empty() {
             return 0;

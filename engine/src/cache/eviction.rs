@@ -1,4 +1,4 @@
-//! Which part of the cache is dropped first when memory is needed.
+//! Choice of the part of the cache that is dropped first.
 
 use std::sync::Arc;
 
@@ -6,39 +6,25 @@ use super::CacheEntry;
 use crate::cached_sequence::CachedSequence;
 use crate::state::PAGE_TOKENS;
 
-/// Which sequences may be evicted to make room for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionRights {
-    /// All of them: a user waits for the reply.
-    All,
-    /// Only those that the latest conversations will not need.
-    Unneeded,
+    All,      // all of them: a user waits for the reply
+    Unneeded, // only those that the latest conversations will not need
 }
 
 pub(super) enum Victim {
-    Snapshot {
-        entry: usize,
-        snapshot: usize,
-    },
-    RecurrenceLog {
-        entry: usize,
-    },
-    Sequence {
-        entry: usize,
-    },
-    /// A snapshot of a running request's sequence.
-    Running {
-        sequence: usize,
-        snapshot: usize,
-    },
+    Snapshot { entry: usize, snapshot: usize },
+    RecurrenceLog { entry: usize },
+    Sequence { entry: usize },
+    Running { sequence: usize, snapshot: usize },
 }
 
-/// The last snapshots of a sequence, to which a barge-in or a retry goes back.
+/// Number of last snapshots of a sequence, to which a barge-in or a retry goes back.
 const NEAR_THE_END: usize = 2;
 
-/// The part with the least value. Value is the tokens that would have to be computed again, times how likely a conversation
-/// needs them, per byte. `EvictionRights::Unneeded` spares the `needed` most recent sequences that no newer one has replaced. A
-/// running request's sequence only loses snapshots.
+/// Finds the part with the least value. Value is the tokens that would have to be computed again, times the likelihood
+/// that a conversation needs them, per byte. `EvictionRights::Unneeded` spares the `needed` most recent sequences that
+/// no newer one has replaced. A running request's sequence only loses snapshots.
 pub(super) fn least_valuable(
     entries: &[CacheEntry],
     running: &[&mut CachedSequence],
@@ -77,7 +63,7 @@ pub(super) fn least_valuable(
                 Victim::RecurrenceLog { entry: at },
             );
         }
-        // Pages that other sequences share are neither freed nor lost with this one.
+        // Shared pages are neither freed nor lost with this sequence.
         let own = sequence.state.pages.iter().filter(|page| Arc::strong_count(page) == 1);
         let (pages, bytes) = own.fold((0, 0), |(pages, bytes), page| (pages + 1, bytes + page.bytes()));
         let bytes = bytes + sequence.state.own_bytes();
@@ -93,7 +79,6 @@ pub(super) fn least_valuable(
     least.map(|(_, victim)| victim)
 }
 
-/// The snapshots that no other sequence shares: index, tokens that each saves, bytes.
 fn thinnable(sequence: &CachedSequence, spares_the_end: bool) -> impl Iterator<Item = (usize, f64, usize)> {
     let count = sequence.snapshots.len().saturating_sub(if spares_the_end { NEAR_THE_END } else { 0 });
     let before = std::iter::once(0).chain(sequence.snapshots.iter().map(|snapshot| snapshot.position));

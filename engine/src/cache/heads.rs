@@ -1,8 +1,8 @@
 //! Heads: the instructions and tools with which conversations begin.
 //!
-//! A client that begins a conversation anew sends the same head again, tomorrow and from another room. So a head outlives its
-//! conversations: it holds their pages and the snapshots at its end and where another head was seen to differ or may. While a
-//! conversation has these too, they are shared and a head takes no memory of its own.
+//! A client that begins a new conversation sends the same head again, tomorrow and from another room. So a head
+//! outlives its conversations: it holds their pages and the snapshots at its end and at its forks, where another head
+//! differs or may differ. While a conversation has these too, they are shared and the head takes no memory of its own.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,29 +18,24 @@ use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::Snapshot;
 use crate::state::{KvPages, PAGE_TOKENS, StateShape};
 
-/// All heads together take at most this part of the ceiling, so that conversations have room beside them.
+/// Divisor of the ceiling that all heads together may take, so that conversations have room beside them.
 const HEADS_PART: usize = 4;
 
-/// Positions before its end that a head has a snapshot of, because other heads differ or may differ there.
-const MOST_FORKS: usize = 2;
+const MOST_FORKS: usize = 2; // most snapshots of a head before its end, where other heads differ or may differ
 
 pub(crate) struct Head {
     pub tokens: Vec<u32>,
     pub layout: PageLayout,
     pub scope: ReuseScope,
-    /// Ascending by position; the last is at the end.
-    pub snapshots: Vec<Arc<Snapshot>>,
+    pub snapshots: Vec<Arc<Snapshot>>, // ascending by position; the last is at the end
     pub pages: KvPages,
-    /// A request used it that belongs to no owner, so that no deletion takes it away.
-    is_open: bool,
-    /// The count of uses when it was used last.
+    is_open: bool, // true if a request without an owner used it, so that no deletion takes it away
     used: u64,
-    /// Another conversation has begun with it.
-    is_proven: bool,
+    is_proven: bool, // true if a second conversation has begun with it
 }
 
 impl Head {
-    /// Its pages hold the positions up to its last snapshot, which is at the end of `tokens`.
+    /// Builds a head whose pages hold the positions up to its last snapshot, at the end of `tokens`.
     pub fn new(
         tokens: Vec<u32>,
         layout: PageLayout,
@@ -52,7 +47,6 @@ impl Head {
         Head { tokens, layout, scope, snapshots, pages, is_open: owner.is_none(), used: 0, is_proven: false }
     }
 
-    /// The head of a sequence, if there is a state at its end.
     pub fn of(tokens: &[u32], sequence: &CachedSequence) -> Option<Head> {
         let end = sequence.scope.shared_tokens;
         let forks = sequence.fork.into_iter().filter(|fork| *fork < end);
@@ -64,13 +58,11 @@ impl Head {
         Some(Head::new(tokens, sequence.state.layout, sequence.scope, snapshots, pages, sequence.owner))
     }
 
-    /// The furthest position up to `limit` with a snapshot; 0: none.
     pub fn reach(&self, limit: usize) -> usize {
         let before = self.snapshots.iter().rev().find(|snapshot| snapshot.position <= limit);
         before.map_or(0, |snapshot| snapshot.position)
     }
 
-    /// A sequence that ends at a position that `reach` found.
     pub fn begin(
         &self,
         shape: StateShape,
@@ -85,7 +77,6 @@ impl Head {
         Some(CachedSequence { snapshots, scope: self.scope, given_tokens: reached, ..sequence })
     }
 
-    /// Adds its bytes to `bytes`, by kind, as `CachedSequence::add_bytes` does.
     pub fn add_bytes(&self, seen: &mut HashSet<usize>, bytes: &mut [usize; MemoryKind::ALL.len()]) {
         for page in self.pages.iter().filter(|page| seen.insert(Arc::as_ptr(page) as usize)) {
             bytes[MemoryKind::Pages as usize] += page.bytes();
@@ -99,7 +90,6 @@ impl Head {
         self.layout == other.layout && self.scope.user == other.scope.user && self.tokens == other.tokens
     }
 
-    /// What another sequence of this head adds: a fork, and whether an owner's deletion may take it away.
     fn learn(&mut self, other: Head) {
         self.is_open |= other.is_open;
         for snapshot in other.snapshots {
@@ -121,7 +111,6 @@ impl Heads {
         self.0.iter()
     }
 
-    /// A conversation begins with it.
     pub fn take_up(&mut self, tokens: &[u32], layout: PageLayout, scope: ReuseScope, uses: u64) {
         let ours =
             |head: &&mut Head| head.layout == layout && head.scope.user == scope.user && tokens == &head.tokens[..];
@@ -130,7 +119,6 @@ impl Heads {
         }
     }
 
-    /// Keeps a head, and drops others beyond their number and their part of the memory.
     pub fn keep(&mut self, head: Head, uses: u64, limits: &EngineLimits) {
         if limits.heads == 0 || head.tokens.len() < limits.snapshot_spacing_tokens {
             return;
@@ -150,8 +138,8 @@ impl Heads {
         }
     }
 
-    /// Drops the head that is least likely to be used again, never one that was used at `spared`. Work that no user waits for
-    /// drops only such with which no second conversation began. Returns whether there was one.
+    /// Drops the head that is least likely to return, but none used at `spared`. Work that no user waits for drops only
+    /// heads with which no second conversation began. Returns false if there was none.
     pub fn drop_least(&mut self, rights: EvictionRights, spared: Option<u64>) -> bool {
         let heads = self.0.iter().enumerate();
         let may_go =
@@ -165,7 +153,6 @@ impl Heads {
         self.0.retain(|head| head.is_open || is_held(&head.tokens));
     }
 
-    /// The snapshots of the head with which these tokens begin.
     pub fn snapshots_of(&self, tokens: &[u32], sequence: &CachedSequence) -> &[Arc<Snapshot>] {
         let (layout, scope) = (sequence.state.layout, sequence.scope);
         let ours = |head: &&Head| {
@@ -177,7 +164,7 @@ impl Heads {
         self.0.iter().find(ours).map_or(&[], |head| &head.snapshots)
     }
 
-    /// Bytes of all heads. What conversations share with them counts too: it stays when they go.
+    /// Bytes of all heads. Parts shared with conversations count too: they stay when these go.
     fn bytes(&self) -> usize {
         let (mut seen, mut bytes) = (HashSet::new(), [0; MemoryKind::ALL.len()]);
         self.0.iter().for_each(|head| head.add_bytes(&mut seen, &mut bytes));

@@ -1,4 +1,4 @@
-//! The formats of files on disk. All numbers are as the processor has them, little-endian; every part is followed by its
+//! Formats of files on disk. All numbers are little-endian, as the processor has them; every part is followed by its
 //! CRC-32.
 //!
 //! ```text
@@ -13,8 +13,8 @@
 //!   bytes
 //! ```
 //!
-//! A page's name is a hash of the model, the formats and all tokens up to the page's end: sequences that begin alike share
-//! pages, and for a sequence that became longer only new pages are written.
+//! A page's name is a hash of the model, the formats and all tokens up to the page's end: sequences that begin alike
+//! share pages, and for a sequence that became longer only new pages are written.
 
 #[cfg(any(test, feature = "hostile"))]
 pub(super) mod mend;
@@ -37,24 +37,21 @@ use crate::request::OwnerId;
 use crate::snapshot::{self, Snapshot};
 use crate::state::{KvFormats, KvPages, PAGE_TOKENS, packed_bytes};
 
-/// Of a sequence's file.
-pub(super) const EXTENSION: &str = "line";
+pub(super) const EXTENSION: &str = "line"; // of a sequence's file
 const SEQUENCE_MAGIC: &[u8; 8] = b"REPRISEL";
 const PAGE_MAGIC: &[u8; 8] = b"REPRISEP";
-/// 4: a sequence says where its instructions end. Since 3 full pages have files of their own, and since 2 the name of a sequence's
-/// file begins with its owner.
+/// Version 4: a sequence says where its instructions end. Since 3 full pages have files of their own, and since 2 the
+/// name of a sequence's file begins with its owner.
 const VERSION: u32 = 4;
 
-/// No model has larger pages. A file that says so would have all others deleted to make room.
+/// Largest page of any model. A file that claims more would have all others deleted to make room.
 const MOST_PAGE_BYTES: u64 = 1 << 30;
 
-/// A hash, as above.
 pub(crate) type PageName = [u8; 16];
 
 pub(crate) struct LoadedSequence {
     pub tokens: Vec<u32>,
-    /// Ascending by position; the last is the end.
-    pub snapshots: Vec<Snapshot>,
+    pub snapshots: Vec<Snapshot>, // ascending by position; the last is the end
     pub pages: KvPages,
 }
 
@@ -64,15 +61,12 @@ pub(super) struct SequenceHead {
     magic: [u8; 8],
     version: u32,
     fingerprint: [u8; 32],
-    /// GGUF's numbers for the formats of keys, values and recurrent states.
-    formats: [u32; 3],
+    formats: [u32; 3], // GGUF's numbers for the formats of keys, values and recurrent states
     page_bytes: u64,
     recurrent_bytes: u64,
-    /// Values of a snapshot's convolution states.
-    conv: u64,
+    conv: u64, // values of a snapshot's convolution states
     tokens: u64,
     snapshots: u64,
-    /// `ReuseScope::shared_tokens`.
     shared_tokens: u64,
 }
 
@@ -86,17 +80,15 @@ struct PageHead {
     bytes: u64,
 }
 
-/// A sequence for the disk's thread to write.
 pub(super) struct WriteJob {
     pub sequence: StoredSequence,
     pub head: SequenceHead,
     pub snapshots: Vec<Arc<Snapshot>>,
-    /// The full ones, and the last one if it is not full.
-    pub pages: KvPages,
+    pub pages: KvPages, // all full pages, and the last one if it is not full
 }
 
-/// The name of a sequence's file: the same for the same tokens, owner, user and formats. It begins with the owner, so that an
-/// owner's files are found without reading them; the user follows, behind an `u`.
+/// Names a sequence's file: the same for the same tokens, owner, user and formats. The name begins with the owner, so
+/// that an owner's files are found without reading them; the user follows, behind a `u`.
 pub(super) fn name(tokens: &[u32], kv: KvFormats, owner: Option<OwnerId>, user: Option<u64>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for number in tokens.iter().copied().chain([kv.key.to_gguf(), kv.value.to_gguf()]) {
@@ -106,7 +98,6 @@ pub(super) fn name(tokens: &[u32], kv: KvFormats, owner: Option<OwnerId>, user: 
     format!("{}{user}{hash:016x}.{EXTENSION}", owner.map(prefix).unwrap_or_default())
 }
 
-/// The beginning of the names of an owner's files.
 pub(super) fn prefix(owner: OwnerId) -> String {
     format!("{:016x}-", owner.0)
 }
@@ -121,12 +112,11 @@ fn user_of(path: &Path) -> Option<u64> {
     u64::from_str_radix(user, 16).ok()
 }
 
-/// Whether a file holds words of a user and has no owner.
+/// Returns true if a file holds words of a user and has no owner.
 pub(super) fn is_unowned(path: &Path) -> bool {
     owner_of(path).is_none() && user_of(path).is_some()
 }
 
-/// The names of a sequence's full pages.
 pub(super) fn page_names(tokens: &[u32], kv: KvFormats, model: &ModelIdentity) -> Vec<PageName> {
     let mut hash = Sha256::new();
     hash.update(model.fingerprint);
@@ -145,7 +135,7 @@ pub(super) fn page_path(folder: &Path, name: &PageName) -> PathBuf {
     folder.join(format!("{}.page", hex::encode(name)))
 }
 
-/// Writes the pages first, so that a sequence's file never names a page that is not there. The memory of the job is free when
+/// Writes the pages first, so that a sequence's file never names a page that is missing. The job's memory is free when
 /// this returns.
 pub(super) fn write(job: WriteJob) -> Result<StoredSequence, String> {
     let path = &job.sequence.path;
@@ -220,7 +210,6 @@ fn write_part(out: &mut impl Write, parts: &[&[u8]]) -> std::io::Result<()> {
     out.write_all(&crc.finalize().to_le_bytes())
 }
 
-/// A sequence's file, without its states and pages.
 pub(super) fn read_head(path: &Path, model: &ModelIdentity) -> Result<StoredSequence, String> {
     let (mut input, head) = open(path)?;
     let ours = head.fingerprint == model.fingerprint;
@@ -230,7 +219,6 @@ pub(super) fn read_head(path: &Path, model: &ModelIdentity) -> Result<StoredSequ
     stored(path.to_path_buf(), &head, ours, contents(&mut input, &head)?)
 }
 
-/// What a sequence's file is known by.
 pub(super) fn stored(
     path: PathBuf,
     head: &SequenceHead,
@@ -263,14 +251,13 @@ pub(super) fn stored(
     })
 }
 
-/// The full pages that a sequence's file names.
 pub(super) fn read_names(path: &Path) -> Result<Vec<PageName>, String> {
     let (mut input, head) = open(path)?;
     contents(&mut input, &head).map(|(_, _, names)| names)
 }
 
-/// The sequence up to the last of `wanted`, which is the position of a snapshot, with the snapshots in `wanted`. `shared` are
-/// its first pages that are in memory. `cpu`: the threads that read.
+/// Reads the sequence up to the last of `wanted`, which is the position of a snapshot, with the snapshots in `wanted`.
+/// `shared` are its first pages that are in memory; `cpu` has the threads that read.
 pub(super) fn read(
     path: &Path,
     model: &ModelIdentity,
@@ -282,7 +269,7 @@ pub(super) fn read(
     let end = *wanted.end();
     let (mut input, head) = open(path)?;
     if !head.fits(model) {
-        return Err("it is another file than at the start".to_string());
+        return Err("another program replaced it since the start".to_string());
     }
     let (kv, format) = head.formats()?;
     let (mut tokens, positions, names) = contents(&mut input, &head)?;
@@ -299,7 +286,7 @@ pub(super) fn read(
         snapshots.push(Snapshot { position: *position, format, recurrent, conv });
     }
     if snapshots.last().is_none_or(|last| last.position != end) {
-        return Err("it is another file than at the start".to_string());
+        return Err("another program replaced it since the start".to_string());
     }
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut pages = shared;
@@ -339,7 +326,7 @@ fn read_page(path: &Path, kv: KvFormats, name: &PageName, page: &mut [u8]) -> Re
     };
     read_part(&mut input, [bytemuck::bytes_of_mut(&mut head)]).map_err(damaged)?;
     if head != PageHead::new(kv, name, page.len()) {
-        return Err(damaged("it is another page's".to_string()));
+        return Err(damaged("it holds another page".to_string()));
     }
     read_part(&mut input, [page]).map_err(damaged)
 }
@@ -352,7 +339,7 @@ fn open(path: &Path) -> Result<(BufReader<File>, SequenceHead), String> {
     let mut head = SequenceHead::zeroed();
     input.read_exact(bytemuck::bytes_of_mut(&mut head)).map_err(|error| error.to_string())?;
     if head.magic != *SEQUENCE_MAGIC {
-        return Err("it is no file of ours".to_string());
+        return Err("no engine wrote it".to_string());
     }
     if head.version != VERSION {
         return Err("it is of another version".to_string());
@@ -365,8 +352,7 @@ fn open(path: &Path) -> Result<(BufReader<File>, SequenceHead), String> {
     Ok((input, head))
 }
 
-/// Tokens, positions of snapshots, names of pages.
-pub(super) type Contents = (Vec<u32>, Vec<usize>, Vec<PageName>);
+pub(super) type Contents = (Vec<u32>, Vec<usize>, Vec<PageName>); // tokens, positions of snapshots, names of pages
 
 fn contents(input: &mut BufReader<File>, head: &SequenceHead) -> Result<Contents, String> {
     let mut tokens = vec![0u32; head.tokens as usize];
@@ -404,8 +390,8 @@ impl PageHead {
 }
 
 impl SequenceHead {
-    /// None: the model cannot have sequences in these formats.
     pub fn new(
+        // builds a head. `None`: the model cannot have sequences in these formats
         model: &ModelIdentity,
         kv: KvFormats,
         states: Format,
@@ -427,7 +413,6 @@ impl SequenceHead {
         })
     }
 
-    /// Of keys and values, and of recurrent states.
     fn formats(&self) -> Result<(KvFormats, Format), String> {
         match self.formats.map(Format::from_gguf) {
             [Some(key), Some(value), Some(states)] => Ok((KvFormats { key, value }, states)),
@@ -435,7 +420,6 @@ impl SequenceHead {
         }
     }
 
-    /// Whether it is the head that this model writes.
     fn fits(&self, model: &ModelIdentity) -> bool {
         let ours = self.formats().ok().and_then(|(kv, states)| {
             let counts = [self.tokens, self.snapshots, self.shared_tokens];
@@ -444,7 +428,6 @@ impl SequenceHead {
         ours == Some(*self)
     }
 
-    /// Of one snapshot.
     fn state_bytes(&self) -> Option<u64> {
         self.conv.checked_mul(4)?.checked_add(self.recurrent_bytes)?.checked_add(4)
     }

@@ -1,4 +1,4 @@
-//! A folder of pasts that something else wrote: for proofs that send bytes that no engine would.
+//! A folder of pasts from a hostile writer: for proofs that send bytes that no engine would write.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ fn model() -> ModelIdentity {
     ModelIdentity { fingerprint: [5; 32], shape }
 }
 
-/// Puts the bytes into a folder, of which nothing else has files, and reads it as a start does. Returns the tokens that came
-/// back, or why none did, and leaves the folder empty. The outer error is a mistake of the reader.
+/// Puts the bytes into an empty folder and reads it as a start does. Returns the tokens that came back, or why none
+/// did, and leaves the folder empty. The outer error is a mistake of the reader.
 ///
-/// The first byte says whether sizes and checksums are made right, so that what stands behind them is read; four bytes say
-/// how long the sequence's file is, and the rest is the file of its first page.
+/// The first byte says whether sizes and checksums are corrected, so that the bytes behind them are read; four bytes
+/// give the length of the sequence's file, and the rest is the file of its first page.
 pub fn read_folder(folder: &Path, bytes: &[u8]) -> Result<Result<usize, String>, String> {
     let (line, page, is_mended) = parts(bytes);
     let (mut line, mut page) = (line.to_vec(), page.to_vec());
@@ -63,7 +63,7 @@ pub fn read_folder(folder: &Path, bytes: &[u8]) -> Result<Result<usize, String>,
     match tokens {
         _ if left > 0 => Err(format!("{left} files are left of what is forgotten")),
         Some(tokens) => Ok(Ok(tokens)),
-        // It waits for its model to run again.
+        // The file waits for its model to run again.
         None if is_foreign => Ok(Ok(0)),
         None => Ok(Err(notes.pop().unwrap_or_default())),
     }
@@ -76,7 +76,8 @@ fn parts(bytes: &[u8]) -> (&[u8], &[u8], bool) {
     (line, page, begin.first().is_some_and(|first| first % 2 == 1))
 }
 
-/// A sound input: a sequence of so many tokens with states in the middle and at its end. The folder is empty again then.
+/// Builds a sound input: a sequence of `tokens` tokens with states in the middle and at its end. The folder is empty
+/// again then.
 pub fn sound_input(folder: &Path, tokens: u32, states: Format) -> Result<Vec<u8>, String> {
     let (model, meter) = (model(), MemoryMeter::default());
     let tokens: Vec<u32> = (0..tokens).collect();
@@ -133,7 +134,7 @@ mod tests {
         assert!(read(folder.path(), b"").is_err());
     }
 
-    /// Sizes of pages are added up over all files: this one stood for more than there are numbers, and all others had to go.
+    /// Fuzzing found this: the sum of page sizes over all files overflowed, and all other files were deleted.
     #[test]
     fn a_file_whose_pages_are_larger_than_any_is_none() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! One step: the chosen tokens of the chosen requests go through the model together, and drafts of what may follow them.
+//! One step: the chosen tokens of the chosen requests go through the model together, and drafts of the tokens behind
+//! them.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use crate::snapshot::Snapshot;
 use crate::state::PAGE_TOKENS;
 
 impl Engine {
-    /// Computes pending tokens of these requests, given as the index of each and a number of tokens, and chooses the next token
-    /// of each that has computed all of them; after that those whose drafts came.
+    /// Computes pending tokens of these requests, given as (index, number of tokens), and chooses the next token of
+    /// each that has computed all of them; after that the accepted drafts.
     pub(super) fn run(&mut self, chosen: &[(usize, usize)], events: &mut Vec<EngineEvent>) {
         let of_prompts = chosen.iter().filter(|(at, _)| !self.requests[*at].is_decoding());
         self.pace.begin(of_prompts.map(|(_, count)| count).sum());
@@ -96,8 +97,8 @@ impl Engine {
         }
     }
 
-    /// The arms of a request whose prompt was just computed go on from its state, each with a first token of its own. One for
-    /// which there is no room begins later, as any other request.
+    /// Starts the arms of a request whose prompt was just computed from its state, each with a first token of its own.
+    /// An arm without room begins later, as any other request.
     fn begin_arms(
         &mut self,
         first: RequestId,
@@ -136,7 +137,6 @@ impl Engine {
         }
     }
 
-    /// The state passes the drafts that came; what was logged of the others is forgotten.
     fn pass_drafts(&mut self, at: usize, accepted: usize) {
         let request = &mut self.requests[at];
         self.drafting.learn(&request.draft, accepted);
@@ -152,7 +152,6 @@ impl Engine {
         }
     }
 
-    /// Drafts what may follow the tokens of a step in which all requests write: as many tokens as cost hardly more than none.
     pub(super) fn draft(&mut self, chosen: &[(usize, usize)]) {
         let rows: usize = chosen.iter().map(|(_, count)| count).sum();
         let most_drafts = self.executor.most_drafts();
@@ -169,7 +168,8 @@ impl Engine {
             let request = &mut self.requests[*at];
             let end = (request.prompt_tokens + request.max_new_tokens).min(request.ctx_size);
             let most = left.min(end.saturating_sub(request.tokens.len() + 1));
-            // It writes keys and values behind the end, and takes no memory for that: at a page's end it waits for the next step.
+            // It writes keys and values behind the end, and takes no memory for that: at a page's end it waits for the
+            // next step.
             let can_predict = mtp > 0
                 && request.pending().len() == 1
                 && request
@@ -185,7 +185,6 @@ impl Engine {
         self.predict(&predicted);
     }
 
-    /// The model's own drafts of these requests, given as the index of each, ascending, and a number of tokens.
     fn predict(&mut self, wanted: &[(usize, usize)]) {
         let mut wanted = wanted.iter().peekable();
         let mut lanes = Vec::new();
@@ -200,7 +199,7 @@ impl Engine {
         }
     }
 
-    /// Room for the snapshots that the step takes of each request. If memory is short, the last ones come first.
+    /// Allocates the snapshots that the step takes of each request. If memory is short, the last ones come first.
     fn allocate_snapshots(&mut self, chosen: &[(usize, usize)]) -> Vec<Vec<Snapshot>> {
         let (shape, format) = (self.network.state_shape, self.limits.snapshots);
         let needed = self.bytes_of(chosen) + shape.snapshot_bytes(format);
@@ -223,7 +222,6 @@ impl Engine {
         snapshots_of
     }
 
-    /// The most bytes that computing these tokens and their drafts allocates: pages and recurrence logs.
     pub(super) fn bytes_of(&self, chosen: &[(usize, usize)]) -> usize {
         let shape = &self.network.state_shape;
         let sequences = chosen.iter().filter_map(|(at, count)| {

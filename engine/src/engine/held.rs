@@ -1,16 +1,16 @@
-//! Requests that were stopped and may go on: replies that a user broke off, and replies that were begun before they were asked
-//! for. What was computed for one stays, and how its next token is chosen (random numbers, penalties, grammar, half a
-//! character), so that it goes on as if it had never been stopped.
+//! Stopped requests that may resume: replies that a user broke off, and replies that began early. The computed part of
+//! one stays, with the state of its sampling (random numbers, penalties, grammar, half a character), so that it resumes
+//! as if it had never stopped.
 //!
-//! Its memory counts like that of a running request, and is given up when something needs it: then it is a cached sequence like
-//! others, and what is evicted of it is computed again if the request goes on.
+//! Its memory counts like that of a running request, and is given up when something needs it: then it is a cached
+//! sequence like others, and evicted parts are computed again if the request resumes.
 
 use super::Engine;
 use crate::active_request::ActiveRequest;
 use crate::request::{RequestClass, RequestId, RequestReport};
 
 impl Engine {
-    /// Stops a request, so that `resume` can let it go on until `release`. No event follows. None: it has ended.
+    /// Stops a request, so that `resume` can continue it until `release`. No event follows. `None`: it has ended.
     pub fn hold(&mut self, id: RequestId) -> Option<RequestReport> {
         let at = self.requests.iter().position(|request| request.id == id)?;
         let request = self.requests.remove(at);
@@ -20,8 +20,8 @@ impl Engine {
         Some(report)
     }
 
-    /// Lets a request go on that is held: its events come again. False: it is not held, because it was forgotten, or the GPU
-    /// was lost.
+    /// Resumes a held request: its events come again. False: it is not held, because it was forgotten, or the GPU was
+    /// lost.
     pub fn resume(&mut self, id: RequestId) -> bool {
         let Some(at) = self.held.iter().position(|request| request.id == id) else { return false };
         let mut request = self.held.remove(at);
@@ -30,8 +30,8 @@ impl Engine {
         true
     }
 
-    /// A request that was begun before it was asked for is asked for: from now on a user waits for its reply, and it goes on
-    /// where it is held. Its report is that of one request. False: it has ended, or the GPU was lost.
+    /// Turns an early request into a real one: from now on a user waits for its reply, and a held one resumes. Its
+    /// report is that of one request. False: it has ended, or the GPU was lost.
     pub fn ask_for(&mut self, id: RequestId) -> bool {
         let at_once = |request: &mut ActiveRequest| {
             (request.class, request.speculative) = (RequestClass::Talk, false);
@@ -49,7 +49,6 @@ impl Engine {
         true
     }
 
-    /// A request that was held is computed again. It takes the place of a less urgent one, or waits as others do.
     fn let_in(&mut self, mut request: ActiveRequest) {
         let running = self.requests.iter().filter(|request| request.is_running()).count();
         if request.is_running() && running >= self.limits.max_sequences.max(1) {
@@ -62,7 +61,6 @@ impl Engine {
         self.requests.push(request);
     }
 
-    /// A request that is held will not go on. What was computed for it stays cached.
     pub fn release(&mut self, id: RequestId) {
         if let Some(at) = self.held.iter().position(|request| request.id == id) {
             let mut request = self.held.remove(at);
@@ -70,8 +68,7 @@ impl Engine {
         }
     }
 
-    /// What the oldest held request has computed is from now on a cached sequence like others; first of those that no user has
-    /// asked for.
+    /// Caches the computed part of the oldest held request; first of those that no user has asked for.
     pub(super) fn give_up_held(&mut self) {
         let running = |only: fn(&ActiveRequest) -> bool| {
             self.held.iter().position(|request| request.is_running() && only(request))

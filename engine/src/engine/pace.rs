@@ -1,41 +1,33 @@
-//! How many tokens of a prompt a step takes. A request that comes, or is cancelled, waits for the step's end, so where a token
-//! takes long, a step has few of them.
+//! Prompt tokens of a step. A request that comes, or is cancelled, waits for the step's end, so where a token takes
+//! long, a step has few of them.
 
 use std::time::Duration;
 
-/// Fewer tokens cost a step hardly less: it waits for the weights.
+/// Least prompt tokens of a step: fewer cost hardly less, because it waits for the weights.
 const LEAST_TOKENS: usize = 16;
-/// What no other request waits beside may take so many times as long.
-const ALONE: u32 = 4;
-/// What no user waits for takes such a part of a step's time, and work in the background of a chunk's tokens.
+const ALONE: u32 = 4; // factor by which a step may be longer when no other request waits
+/// Divisor of a step's time for work that no user waits for, and of a chunk's tokens for background work.
 const UNHURRIED_PART: u32 = 4;
-/// While users talk without a pause, work in the background has one part of the time in so many.
+/// Divisor of the time that background work has while users talk without a pause.
 const BACKGROUND_SHARE: u32 = 9;
-/// How much one step changes what a token is known to take.
-const LEARNING: f64 = 1.0 / 4.0;
+const LEARNING: f64 = 1.0 / 4.0; // weight of one step in the measured time of a token
 
-/// For which request a step has tokens of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hurry {
-    /// No other request is as urgent.
-    Alone,
-    /// Another one waits, or writes its reply in the same steps.
-    Shared,
-    /// It may soon be waited for: a request that comes meanwhile should hardly notice it.
+    Alone,  // no other request is as urgent
+    Shared, // another one waits, or writes its reply in the same steps
+    /// A user may soon wait for it: a request that comes meanwhile should hardly notice it.
     Ahead,
     Background,
 }
 
 #[derive(Default)]
 pub(super) struct Pace {
-    /// Of a step that is shared. None: only the chunk limits a step.
-    step: Option<Duration>,
+    step: Option<Duration>, // time of a shared step; `None`: only the chunk limits a step
     token_s: Option<f64>,
-    /// Prompt tokens of the last step.
-    last: usize,
-    /// Of all steps.
-    time: Duration,
-    /// When work in the background has had no more than its share. None: how long it takes is not known.
+    last: usize,    // prompt tokens of the last step
+    time: Duration, // of all steps
+    /// Time at which background work has had no more than its share. `None`: its duration is unknown.
     background_due: Option<Duration>,
 }
 
@@ -44,7 +36,6 @@ impl Pace {
         Pace { step, ..Pace::default() }
     }
 
-    /// The most prompt tokens of a step.
     pub fn tokens(&self, chunk: usize, hurry: Hurry) -> usize {
         let most = if hurry == Hurry::Background { (chunk / UNHURRIED_PART as usize).max(1) } else { chunk };
         let (Some(step), Some(token_s)) = (self.step, self.token_s) else { return most };
@@ -56,12 +47,10 @@ impl Pace {
         ((step.as_secs_f64() / token_s) as usize).max(LEAST_TOKENS).min(most)
     }
 
-    /// A step begins with so many tokens of prompts.
     pub fn begin(&mut self, tokens: usize) {
         self.last = tokens;
     }
 
-    /// A step begins with so many tokens of work in the background.
     pub fn begin_background(&mut self, tokens: usize) {
         if tokens > 0 {
             let takes = self.token_s.map(|token_s| Duration::from_secs_f64(token_s * tokens as f64));
@@ -73,7 +62,6 @@ impl Pace {
         self.background_due.is_some_and(|due| due <= self.time)
     }
 
-    /// The last step took so long.
     pub fn took(&mut self, time: Duration) {
         self.time += time;
         if self.last >= LEAST_TOKENS {

@@ -1,4 +1,4 @@
-//! Which request is computed next: classes, waiting requests, and requests that wait for memory.
+//! Choice of the next requests: classes, waiting requests, and requests that wait for memory.
 
 use super::Engine;
 use super::pace::Hurry;
@@ -9,28 +9,25 @@ use crate::error::Error;
 use crate::request::{EngineEvent, RequestClass, StopReason};
 use crate::state::SequenceState;
 
-/// A request of which so many steps computed nothing takes part in the next one, whatever is more urgent: with one part of
-/// a chunk in as many steps it takes little from urgent requests.
+/// Most steps that may pass a request over; then it takes part in the next one, whatever is more urgent: with one part
+/// of a chunk in as many steps it takes little from urgent requests.
 const LONGEST_WAIT_STEPS: u64 = 32;
 
-/// Replies that may never be asked for and are computed in one step: a request that comes meanwhile waits for the step's end,
-/// and a step of two takes hardly longer than one of one.
+/// Most early replies of one step: a request that comes meanwhile waits for the step's end, and a step of two takes
+/// hardly longer than one of one.
 const EARLY_REPLIES: usize = 2;
 
-/// Only the most urgent requests are computed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Urgency {
-    /// A user waits.
     Talk,
-    /// A prompt that a user may soon wait for.
-    Prompt,
-    /// A reply that may never be asked for. What was said is more likely to be of use.
+    Prompt, // a prompt that a user may soon wait for
+    /// A reply that may never be asked for. The user's words are more likely to be of use.
     EarlyReply,
     Background,
 }
 
-/// The next part of so many tokens, of which a step takes `most`: a last part of a few tokens would cost a step hardly less than
-/// many do.
+/// Splits `tokens` into even parts of at most `most`, and returns the next: a last part of a few tokens would cost a
+/// step hardly less than a full one.
 fn even_part(tokens: usize, most: usize) -> usize {
     match tokens.div_ceil(most.max(1)) {
         0 => 0,
@@ -39,8 +36,7 @@ fn even_part(tokens: usize, most: usize) -> usize {
 }
 
 impl Engine {
-    /// How urgent a request is by its class and its wait, so that no class starves. What may never be asked for may wait for
-    /// ever.
+    /// Ranks a request by its class and its wait, so that no class starves. An early reply may wait for ever.
     pub(super) fn urgency(&self, request: &ActiveRequest) -> Urgency {
         match request.class {
             _ if self.is_late(request) => Urgency::Talk,
@@ -51,8 +47,8 @@ impl Engine {
         }
     }
 
-    /// Of the work in the background only the first in turn is ever late, so that one comes to its end after the other. It has
-    /// its share of the time.
+    /// Returns true for a request that has waited too long. Of background work only the first in turn is ever late, so
+    /// that one ends after the other. It has its share of the time.
     fn is_late(&self, request: &ActiveRequest) -> bool {
         let waited = self.steps - request.computed_at;
         if request.class != RequestClass::Background {
@@ -63,8 +59,8 @@ impl Engine {
         first == Some(request.id) && (waited >= LONGEST_WAIT_STEPS || self.pace.background_is_due())
     }
 
-    /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one. While a more urgent one
-    /// runs a request is not computed and need not begin, which copies a state.
+    /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one. A request that
+    /// would not be computed beside a more urgent one does not begin yet, because a beginning copies a state.
     pub(super) fn admit(&mut self, events: &mut Vec<EngineEvent>) {
         loop {
             let is_running = |request: &&ActiveRequest| request.is_running();
@@ -109,13 +105,11 @@ impl Engine {
         }
     }
 
-    /// Another request computes its prompt.
     fn waits_for_arm(&self, request: &ActiveRequest) -> bool {
         let first = request.arm_of.and_then(|id| self.requests.iter().find(|other| other.id == id));
         first.is_some_and(|first| first.tokens.len() == first.prompt_tokens)
     }
 
-    /// Starts a request from the cached sequence that takes it furthest.
     fn begin(&mut self, at: usize, events: &mut Vec<EngineEvent>) -> Result<(), Error> {
         let shape = self.network.state_shape;
         let request = &self.requests[at];
@@ -173,7 +167,6 @@ impl Engine {
         }
     }
 
-    /// Which requests of this urgency the next step computes: the index of each, and its tokens.
     pub(super) fn choose(&self, urgency: Urgency) -> Vec<(usize, usize)> {
         let mut budget = self.limits.prefill_chunk_tokens;
         let of_prompts = self.pace.tokens(budget, self.hurry(urgency));
@@ -182,7 +175,7 @@ impl Engine {
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {
             if !decoding {
-                // However many replies are written, prompts go on.
+                // Prompts go on beside any number of replies.
                 budget = budget.min(of_prompts);
             }
             for (at, request) in self.requests.iter().enumerate() {
@@ -207,8 +200,8 @@ impl Engine {
         chosen
     }
 
-    /// The next step does not fit into memory: suspends the least urgent running request until another one has ended. The only
-    /// running request fails instead, because no other one will free memory for it.
+    /// Suspends the least urgent running request until another one has ended, because the next step does not fit into
+    /// memory. The only running request fails instead, because no other one will free memory for it.
     pub(super) fn free_memory_for_step(&mut self, events: &mut Vec<EngineEvent>) {
         let Some(at) = self.least_urgent(|request| request.class) else { return };
         if self.requests.iter().filter(|request| request.is_running()).count() > 1 {
@@ -226,13 +219,11 @@ impl Engine {
         self.fail_for_memory(at, events);
     }
 
-    /// The running request of the least urgency that came last.
     pub(super) fn least_urgent<U: Ord>(&self, urgency: impl Fn(&ActiveRequest) -> U) -> Option<usize> {
         let running = self.requests.iter().enumerate().filter(|(_, request)| request.is_running());
         running.max_by_key(|(_, request)| (urgency(request), request.id)).map(|(at, _)| at)
     }
 
-    /// Fails a request for lack of memory. What it has computed stays in the cache.
     fn fail_for_memory(&mut self, at: usize, events: &mut Vec<EngineEvent>) {
         let request = self.requests.remove(at);
         events.push(EngineEvent::Failed {
@@ -242,7 +233,6 @@ impl Engine {
         self.keep(request);
     }
 
-    /// Takes a request's sequence back into the cache. The request waits and starts again from there.
     pub(super) fn suspend(&mut self, at: usize) {
         let mut request = self.requests.remove(at);
         self.give_to_cache(&mut request);

@@ -10,7 +10,6 @@ use super::workspace::Floats;
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
 
 impl GpuNetwork {
-    /// Queries of the rows, and their keys and values in the pages.
     pub(super) fn prepare(
         &self,
         weights: &GpuAttention,
@@ -46,7 +45,6 @@ impl GpuNetwork {
         Ok(heads)
     }
 
-    /// Adds the layer's contribution to `work.hidden`.
     pub(super) fn attention(
         &self,
         weights: &GpuAttention,

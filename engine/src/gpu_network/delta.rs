@@ -14,19 +14,14 @@ use super::{GpuNetwork, GpuStep, GpuWorkspace};
 use crate::recurrence_log::RecurrenceLog;
 use crate::state::SequenceState;
 
-/// Rows of lanes, over which the recurrences of a layer run.
 struct LaneRows {
     lanes: usize,
-    /// The most rows of a lane.
-    longest: usize,
-    /// The address of the lanes.
-    at: u64,
-    /// The number of the layer in the lanes' states.
-    in_state: usize,
+    longest: usize,  // most rows of a lane
+    at: u64,         // address of the lanes
+    in_state: usize, // number of the layer in the lanes' states
 }
 
 impl GpuNetwork {
-    /// Adds the layer's contribution to `work.hidden`.
     pub(super) fn delta(
         &self,
         weights: &GpuDelta,
@@ -69,8 +64,8 @@ impl GpuNetwork {
         product(device, self.exactness, inner, step.rows, &[(&weights.out, work.at(Floats::Hidden))], true)
     }
 
-    /// The part of a linear layer with a state: convolution and delta rule. Reads `work.q`, `decay` and `beta`, and logs the
-    /// inputs at the addresses of `log_rows`; 0: it logs nothing.
+    /// Computes the part of a linear layer with a state: convolution and delta rule. Reads `work.q`, `decay` and
+    /// `beta`, and logs the inputs at the addresses of `log_rows`; 0: it logs nothing.
     fn recur(
         &self,
         weights: &GpuDelta,
@@ -155,13 +150,12 @@ impl GpuNetwork {
         advance(&self.device, lanes, longest, work.buffer(Floats::Chunks), of_rule)
     }
 
-    /// Values between a token's address in the log and its row of this layer.
     fn in_log(&self, layer: usize) -> u64 {
         (layer * RecurrenceLog::layer_values(&self.state_shape)) as u64
     }
 
-    /// Takes a state forward to `position` by running its recurrences on the logged inputs. The pages of the state must hold the
-    /// keys and values already.
+    /// Advances a state to `position` by running its recurrences on the logged inputs. The pages of the state must hold
+    /// the keys and values already.
     pub fn replay(
         &self,
         state: &mut SequenceState,

@@ -11,7 +11,6 @@ use super::workspace::{Floats, Numbers};
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
 
 impl GpuNetwork {
-    /// Adds the layer's contribution to `work.hidden`.
     pub(super) fn ffn(
         &self,
         ffn: &GpuFfn,
@@ -41,8 +40,8 @@ impl GpuNetwork {
         product(&self.device, self.exactness, inner, step.rows, &[(&weights.down, out)], accumulate)
     }
 
-    /// Computes pairs of a token and one of its experts. Many pairs are sorted by expert, so that the weights of each expert are
-    /// read once for all its tokens.
+    /// Computes pairs of a token and one of its experts. Many pairs are sorted by expert, so that the weights of each
+    /// expert are read once for all its tokens.
     fn moe(&self, moe: &GpuMoe, x: RowsArguments, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let device = &self.device;
         let (Some(shape), Some(experts)) = (&self.shape.moe, moe.experts.first()) else { return Ok(()) };
@@ -52,7 +51,7 @@ impl GpuNetwork {
         let mut exact = vec![(&moe.router, work.at(Floats::Scores))];
         exact.extend(moe.shared.iter().map(|shared| (&shared.router, work.at(Floats::SharedScore))));
         exact_product(device, x, step.rows, &exact)?;
-        // Pairs of few rows are not sorted: each reads its expert's weights for itself.
+        // Pairs of few rows stay unsorted: each reads its expert's weights for itself.
         let unsorted = |address: u64| if step.few { address } else { 0 };
         let of_route = RouteArguments {
             scores: work.at(Floats::Scores),

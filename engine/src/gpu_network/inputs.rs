@@ -1,4 +1,4 @@
-//! The inputs of a step: tokens, their lanes, and the addresses of states, pages and log rows. One copy brings them to the
+//! Inputs of a step: tokens, their lanes, and the addresses of states, pages and log rows. One copy brings them to the
 //! device.
 
 use bytemuck::Pod;
@@ -11,46 +11,36 @@ use crate::state::SequenceState;
 
 pub(super) struct StepInputs {
     lanes: Vec<LaneArguments>,
-    /// The lanes cut at their snapshots: the first span has the rows of each lane up to its first snapshot or its end, the second
-    /// those up to the next one, and so on. Empty: no lane has a snapshot before its end.
+    /// Lanes cut at their snapshots: the first span has the rows of each lane up to its first snapshot or its end, the
+    /// second those up to the next one, and so on. Empty if no lane has a snapshot before its end.
     spans: Vec<RecurrenceSpan>,
-    /// The rows that may turn out not to come. They go on in states of their own, of one layer at a time.
     drafts: DraftSpan,
     tokens: Vec<u32>,
     lane_of_row: Vec<u32>,
-    /// Rows for which logits are wanted.
-    wanted: Vec<u32>,
-    /// The address of each row in its lane's recurrence log.
-    log_rows: Vec<u64>,
+    wanted: Vec<u32>,   // rows with wanted logits
+    log_rows: Vec<u64>, // address of each row in its lane's recurrence log
     has_log: bool,
-    /// Addresses of pages, lane after lane.
-    pages: Vec<u64>,
-    /// Everything, in the layout of the device.
-    bytes: Vec<u8>,
+    pages: Vec<u64>, // addresses of pages, lane after lane
+    bytes: Vec<u8>,  // all inputs, in the layout of the device
     there: Buffer<u8>,
 }
 
-/// Rows over which the recurrences of a step run without a snapshot between.
 #[derive(Default)]
 pub(super) struct RecurrenceSpan {
     lanes: Vec<LaneArguments>,
-    /// The address of the lanes.
-    pub at: u64,
-    /// The snapshots that are taken at the end of the span.
-    pub copies: Vec<SnapshotCopy>,
+    pub at: u64,                   // address of the lanes
+    pub copies: Vec<SnapshotCopy>, // snapshots at the end of the span
 }
 
-/// The last rows of lanes that have drafts.
 #[derive(Default)]
 pub(super) struct DraftSpan {
-    /// Its lanes have a layer of their state in places of their own.
     pub span: RecurrenceSpan,
-    /// The addresses of each lane's whole state: of the recurrence, and of the convolution.
     states: Vec<[u64; 2]>,
 }
 
 impl DraftSpan {
-    /// For each lane, of the recurrence and of the convolution: the address of its state, and of where a layer of that is copied to.
+    /// Lists for each lane, of the recurrence and of the convolution: the address of its state, and the address for the
+    /// copy of one layer.
     pub fn copies(&self) -> impl Iterator<Item = [[u64; 2]; 2]> + '_ {
         let lanes = self.states.iter().zip(&self.span.lanes);
         lanes.map(|([recurrent, conv], lane)| [[*recurrent, lane.recurrent], [*conv, lane.conv]])
@@ -62,7 +52,6 @@ impl RecurrenceSpan {
         self.lanes.len()
     }
 
-    /// The most rows of a lane.
     pub fn longest(&self) -> usize {
         longest(&self.lanes)
     }
@@ -76,8 +65,7 @@ fn longest(lanes: &[LaneArguments]) -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct InputAddresses {
     pub lanes: u64,
-    /// 0: no row has a recurrence log.
-    pub log_rows: u64,
+    pub log_rows: u64, // 0: no row has a recurrence log
     pub tokens: u64,
     pub lane_of_row: u64,
     pub wanted: u64,
@@ -109,7 +97,6 @@ impl StepInputs {
         self.has_log = false;
     }
 
-    /// Adds a lane: the next `count` rows are tokens of this state, from its position on.
     pub fn add_lane(&mut self, state: &SequenceState, count: usize, log: Option<&RecurrenceLog>) -> Result<(), Error> {
         let (index, first) = (self.lanes.len() as u32, self.lane_of_row.len());
         self.lanes.push(LaneArguments {
@@ -135,8 +122,8 @@ impl StepInputs {
         Ok(())
     }
 
-    /// Cuts the lane that was added last at these snapshots, which are before its end, and before its drafts. To be called for all
-    /// lanes or for none.
+    /// Cuts the last lane at these snapshots, which are before its end and its drafts. Callers do this for all lanes or
+    /// for none.
     pub fn add_stops(&mut self, state: &SequenceState, snapshots: &[&Snapshot], drafts: usize) -> Result<(), Error> {
         let Some(lane) = self.lanes.last().copied() else { return Ok(()) };
         let end = state.position + lane.count as usize - drafts;
@@ -162,7 +149,8 @@ impl StepInputs {
         Ok(())
     }
 
-    /// Gives each lane with drafts its place behind these addresses: so many values for the recurrence, and for the convolution.
+    /// Gives each lane with drafts its place behind these addresses, with the given numbers of values for the
+    /// recurrence and for the convolution.
     pub fn place_drafts(&mut self, [recurrent, conv]: [u64; 2], [recurrences, inputs]: [usize; 2]) {
         for (at, lane) in self.drafts.span.lanes.iter_mut().enumerate() {
             let behind = |from: u64, values: usize| from + (at * values * size_of::<f32>()) as u64;
@@ -174,7 +162,6 @@ impl StepInputs {
         &self.drafts
     }
 
-    /// Empty: no lane is cut.
     pub fn spans(&self) -> &[RecurrenceSpan] {
         &self.spans
     }
@@ -191,21 +178,19 @@ impl StepInputs {
         self.wanted.len()
     }
 
-    /// The first row of each lane, and how many it has.
     pub fn rows_of_lanes(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.lanes.iter().map(|lane| (lane.first as usize, lane.count as usize))
     }
 
-    /// Rows, lanes, and the most rows of a lane.
     pub fn sizes(&self) -> (usize, usize, usize) {
+        // rows, lanes, and most rows of a lane
         (self.lane_of_row.len(), self.lanes.len(), longest(&self.lanes))
     }
 
-    /// Copies everything to the device.
     pub fn send(&mut self) -> Result<InputAddresses, Error> {
         // A replay has no tokens.
         self.tokens.resize(self.lane_of_row.len(), 0);
-        // What depends on more than the numbers of rows and lanes comes last.
+        // Parts whose size depends on more than the numbers of rows and lanes come last.
         self.bytes.clear();
         let lanes = append(&mut self.bytes, &self.lanes);
         let log_rows = append(&mut self.bytes, &self.log_rows);
@@ -238,10 +223,8 @@ impl StepInputs {
     }
 }
 
-/// Kernels read whole lanes at once.
-const ALIGNED_TO: usize = 16;
+const ALIGNED_TO: usize = 16; // kernels read whole lanes at once
 
-/// Returns where the values begin.
 fn append<T: Pod>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {
     let at = bytes.len();
     bytes.extend_from_slice(bytemuck::cast_slice(values));

@@ -1,5 +1,5 @@
-//! The block for multi-token prediction on a GPU: the twin of `network/prediction.rs`. The outputs that it reads are small and
-//! lie on the host between steps.
+//! The block for multi-token prediction on a GPU: the twin of `network/prediction.rs`. The outputs that it reads are
+//! small and lie on the host between steps.
 
 use gpu::Error;
 use gpu::norm::{NormRowsArguments, norm_rows};
@@ -13,7 +13,7 @@ use super::{GpuNetwork, GpuStep, GpuWorkspace};
 use crate::network::{PredictionLane, StepLane, WantedLogits, best};
 
 impl GpuNetwork {
-    /// Sends the output before the first row of each lane. Where a sequence goes on from a snapshot it is not known.
+    /// Sends the output before the first row of each lane. It is unknown where a sequence continues from a snapshot.
     pub(super) fn send_before(&self, lanes: &[StepLane], work: &GpuWorkspace) -> Result<(), Error> {
         if self.prediction.is_none() {
             return Ok(());
@@ -33,7 +33,8 @@ impl GpuNetwork {
         Ok(())
     }
 
-    /// Writes the block's keys and values of a step's tokens. The logits are computed: what the residual stream held is lost.
+    /// Writes the block's keys and values of a step's tokens. The logits are computed: the contents of the residual
+    /// stream are lost.
     pub(super) fn follow(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let Some(block) = &self.prediction else { return Ok(()) };
         let outputs = work.outputs.arguments(VALUES);
@@ -52,7 +53,6 @@ impl GpuNetwork {
         self.prepare(weights, block.layer.index, normed, step, work).map(drop)
     }
 
-    /// Keeps the outputs from which guesses begin.
     pub(super) fn keep_outputs(&self, lanes: &mut [StepLane], work: &GpuWorkspace) -> Result<(), Error> {
         if self.prediction.is_none() {
             return Ok(());
@@ -68,7 +68,7 @@ impl GpuNetwork {
         Ok(())
     }
 
-    /// Guesses what follows each lane's token, of the first `vocab` tokens.
+    /// Predicts the tokens behind each lane's token, from the first `vocab` tokens.
     pub fn predict(&self, lanes: &mut [PredictionLane], vocab: usize, work: &mut GpuWorkspace) -> Result<(), Error> {
         let Some(block) = &self.prediction else { return Ok(()) };
         let hidden = self.shape.hidden;
@@ -93,7 +93,7 @@ impl GpuNetwork {
             if let Some(ffn) = &block.layer.ffn {
                 self.feed(&block.layer, ffn, &step, work)?;
             }
-            // What a further guess reads is what the head reads: behind the last norm.
+            // A further prediction reads the head's input: behind the last norm.
             self.norm_into(work.outputs.arguments(VALUES), step.rows, work.at(Floats::Hidden), &block.output_norm)?;
             let normed = self.norm(step.rows, 0, work, &block.output_norm)?;
             product(&self.device, self.exactness, normed, step.rows, &[(&head, work.at(Floats::Logits))], false)?;
@@ -109,7 +109,8 @@ impl GpuNetwork {
         Ok(())
     }
 
-    /// What the block's layer reads, in `work.hidden`, which has the tokens' embeddings: these, and the outputs before them.
+    /// Builds the input of the block's layer in `work.hidden`, which has the tokens' embeddings: these, and the outputs
+    /// before them.
     fn join(&self, block: &GpuPrediction, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let hidden = work.at(Floats::Hidden);
         let of_token = self.norm(step.rows, 0, work, &block.embed_norm)?;
@@ -119,7 +120,6 @@ impl GpuNetwork {
         product(&self.device, self.exactness, normed, step.rows, &[(&block.of_output, hidden)], true)
     }
 
-    /// Norms of the first rows at the address `x`.
     fn norm_into(&self, to: RowsArguments, rows: usize, x: u64, weight: &gpu::Buffer<f32>) -> Result<(), Error> {
         let (weight, eps) = (weight.address(), self.shape.rms_eps);
         norm_rows(&self.device, rows, &NormRowsArguments { x, weight, chosen: 0, to, eps, unused: 0 })

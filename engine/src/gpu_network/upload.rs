@@ -10,16 +10,14 @@ use weights::{
 };
 
 pub struct GpuLayer {
-    /// Among the layers with the same mixer.
-    pub index: usize,
+    pub index: usize, // number among the layers with the same mixer
     pub attn_norm: Buffer<f32>,
     pub mixer: GpuMixer,
     pub ffn_norm: Buffer<f32>,
-    /// None: the CPU computes it.
-    pub ffn: Option<GpuFfn>,
+    pub ffn: Option<GpuFfn>, // `None`: the CPU computes it
 }
 
-/// The block for multi-token prediction. What joins a token and an output is cut in two, one for each.
+/// The block for multi-token prediction. The matrix that joins a token and an output is cut in two, one for each.
 pub struct GpuPrediction {
     pub of_token: DeviceMatrix,
     pub of_output: DeviceMatrix,
@@ -52,7 +50,6 @@ fn blocks_of(matrix: &Matrix) -> Result<&BlockMatrix, Error> {
     }
 }
 
-/// Copies the layer of this number; `with_ffn`: with its feed-forward part.
 pub fn layer(device: &Device, model: &ModelWeights, number: usize, with_ffn: bool) -> Result<GpuLayer, Error> {
     let (shape, layer) = (&model.shape, &model.layers[number]);
     let index = shape.layers[..number].iter().filter(|kind| **kind == shape.layers[number]).count();
@@ -80,9 +77,8 @@ pub fn layer(device: &Device, model: &ModelWeights, number: usize, with_ffn: boo
     Ok(GpuLayer { index, attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
 }
 
-/// Copies the model's block for multi-token prediction.
 pub fn prediction(device: &Device, shape: &Shape, from: &PredictionBlock) -> Result<GpuPrediction, Error> {
-    // Rows of what joins the two are cut in their middle.
+    // Rows of the joining matrix are cut in their middle.
     let join = blocks_of(&from.join)?;
     if !shape.hidden.is_multiple_of(PADDED_TO) || !shape.hidden.is_multiple_of(join.format.block_len()) {
         let what = format!("a block for multi-token prediction of width {}", shape.hidden);
@@ -108,7 +104,6 @@ pub fn prediction(device: &Device, shape: &Shape, from: &PredictionBlock) -> Res
     })
 }
 
-/// The first and the last half of each row.
 fn halves(matrix: &BlockMatrix) -> [Vec<u8>; 2] {
     let row = matrix.data.len() / matrix.rows.max(1);
     let of =
@@ -134,7 +129,7 @@ fn feed_forward(device: &Device, from: &Ffn) -> Result<GpuFfn, Error> {
     })
 }
 
-/// Bytes that a model's matrices take on a device: all but the feed-forward parts, and the feed-forward part of each layer.
+/// Bytes of a model's matrices on a device: all but the feed-forward parts, and the feed-forward part of each layer.
 pub fn device_bytes(model: &ModelWeights) -> (usize, Vec<usize>) {
     let bytes = |m: &Matrix| m.format().map_or(m.bytes(), |format| matrix::device_bytes(format, m.rows(), m.cols()));
     let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());

@@ -14,57 +14,47 @@ use crate::state::StateShape;
 
 pub struct GpuWorkspace {
     pub(super) inputs: StepInputs,
-    /// What products read.
-    pub(super) normed: DeviceRows,
+    pub(super) normed: DeviceRows, // input of products
     pub(super) inner: DeviceRows,
-    /// [rows, hidden]: what the head reads, for the block for multi-token prediction.
-    pub(super) outputs: DeviceRows,
+    pub(super) outputs: DeviceRows, // [rows, hidden]: the head's input, for the block for multi-token prediction
     pub(super) floats: [Buffer<f32>; 23],
     numbers: [Buffer<u32>; 5],
-    /// [wanted rows, vocab]
-    pub(super) logits_on_host: HostBuffer<f32>,
+    pub(super) logits_on_host: HostBuffer<f32>, // [wanted rows, vocab]
     /// [rows, hidden]: the residual stream, for feed-forward parts that the CPU computes.
     pub(super) rows_on_host: Vec<f32>,
     /// Recorded steps with one token a lane. They hold addresses of the buffers above.
     pub(super) graphs: Vec<(GraphKey, Graph)>,
 }
 
-/// The buffers of floats.
 #[derive(Clone, Copy)]
 pub(super) enum Floats {
-    /// [rows, hidden]: the residual stream.
-    Hidden,
+    Hidden, // [rows, hidden]: the residual stream
     Turns,
     /// Attention: queries with gates, keys, values. Linear layers: q, k and v in `Q`, z in `K`.
     Q,
     K,
     V,
-    /// Linear layers: the outputs of the convolution and of the delta rule.
-    Convolved,
+    Convolved, // linear layers: the outputs of the convolution and of the delta rule
     Out,
     Decay,
     Beta,
     Chunks,
     Partial,
     Stats,
-    /// Feed-forward: gate and up.
-    Gate,
+    Gate, // feed-forward: gate and up
     Up,
     Logits,
-    /// Experts.
-    Scores,
+    Scores, // experts
     Shares,
     Answers,
     Shared,
     SharedScore,
-    /// A layer's state of each lane, for drafts to pass.
-    DraftRecurrent,
+    DraftRecurrent, // a layer's state of each lane, for drafts to pass
     DraftConv,
     /// [rows, hidden]: the model's output before each row, which its block for multi-token prediction reads.
     Before,
 }
 
-/// The buffers of numbers, all of experts.
 #[derive(Clone, Copy)]
 pub(super) enum Numbers {
     Experts,
@@ -74,16 +64,13 @@ pub(super) enum Numbers {
     Tiles,
 }
 
-/// What the kernels of a recorded step depend on.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct GraphKey {
-    /// Rows, lanes, and rows for which logits are wanted.
-    pub sizes: (usize, usize, usize),
+    pub sizes: (usize, usize, usize), // rows, lanes, and rows with wanted logits
     pub at: InputAddresses,
     pub overlaps: bool,
 }
 
-/// Of rows that no product reads.
 pub(super) const VALUES: Forms = Forms { values: true, integers: false, halves: Halves::No };
 const ALL: Forms = Forms { values: true, integers: true, halves: Halves::Two };
 
@@ -106,7 +93,6 @@ impl GpuWorkspace {
         &self.floats[which as usize]
     }
 
-    /// The address of a buffer of floats.
     pub(super) fn at(&self, which: Floats) -> u64 {
         self.buffer(which).address()
     }
@@ -122,7 +108,6 @@ impl GpuWorkspace {
         self.graphs.push((key, graph));
     }
 
-    /// Allocates buffers for a step of these sizes.
     pub(super) fn reserve(&mut self, device: &Device, needed: &BufferSizes) -> Result<(), Error> {
         let mut grown = false;
         for (buffer, len) in self.floats.iter_mut().zip(needed.floats) {
@@ -148,13 +133,11 @@ impl GpuWorkspace {
     }
 }
 
-/// One for each number of replies that are written at the same time, and for each place where the inputs were.
+/// Most recorded steps: one for each number of replies that are written together, and for each address of the inputs.
 const MOST_GRAPHS: usize = 64;
 
-/// The sizes of the buffers of a step.
 pub(super) struct BufferSizes {
-    /// In the order of `Floats` and of `Numbers`.
-    floats: [usize; 23],
+    floats: [usize; 23], // in the order of `Floats` and of `Numbers`
     numbers: [usize; 5],
     normed: (usize, usize),
     inner: (usize, usize),
@@ -162,7 +145,6 @@ pub(super) struct BufferSizes {
 }
 
 impl BufferSizes {
-    /// The most that any step takes with up to so many rows and lanes.
     pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
         let none = BufferSizes { floats: [0; 23], numbers: [0; 5], normed: (0, 0), inner: (0, 0), outputs: (0, 0) };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
@@ -179,7 +161,6 @@ impl BufferSizes {
         })
     }
 
-    /// For a step of so many rows, lanes, and rows of the longest lane.
     pub fn new(
         shape: &Shape,
         processors: Processors,
@@ -248,7 +229,6 @@ fn empty<T: Pod, const N: usize>(device: &Device) -> Result<[Buffer<T>; N], Erro
     Ok(buffers.try_into().unwrap_or_else(|_| unreachable!("N of them were made")))
 }
 
-/// Replaces a buffer that is too small. Returns whether it did.
 fn grow<T: Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<bool, Error> {
     let grows = buffer.len() < len;
     if grows {

@@ -78,8 +78,8 @@ impl Network {
         self.product(cpu, &work.inner, &weights.out, &mut work.mixed);
     }
 
-    /// Takes a state forward to `position` by running its recurrences on the logged inputs. The pages of the state must hold the
-    /// keys and values already. Layers do not depend on each other here, so each is one task.
+    /// Advances a state to `position` by running its recurrences on the logged inputs. The pages of the state must hold
+    /// the keys and values already. Layers do not depend on each other here, so each is one task.
     pub fn replay(&self, cpu: &Cpu, state: &mut SequenceState, recurrence_log: &RecurrenceLog, position: usize) {
         let begin = std::mem::replace(&mut state.position, position);
         state.outputs.clear();
@@ -108,7 +108,7 @@ impl Network {
     }
 }
 
-/// Tokens that are replayed at a time, so that a task's copy of their inputs stays small.
+/// Tokens of one round of a replay, few enough that a task's copy of their inputs stays small.
 const REPLAYED_TOGETHER: usize = 64; // not a window: tokens of a step
 
 thread_local! {
@@ -137,7 +137,6 @@ impl ReplayedRows {
     }
 }
 
-/// The first `count` rows, and the others.
 fn split_at(rows: RecurrenceRows<'_>, count: usize, heads: DeltaHeads) -> (RecurrenceRows<'_>, RecurrenceRows<'_>) {
     let RecurrenceRows { qkv, decay, beta, drafts } = rows;
     let (qkv, later_qkv) = qkv.split_at_mut(count * heads.channels());

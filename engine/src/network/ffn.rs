@@ -41,7 +41,8 @@ impl Network {
         self.product(cpu, inner, &weights.down, out);
     }
 
-    /// Tokens are grouped by expert, so that the weights of each expert are read once for all its tokens.
+    /// Computes the experts. Tokens are grouped by expert, so that the weights of each expert are read once for all its
+    /// tokens.
     fn moe(&self, cpu: &Cpu, moe: &MoeWeights, work: &mut Workspace) {
         let Workspace { normed, inner, mixed, gate: gates, up: ups, moe: routing, .. } = work;
         let hidden = normed.cols();

@@ -1,9 +1,9 @@
-//! The block for multi-token prediction: an attention layer behind the model's own that reads a token and the model's output
-//! before it, and guesses the token that follows.
+//! The block for multi-token prediction: an attention layer behind the model's own that reads a token and the model's
+//! output before it, and predicts the token that follows.
 //!
-//! Its keys and values are one more attention layer in a sequence's pages, at the position of the token that they were made
-//! of. So they are cut back and shared like the others. A step writes them for all of its tokens with the model's true outputs,
-//! also for those that `predict` had written with its own.
+//! Its keys and values are one more attention layer in a sequence's pages, at the position of their token. So they are
+//! cut back and shared like the others. A step writes them for all of its tokens with the model's true outputs, also
+//! for those that `predict` had written with its own.
 
 use kernels::cpu::{Cpu, DisjointParts};
 use kernels::norm::{rms_norm, rms_norm_in_place};
@@ -13,19 +13,17 @@ use weights::{Matrix, PredictionBlock};
 use super::{Network, StepLane, WantedLogits, Workspace, add};
 use crate::state::SequenceState;
 
-/// A sequence whose next tokens are guessed.
 pub struct PredictionLane<'a> {
-    /// Stands before `token`, has its output there, and has room for `count` positions.
+    /// State before `token`, with its output there, and with room for `count` positions.
     pub state: &'a mut SequenceState,
     pub token: u32,
-    /// How many tokens behind it are guessed.
-    pub count: usize,
+    pub count: usize, // tokens to predict
     pub drafts: &'a mut Vec<u32>,
 }
 
 impl Network {
-    /// What one guess reads of the weights, as a share of what a token reads. `vocab`: tokens that may be guessed. None: the model
-    /// has no block for it.
+    /// Cost of one prediction: its weights as a share of a token's. `vocab`: size of the vocabulary to predict from.
+    /// `None`: the model has no block for it.
     pub fn prediction_cost(&self, vocab: usize) -> Option<f64> {
         let block = self.model.prediction.as_ref()?;
         let bytes: usize = block.matrices().iter().map(|matrix| matrix.bytes()).sum();
@@ -33,8 +31,8 @@ impl Network {
         Some((bytes + head) as f64 / self.model.bytes_per_token().max(1) as f64)
     }
 
-    /// Guesses what follows each lane's token, of the first `vocab` tokens: those are the frequent ones. Returns the logits
-    /// of the last guesses [lanes with the largest count, at most `vocab`].
+    /// Predicts the tokens behind each lane's token, from the first `vocab` tokens: those are the frequent ones.
+    /// Returns the logits of the last predictions [lanes with the largest count, at most `vocab`].
     pub fn predict<'w>(
         &self,
         cpu: &Cpu,
@@ -68,7 +66,7 @@ impl Network {
             let mut own = std::mem::take(&mut work.hidden);
             self.add_ffn(cpu, &block.ffn_norm, &block.ffn, &mut own, work);
             work.hidden = own;
-            // What a further guess reads is what the head reads: behind the last norm.
+            // A further prediction reads the head's input: behind the last norm.
             self.norm(cpu, &work.hidden, &block.output_norm, &mut work.normed);
             work.guesses.resize(taking.len() * head.rows(), 0.0);
             self.product(cpu, &work.normed, &head, &mut work.guesses);
@@ -84,8 +82,8 @@ impl Network {
         &work.guesses
     }
 
-    /// Writes the block's keys and values of a step's tokens, and keeps the outputs from which guesses begin. `work.hidden` is that
-    /// of the last layer, and no state has advanced yet.
+    /// Writes the block's keys and values of a step's tokens, and keeps the outputs from which predictions begin.
+    /// `work.hidden` is that of the last layer, and no state has advanced yet.
     pub(super) fn follow(&self, cpu: &Cpu, lanes: &mut [StepLane], work: &mut Workspace) {
         let Some(block) = &self.model.prediction else { return };
         let shape = self.shape();
@@ -106,7 +104,7 @@ impl Network {
         let inputs = lanes.iter().flat_map(|lane| {
             let own = &outputs[first * hidden..][..lane.tokens.len() * hidden];
             first += lane.tokens.len();
-            // Where a sequence goes on from a snapshot, the output before it is not known.
+            // The output before a sequence's first token is unknown if it continues from a snapshot.
             let before = lane.state.outputs.get(..hidden).unwrap_or(&before_first);
             lane.tokens.iter().copied().zip(std::iter::once(before).chain(own.chunks_exact(hidden)))
         });
@@ -145,7 +143,6 @@ impl Network {
         work.outputs = outputs;
     }
 
-    /// What the block's layer reads, in `work.hidden`: of each row a token, and the output before it.
     fn join<'a>(
         &self,
         cpu: &Cpu,
@@ -169,7 +166,6 @@ impl Network {
         self.product(cpu, &work.inner, &block.join, &mut work.hidden);
     }
 
-    /// The head's rows of the tokens that may be guessed.
     fn guessed(&self, vocab: usize) -> Matrix {
         let head = self.model.head.as_ref().unwrap_or(&self.model.embed);
         head.first_rows(vocab).unwrap_or_else(|| head.clone())
@@ -187,8 +183,8 @@ fn one_token<'a>(state: &'a mut SequenceState, token: &'a u32) -> StepLane<'a> {
     }
 }
 
-/// The first of the largest.
 pub(crate) fn best(logits: &[f32]) -> u32 {
+    // returns the first of the largest logits
     let mut best = 0;
     for (token, logit) in logits.iter().enumerate() {
         if *logit > logits[best] {

@@ -4,44 +4,32 @@ use kernels::product::Activations;
 
 #[derive(Default)]
 pub struct Workspace {
-    /// [rows, hidden]: the residual stream.
-    pub(super) hidden: Vec<f32>,
-    /// [rows, hidden]: what a mixer or a feed-forward part adds to the residual stream.
+    pub(super) hidden: Vec<f32>, // [rows, hidden]: the residual stream
+    /// [rows, hidden]: the contribution of a mixer or a feed-forward part to the residual stream.
     pub(super) mixed: Vec<f32>,
-    /// What products read.
-    pub(super) normed: Activations,
+    pub(super) normed: Activations, // input of products
     pub(super) inner: Activations,
-    /// [rows, rotated dims]: cosines and sines.
-    pub(super) turns: Vec<f32>,
+    pub(super) turns: Vec<f32>, // [rows, rotated dims]: cosines and sines
     /// Attention: queries with gates, keys, values. Linear layers: q, k and v in `q`, z in `k`.
     pub(super) q: Vec<f32>,
     pub(super) k: Vec<f32>,
     pub(super) v: Vec<f32>,
-    /// [rows, value heads]
-    pub(super) decay: Vec<f32>,
+    pub(super) decay: Vec<f32>, // [rows, value heads]
     pub(super) beta: Vec<f32>,
-    /// Feed-forward: gate and up.
-    pub(super) gate: Vec<f32>,
+    pub(super) gate: Vec<f32>, // feed-forward: gate and up
     pub(super) up: Vec<f32>,
     pub(super) moe: ExpertRouting,
-    /// Rows for which logits are wanted.
-    pub(super) wanted: Vec<usize>,
-    /// [wanted rows, vocab]
-    pub(super) logits: Vec<f32>,
-    /// [rows, hidden]: what the head reads, for the block that predicts.
-    pub(super) outputs: Vec<f32>,
-    /// [lanes, tokens that may be guessed]
-    pub(super) guesses: Vec<f32>,
+    pub(super) wanted: Vec<usize>, // rows with wanted logits
+    pub(super) logits: Vec<f32>,   // [wanted rows, vocab]
+    pub(super) outputs: Vec<f32>,  // [rows, hidden]: the head's input, for the block that predicts
+    pub(super) guesses: Vec<f32>,  // [lanes, vocabulary to predict from]
 }
 
-/// Which rows each expert computes.
 #[derive(Default)]
 pub struct ExpertRouting {
-    /// The least lead of an expert that was chosen over one that was not.
     pub(super) least_lead: Option<f32>,
     pub(super) scores: Vec<f32>,
     pub(super) top: Vec<(usize, f32)>,
-    /// For each expert its rows, and their weights.
     pub(super) rows: Vec<Vec<usize>>,
     pub(super) shares: Vec<Vec<f32>>,
     pub(super) gathered: Activations,
@@ -49,7 +37,7 @@ pub struct ExpertRouting {
 }
 
 impl Workspace {
-    /// The least lead of an expert over one that was not chosen, as a share of its weight, since this was called last.
+    /// Takes the least lead of a chosen expert over one that was not, as a share of its weight, since the last call.
     pub fn take_least_lead(&mut self) -> Option<f32> {
         self.moe.least_lead.take()
     }

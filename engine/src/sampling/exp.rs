@@ -3,8 +3,8 @@
 //! The platform's `expf` differs in its last bit between C libraries, and one bit decides which token a draw falls on.
 //! This one gives the same bits everywhere, and the compiler can vectorise it.
 
-/// e^x for x ≤ 0, within 2 units in the last place; 0 below -87, where f32 leaves its normal range, and for NaN and
-/// numbers above 0, which only a broken logit gives.
+/// Computes e^x for x ≤ 0, within 2 units in the last place; 0 below -87, where f32 leaves its normal range, and for
+/// NaN and numbers above 0, which only a broken logit gives.
 #[inline(always)]
 pub fn exp_of_negative(x: f32) -> f32 {
     const LN_2_HIGH: f32 = 0.693_359_4; // 355 / 512: few bits, so its products with small integers are exact

@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 
 use super::SamplingOptions;
 
-/// How often a token is in the counted text.
 #[derive(Debug, Clone, Copy, Default)]
 struct TokenCount {
     anywhere: u32,
@@ -17,7 +16,7 @@ pub struct TokenHistory {
     presence: f32,
     frequency: f32,
     counts: HashMap<u32, TokenCount>,
-    /// The tokens in `counts`, oldest first, and whether each is of the reply. Empty if the penalties look back over everything.
+    /// Tokens in `counts`, oldest first, and whether each is of the reply. Empty if the penalties count everything.
     window: VecDeque<(u32, bool)>,
     window_tokens: usize,
 }

@@ -14,7 +14,7 @@ impl SplitMix64 {
         SplitMix64 { counter: mix(seed) }
     }
 
-    /// Evenly from [0, 1), in steps of 2^-53.
+    /// Draws evenly from [0, 1), in steps of 2^-53.
     pub fn next_unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }

@@ -6,16 +6,14 @@ use std::cmp::Ordering;
 use super::SamplingOptions;
 use super::exp::exp_of_negative;
 
-/// Tokens that share a word of the mask.
-const GROUP_TOKENS: usize = 32;
-/// Tokens whose weights are summed together where the whole vocabulary takes part in a draw.
+const GROUP_TOKENS: usize = 32; // tokens that share a word of the mask
+/// Tokens whose weights are summed together if the whole vocabulary takes part in a draw.
 const BLOCK_TOKENS: usize = 1024;
-/// The search for `top_p` begins with so many candidates, and multiplies them until they hold enough probability.
+/// Number of candidates with which the search for `top_p` begins. It grows until they hold enough probability.
 const FIRST_CANDIDATES: usize = 64;
 const MORE_CANDIDATES: usize = 8;
 
-/// The smallest log probability in an answer.
-const LEAST_LOG_PROBABILITY: f32 = -9999.0;
+const LEAST_LOG_PROBABILITY: f32 = -9999.0; // smallest log probability in an answer
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct TokenCandidate {
@@ -23,14 +21,13 @@ struct TokenCandidate {
     logit: f32,
 }
 
-/// Buffers that are reused from token to token.
 #[derive(Debug, Clone, Default)]
 pub struct TokenSelector {
     candidates: Vec<TokenCandidate>,
     block_sums: Vec<f64>,
 }
 
-/// The most probable allowed token, the lowest id on ties; none where no allowed logit is finite.
+/// Returns the most probable allowed token, the lowest id on ties; `None` if no allowed logit is finite.
 pub fn best(logits: &[f32], allowed: Option<&[u32]>) -> Option<u32> {
     let highest = highest(logits, allowed)?;
     // Whole groups are skipped by comparisons that the compiler vectorises.
@@ -51,7 +48,6 @@ pub fn log_probability(logit: f32, normaliser: f64) -> f32 {
     if value > LEAST_LOG_PROBABILITY { value.min(0.0) } else { LEAST_LOG_PROBABILITY }
 }
 
-/// Every allowed token with its logit, in the order of ids.
 pub fn for_each_allowed(logits: &[f32], allowed: Option<&[u32]>, mut visit: impl FnMut(u32, f32)) {
     for (group, logits) in logits.chunks(GROUP_TOKENS).enumerate() {
         for_each_in_group(logits, group, word_of(allowed, group), &mut visit);
@@ -59,7 +55,7 @@ pub fn for_each_allowed(logits: &[f32], allowed: Option<&[u32]>, mut visit: impl
 }
 
 impl TokenSelector {
-    /// Draws by the number `chance` from [0, 1). None where no allowed logit is finite.
+    /// Draws by the number `chance` from [0, 1). `None` if no allowed logit is finite.
     pub fn draw(
         &mut self,
         sampling: &SamplingOptions,
@@ -93,7 +89,7 @@ impl TokenSelector {
         pick(&self.candidates, scale, total * chance)
     }
 
-    /// ln Σ e^logit over the finite logits, and the `count` best tokens with their log probabilities.
+    /// Computes ln Σ e^logit over the finite logits, and the `count` best tokens with their log probabilities.
     pub fn log_probabilities(&mut self, logits: &[f32], count: usize) -> (f64, Vec<(u32, f32)>) {
         let Some(highest) = highest(logits, None) else { return (0.0, Vec::new()) };
         let scale = Scale::new(highest, 1.0);
@@ -106,7 +102,6 @@ impl TokenSelector {
         (normaliser, top.collect())
     }
 
-    /// Fills `candidates` with the `count` highest, best first.
     fn keep_highest(&mut self, logits: &[f32], allowed: Option<&[u32]>, count: usize) {
         let candidates = &mut self.candidates;
         candidates.clear();
@@ -157,7 +152,6 @@ impl TokenSelector {
         }
     }
 
-    /// Fills `candidates` with the tokens of at least this weight, in the order of ids.
     fn keep_heaviest(&mut self, least_weight: f32, scale: Scale, logits: &[f32], allowed: Option<&[u32]>) {
         let candidates = &mut self.candidates;
         candidates.clear();
@@ -177,7 +171,7 @@ impl TokenSelector {
     /// Draws from the whole vocabulary, without a list of it.
     fn draw_from_all(&mut self, scale: Scale, logits: &[f32], allowed: Option<&[u32]>, chance: f64) -> Option<u32> {
         let mut left = self.sum_blocks(scale, logits, allowed) * chance;
-        // The last block that has any weight is taken where rounding leaves a remainder.
+        // The last block that has any weight takes the remainder of rounding.
         let last = self.block_sums.iter().rposition(|sum| *sum > 0.0)?;
         let mut block = 0;
         while block < last && left >= self.block_sums[block] {
@@ -197,7 +191,6 @@ impl TokenSelector {
         pick(&self.candidates, scale, left)
     }
 
-    /// The sum of all weights; `block_sums` holds its parts.
     fn sum_blocks(&mut self, scale: Scale, logits: &[f32], allowed: Option<&[u32]>) -> f64 {
         self.block_sums.clear();
         for (block, logits) in logits.chunks(BLOCK_TOKENS).enumerate() {
@@ -214,8 +207,8 @@ impl TokenSelector {
     }
 }
 
-/// From a logit to a weight: e^((logit - highest) / temperature), so the best token weighs 1 and nothing overflows.
-/// A logit that is not finite weighs nothing.
+/// Maps a logit to a weight: e^((logit - highest) / temperature), so the best token weighs 1 and nothing overflows. A
+/// logit that is not finite weighs nothing.
 #[derive(Clone, Copy)]
 struct Scale {
     highest: f32,
@@ -258,7 +251,7 @@ fn forbid(values: &mut [f32; GROUP_TOKENS], word: u32, instead: f32) {
     }
 }
 
-/// How many of the candidates, best first, are enough to hold the share `top_p` of `total`; at least one.
+/// Counts the candidates, best first, that hold the share `top_p` of `total`; at least one.
 fn enough(candidates: &[TokenCandidate], scale: Scale, top_p: f32, total: f64) -> Option<usize> {
     let wanted = total * f64::from(top_p.max(0.0));
     let mut sum = 0.0;
@@ -271,7 +264,6 @@ fn enough(candidates: &[TokenCandidate], scale: Scale, top_p: f32, total: f64) -
     None
 }
 
-/// The candidate at the distance `left` along the candidates' weights.
 fn pick(candidates: &[TokenCandidate], scale: Scale, mut left: f64) -> Option<u32> {
     let mut last = None;
     for found in candidates {
@@ -287,7 +279,6 @@ fn pick(candidates: &[TokenCandidate], scale: Scale, mut left: f64) -> Option<u3
     last
 }
 
-/// The highest finite logit that is allowed.
 fn highest(logits: &[f32], allowed: Option<&[u32]>) -> Option<f32> {
     let mut lanes = [f32::NEG_INFINITY; GROUP_TOKENS];
     for (group, logits) in logits.chunks(GROUP_TOKENS).enumerate() {
@@ -318,7 +309,7 @@ fn for_each_in_group(logits: &[f32], group: usize, word: u32, visit: &mut impl F
     }
 }
 
-/// The bits of the mask for one group; past its end nothing is allowed.
+/// Returns the mask's word for one group; past its end every token is forbidden.
 #[inline(always)]
 fn word_of(allowed: Option<&[u32]>, group: usize) -> u32 {
     allowed.map_or(u32::MAX, |mask| mask.get(group).copied().unwrap_or(0))

@@ -6,7 +6,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What may be drawn and how probable it is, best first.
 fn reference(sampling: &SamplingOptions, logits: &[f32], allowed: Option<&[u32]>) -> Vec<(u32, f64)> {
     let mut kept: Vec<(u32, f64)> = (0..logits.len())
         .filter(|id| allowed.is_none_or(|mask| mask.get(id / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)))
@@ -44,7 +43,6 @@ fn reference(sampling: &SamplingOptions, logits: &[f32], allowed: Option<&[u32]>
     kept.iter().map(|entry| (entry.0, entry.1 / total)).collect()
 }
 
-/// Whether float rounding may decide what belongs to the set.
 fn is_near_a_border(sampling: &SamplingOptions, logits: &[f32], allowed: Option<&[u32]>) -> bool {
     let sizes: BTreeSet<usize> = [-2e-6f32, 0.0, 2e-6]
         .into_iter()
@@ -60,7 +58,7 @@ fn is_near_a_border(sampling: &SamplingOptions, logits: &[f32], allowed: Option<
     sizes.len() > 1
 }
 
-/// The tokens that 0.0, 1/n, 2/n … just below 1 draw: with n large against the vocabulary, all that can be drawn.
+/// Draws with 0.0, 1/n, 2/n … just below 1: with n large against the vocabulary, every token that can be drawn.
 fn drawable(sampling: &SamplingOptions, logits: &[f32], allowed: Option<&[u32]>) -> BTreeSet<u32> {
     let mut selector = select::TokenSelector::default();
     (0..4096).filter_map(|step| selector.draw(sampling, logits, allowed, f64::from(step) / 4096.0)).collect()
@@ -117,7 +115,7 @@ proptest! {
         let drawn = drawable(&sampling, &logits, mask.as_deref());
         let allowed: BTreeSet<u32> = expected.iter().map(|entry| entry.0).collect();
         prop_assert!(drawn.is_subset(&allowed), "drawn {:?} of {:?}", drawn, allowed);
-        // Whatever is wider than two of the 4096 steps is met by at least one of them.
+        // Every share that is wider than two of the 4096 steps is met by at least one of them.
         for (token, probability) in &expected {
             prop_assert!(*probability < 2.0 / 4096.0 || drawn.contains(token), "{} with {}", token, probability);
         }
@@ -149,7 +147,7 @@ proptest! {
     }
 }
 
-/// Pearson's statistic of 100,000 draws against the exact probabilities, and its degrees of freedom.
+/// Computes Pearson's statistic of 100,000 draws against the exact probabilities, and its degrees of freedom.
 fn chi_square(sampling: &SamplingOptions, logits: &[f32]) -> (f64, usize) {
     const DRAWS: u32 = 100_000;
     let expected = reference(sampling, logits, None);
@@ -282,7 +280,7 @@ fn ends_of_the_ranges() {
     assert_eq!(drawn(&SamplingOptions { temperature: f32::INFINITY, ..base.clone() }), [0, 1, 2, 3]);
 }
 
-/// By hand, with penalties 2, 0.5 and 0.25 after the prompt 0 1 2 and the reply 2 3 3:
+/// Computed by hand, with penalties 2, 0.5 and 0.25 after the prompt 0 1 2 and the reply 2 3 3:
 /// 0: 3 / 2; 1: -1 × 2; 2: 4 / 2 - 0.25 - 0.5; 3: -2 × 2 - 2 × 0.25 - 0.5; 4: untouched.
 #[test]
 fn penalties_by_hand() {
@@ -351,9 +349,9 @@ fn the_least_log_probability_is_a_number() {
     assert_eq!(choice.top, [(0, 0.0), (1, -9999.0)]);
 }
 
-/// A golden: these tokens must never change. Recipe: 4,000 logits from `SplitMix64::new(1)`, evenly from -8 to 8, and the
-/// first 12 tokens of seed 42 with the sampling below; written down from a sampler of its own in Python, which sorts
-/// everything, in f64.
+/// A golden: these tokens must never change. Recipe: 4,000 logits from `SplitMix64::new(1)`, evenly from -8 to 8, and
+/// the first 12 tokens of seed 42 with the sampling below; written down from an independent sampler in Python, which
+/// sorts everything, in f64.
 #[test]
 fn a_seed_gives_the_same_tokens_for_ever() {
     let mut random = random::SplitMix64::new(1);
@@ -400,7 +398,7 @@ fn numbers_that_make_no_sense_are_named() {
     }
 }
 
-/// `cargo test -p engine --release -- --ignored --nocapture time_of_a_token`
+/// Run by hand: `cargo test -p engine --release -- --ignored --nocapture time_of_a_token`
 #[test]
 #[ignore = "prints times; run it by hand"]
 fn time_of_a_token() {

@@ -1,4 +1,4 @@
-//! Several replies to one prompt: it is computed once, and they go on from it in one batch.
+//! Several replies to one prompt: it is computed once, and they continue from it in one batch.
 
 use super::support::*;
 use engine::memory::MemoryKind;
@@ -12,10 +12,8 @@ fn sampled(prompt: &[u32], new: usize, seed: u64) -> EngineRequest {
     EngineRequest { sampling, ..request(prompt, new) }
 }
 
-/// Tokens with the step that made them.
-type TokensBySteps = BTreeMap<RequestId, Vec<(usize, u32)>>;
+type TokensBySteps = BTreeMap<RequestId, Vec<(usize, u32)>>; // tokens with the step that made them
 
-/// The tokens of each request, and what each took.
 fn run(engine: &mut Engine) -> (TokensBySteps, BTreeMap<RequestId, RequestReport>) {
     let (mut tokens, mut reports) = (TokensBySteps::new(), BTreeMap::new());
     let (mut events, mut at) = (Vec::new(), 0);
@@ -84,7 +82,7 @@ fn arms_go_on_without_the_first() {
         told.extend(tokens[&second].iter().map(|(_, token)| *token));
         let alone = answer(&mut self::engine("dense-tied", LIMITS), sampled(&prompt, 20, 8));
         assert_eq!(told, alone.tokens, "cancelled after {steps} steps");
-        // What the first had computed is not computed again.
+        // The first's computed prompt is not computed again.
         assert!(reports[&second].computed_tokens <= 300 - (60 * steps).min(299), "{:?}", reports[&second]);
     }
 }

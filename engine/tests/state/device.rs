@@ -1,4 +1,4 @@
-//! The same on a device: a GPU where there is one, else an emulated one (REQUIRE_CUDA makes that a failure).
+//! The same on a device: a GPU if there is one, else an emulated one (REQUIRE_CUDA makes that a failure).
 
 use super::random::{Stage, Step, play, step};
 use super::support::*;
@@ -28,7 +28,7 @@ fn plays(model: &'static str) {
     });
 }
 
-/// One history with everything in it: few random ones are played where a token takes long.
+/// Plays one history that has every kind of step: a slow device plays few random ones.
 fn plays_all(model: &'static str, recurrence_log_tokens: usize, share_of_memory: f64) {
     let Some(device) = device() else { return };
     let limits = EngineLimits { recurrence_log_tokens, ..LIMITS };

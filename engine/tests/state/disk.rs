@@ -1,4 +1,4 @@
-//! Cached sequences on disk: what is read again, what is a miss, what is deleted.
+//! Cached sequences on disk: hits, misses, deletions.
 
 use super::support::*;
 use engine::{
@@ -7,7 +7,6 @@ use engine::{
 };
 use std::path::{Path, PathBuf};
 
-/// Files of sequences.
 fn lines(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.extension().is_some_and(|end| end == "line")).count()
@@ -238,7 +237,7 @@ fn a_damaged_page_is_a_miss_with_a_note() {
     }
 }
 
-/// A summary is a long request that nothing goes on from: its conversation stays in memory and on disk as it was.
+/// A summary is a long request that nothing continues from: its conversation stays in memory and on disk as it was.
 #[test]
 fn a_passing_request_leaves_nothing_on_disk_and_its_past_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,7 +282,7 @@ fn a_file_that_is_replaced_goes_with_the_same_silence() {
     }
 }
 
-/// A client that renders replies in another way than the model wrote them leaves a file behind at each turn otherwise.
+/// A client that renders replies in another way than the model wrote them would otherwise leave a file at each turn.
 #[test]
 fn a_conversation_is_on_disk_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -307,7 +306,7 @@ fn a_conversation_is_on_disk_once() {
     assert_eq!((lines, pages), (1, history.len() / 256), "{states} states");
     assert!(states <= 6, "{states}");
     drop(engine);
-    // It goes on from its end, and from before the reply.
+    // It continues from its end, and from before the reply.
     let mut engine = self::engine("dense-gva2", LIMITS);
     engine.use_disk(disk(folder.path()));
     engine.read_newest();

@@ -1,4 +1,4 @@
-//! With drafts a reply is what it is without, and so is everything that is kept of it.
+//! Drafts change neither a reply nor the cache.
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
@@ -12,7 +12,7 @@ use testing::device_of_tests;
 
 pub const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7, mtp: 3, mtp_vocab: 1 << 20 };
 
-/// An engine that is told that rows cost nothing, so that it drafts wherever it can.
+/// Opens an engine that believes that rows cost nothing, so that it drafts wherever it can.
 fn drafting(model: &str, limits: EngineLimits) -> Engine {
     drafting_on(None, model, limits)
 }
@@ -23,7 +23,7 @@ fn drafting_on(device: Option<&Device>, model: &str, limits: EngineLimits) -> En
     engine
 }
 
-/// A prompt that repeats itself: a few short pieces, one after the other.
+/// Builds a prompt that repeats itself: a few short pieces, one after the other.
 fn repeating(pieces: &[u8], seed: u32) -> Vec<u32> {
     pieces.iter().flat_map(|piece| words(3 + usize::from(piece % 5), seed + u32::from(piece % 3))).collect()
 }
@@ -37,11 +37,10 @@ struct Run {
     penalty: f32,
     new: usize,
     others: usize,
-    /// Steps before the reply is cut, and how many of its tokens the next prompt keeps, in tenths.
+    /// Steps before the reply is cut, and the tenths of its tokens that the next prompt keeps.
     cut: Option<(usize, usize)>,
 }
 
-/// Of up to so many pieces, and so many tokens of a reply.
 fn run(most_pieces: usize, most_new: usize) -> impl Strategy<Value = Run> {
     let temperature = prop_oneof![3 => Just(0.0f32), 1 => Just(0.2), 1 => Just(0.9)];
     let penalty = prop_oneof![3 => Just(1.0f32), 1 => Just(1.3)];
@@ -74,7 +73,6 @@ fn asked(run: &Run, tokens: &[u32]) -> EngineRequest {
     EngineRequest { sampling, ..request(tokens, run.new) }
 }
 
-/// Tokens of a reply that is cut after some steps.
 fn cut_after(engine: &mut Engine, request: EngineRequest, steps: usize) -> Vec<u32> {
     let id = engine.submit(request).unwrap();
     let mut events = Vec::new();
@@ -135,7 +133,7 @@ fn plays_on(device: Option<&Device>, model: &'static str, cases: u32, run: impl 
             accepted.set((drafted + ours.report.drafted_tokens, came + ours.report.accepted_tokens));
             prop_assert!(theirs.report.drafted_tokens == 0);
         }
-        // What is kept of it is as exact: the next turn goes on from there.
+        // The cached past is as exact: the next turn continues from there.
         let mut next = said.clone();
         next.extend(&ours[0].tokens[..ours[0].tokens.len() / 2]);
         next.extend(words(9, 5));
@@ -177,7 +175,7 @@ fn a_reply_with_drafts_is_the_reply_without_mtp() {
     plays("dense-mtp", 60);
 }
 
-/// A reply that repeats itself: its tokens, and the steps that it took.
+/// Returns the tokens of a reply that repeats itself, and the steps that it took.
 fn repeated(engine: &mut Engine, request: EngineRequest) -> (Vec<u32>, usize, StopReason) {
     engine.submit(request).unwrap();
     let (mut events, mut steps) = (Vec::new(), 0);
@@ -196,7 +194,6 @@ fn repeated(engine: &mut Engine, request: EngineRequest) -> (Vec<u32>, usize, St
     (tokens, steps, reason.unwrap())
 }
 
-/// Wants one token again and again.
 fn monotonous(new: usize) -> EngineRequest {
     let sampling = SamplingOptions { logit_bias: vec![(7, 100.0)], ..SamplingOptions::default() };
     EngineRequest { sampling, ..request(&words(40, 1), new) }

@@ -1,5 +1,5 @@
-//! A reply that is begun before it is asked for is the one that would have been made, and what differs is cut as if it had never
-//! been begun. `EARLY_RUNS=1000 cargo test -p engine --test state begun_early` plays as many random ones as one wants.
+//! A reply that is begun early is the one that would have been made, and a wrong beginning is cut as if it had never
+//! begun. `EARLY_RUNS=1000 cargo test -p engine --test state begun_early` plays any number of random ones.
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
@@ -9,23 +9,23 @@ use kernels::format::Format;
 use proptest::prelude::*;
 use testing::device_of_tests;
 
-/// A reply begun early, and what is asked in the end.
+/// A reply begun early, and the final request.
 #[derive(Clone, Debug)]
 struct Run {
     history: usize,
-    /// Words that were heard, and of these what the final words begin with.
+    /// Number of heard words, and of those with which the final words begin.
     heard: usize,
     same: usize,
-    /// What the final words are besides. 0 and all the same: what was heard.
+    /// Number of further final words. 0 and all equal: the final words are the heard ones.
     more: usize,
     seed: u64,
     temperature: f32,
     new: usize,
     /// Steps of the engine before the final words come.
     steps: usize,
-    /// It stops behind them, and something else is computed before the final words come.
+    /// Steps of other work, if the reply stops behind its beginning before the final words come.
     held: Option<usize>,
-    /// A user of another conversation talks meanwhile.
+    /// Words that a user says meanwhile in another conversation.
     other: Option<usize>,
 }
 
@@ -98,7 +98,7 @@ fn step(engine: &mut Engine, id: RequestId, said: &mut Said) -> bool {
     more
 }
 
-/// What is said in the end, and what of it had been begun.
+/// Returns the final answer, and the length of its early part.
 fn begun(engine: &mut Engine, run: &Run, heard: &[u32], last: &[u32]) -> (Said, usize) {
     let id = engine.submit(early(asked(run, heard))).unwrap();
     let mut said = Said::default();
@@ -114,7 +114,7 @@ fn begun(engine: &mut Engine, run: &Run, heard: &[u32], last: &[u32]) -> (Said, 
     }
     let before = said.tokens.len();
     let id = if heard == last {
-        // Where it is done, it has been said.
+        // A reply that is done has been said.
         assert_eq!(engine.ask_for(id), said.report.is_none());
         id
     } else {

@@ -7,7 +7,6 @@ use std::path::Path;
 
 const HEAD: usize = 300;
 
-/// A prompt of this head, with what was said.
 fn begins_with(head: &[u32], said: &[u32]) -> EngineRequest {
     EngineRequest {
         scope: ReuseScope { user: Some(1), shared_tokens: head.len() },
@@ -24,7 +23,7 @@ fn on_disk(folder: &Path) -> Engine {
     engine
 }
 
-/// Several turns, each on disk before the next.
+/// Plays several turns, each on disk before the next.
 fn converse(engine: &mut Engine, head: &[u32], turns: usize, seed: u32) {
     let mut said = words(12, seed);
     for turn in 0..turns as u32 {
@@ -34,14 +33,14 @@ fn converse(engine: &mut Engine, head: &[u32], turns: usize, seed: u32) {
     }
 }
 
-/// Room for few conversations.
 fn engine_bytes() -> usize {
+    // room for few conversations
     let state = engine("dense-tied", LIMITS).network().state_shape;
     LIMITS.bytes_of(&state, F32, 1500).unwrap()
 }
 
 fn reused(engine: &mut Engine, head: &[u32], seed: u32) -> usize {
-    // Not the words of another conversation by chance.
+    // Never the words of another conversation by chance.
     let said: Vec<u32> = words(12, seed).iter().map(|token| token + seed % 7).collect();
     answer(engine, begins_with(head, &said)).report.reused_tokens
 }
@@ -186,7 +185,7 @@ fn on_disk_conversations_go_before_heads() {
     assert_eq!(reused(&mut engine, &head, 50), HEAD);
 }
 
-/// A conversation that goes on beside another one with the same head was not left by it.
+/// A conversation that continues beside another one with the same head has not left it.
 #[test]
 fn two_conversations_with_one_head_are_both_kept() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is reused must not change what is answered.
+//! Reuse must not change the answers.
 
 mod arms;
 mod cut;

@@ -1,4 +1,4 @@
-//! The one ceiling, and what goes first under it.
+//! The one ceiling, and the order of eviction under it.
 
 use super::support::*;
 use engine::memory::MemoryKind;
@@ -27,7 +27,7 @@ fn memory_stays_under_its_ceiling() {
     assert!(most > memory_bytes / 2, "the ceiling was never near: {most}");
 }
 
-/// What a request of so many tokens needs of a model's memory, with more snapshots than it needs.
+/// Bytes for a request of `tokens` tokens, with room for `more_snapshots` more than it needs.
 fn bytes_of(model: &str, tokens: usize, more_snapshots: usize) -> usize {
     let engine = engine(model, LIMITS);
     let shape = engine.network().state_shape;

@@ -1,5 +1,5 @@
-//! Random histories, against an engine that remembers nothing. `STATE_RUNS=500 cargo test -p engine --test state random` plays as
-//! many of each model as one wants.
+//! Random histories, against an engine that remembers nothing. `STATE_RUNS=500 cargo test -p engine --test state
+//! random` plays any number for each model.
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
@@ -7,7 +7,7 @@ use engine::{Engine, EngineLimits, EngineRequest, OwnerId, RequestClass, Request
 use gpu::Device;
 use proptest::prelude::*;
 
-/// What a client does to a conversation.
+/// A client's change to a conversation.
 #[derive(Clone, Debug)]
 pub enum Step {
     Extend {
@@ -32,12 +32,11 @@ pub enum Step {
         count: usize,
         seed: u32,
     },
-    /// The reply is stopped after so many steps, and goes on. Meanwhile the next turn may be warmed.
+    /// The reply stops after this many steps, and resumes. Meanwhile the next turn may be warmed.
     Resume {
         steps: usize,
         warms: bool,
     },
-    /// Several replies to one prompt.
     Arms {
         count: usize,
     },
@@ -46,7 +45,7 @@ pub enum Step {
         token: u32,
         is_read: bool,
     },
-    /// What changed in them stands before the last question.
+    /// Their change is written before the last question.
     Note {
         count: usize,
         seed: u32,
@@ -73,19 +72,17 @@ pub fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Tokens of instructions at the head of a history.
-const HEAD_TOKENS: usize = 50;
-/// Tokens of the last question.
-const QUESTION_TOKENS: usize = 8;
+const HEAD_TOKENS: usize = 50; // tokens of instructions at the head of a history
+const QUESTION_TOKENS: usize = 8; // tokens of the last question
 
-/// Sampled, so that each arm has words of its own.
+/// Builds a sampled request, so that each arm has words of its own.
 fn arm(tokens: &[u32], number: usize) -> EngineRequest {
     let request = with_head(tokens);
     let sampling = SamplingOptions { temperature: 0.9, seed: Some(number as u64), ..request.sampling };
     EngineRequest { sampling, ..request }
 }
 
-/// Runs the requests in one batch, the others as arms of the first where they are; the first may be stopped and go on.
+/// Runs the requests in one batch, the others as arms of the first if `are_arms`; the first may be stopped and resumed.
 fn replies(
     engine: &mut Engine,
     requests: Vec<EngineRequest>,
@@ -102,7 +99,7 @@ fn replies(
         let Some((_, warms)) = stop.filter(|(after, _)| *after == steps) else { return };
         if engine.hold(ids[0]).is_some() {
             if warms {
-                // What is only warmed may find no room.
+                // A prompt that is only warmed may find no room.
                 drop(tries(engine, vec![EngineRequest { class: RequestClass::Speculate, ..request(&next, 0) }]));
             }
             assert!(engine.resume(ids[0]));
@@ -111,7 +108,7 @@ fn replies(
     answers.into_iter().map(|answer| answer.unwrap()).collect()
 }
 
-/// The history may be edited in its head, or become shorter than that.
+/// Builds a request with a head. The history may be edited in its head, or become shorter than that.
 fn with_head(tokens: &[u32]) -> EngineRequest {
     let mut request = request(tokens, 6);
     let end = tokens.len().min(HEAD_TOKENS);
@@ -121,14 +118,13 @@ fn with_head(tokens: &[u32]) -> EngineRequest {
     request
 }
 
-/// How a history is played.
 #[derive(Clone, Copy)]
 pub struct Stage<'a> {
     pub model: &'a str,
     pub limits: EngineLimits,
     /// The device of the engine with a cache. The engine without one computes on the CPU.
     pub device: Option<&'a Device>,
-    /// Where a conversation is cut.
+    /// Length at which a conversation is cut.
     pub longest: usize,
 }
 
@@ -209,7 +205,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
                 prop_assert_eq!(ours.tokens[i], theirs.tokens[i], "{:?}", ours.report);
             }
             prop_assert_eq!(theirs.report.reused_tokens, 0);
-            // What goes on is reported from where it goes on.
+            // A resumed reply reports only what follows.
             if stop.is_none() {
                 prop_assert_eq!(ours.report.reused_tokens + ours.report.computed_tokens, ours.report.prompt_tokens);
             }
@@ -225,7 +221,7 @@ fn plays(model: &'static str, cases: u32) {
     let engine = engine(model, LIMITS);
     // A long log lets a turn go back to marks that it passed without a snapshot.
     let limits = |recurrence_log_tokens| EngineLimits { recurrence_log_tokens, ..LIMITS };
-    // From what one prompt needs, so that nothing can be cached, upwards.
+    // From one prompt's need, which leaves no room for a cache, upwards.
     let least = limits(160).bytes_of(&engine.network().state_shape, F32, 930).unwrap();
     let budgets = prop_oneof![Just(64usize << 20), least..4 * least];
     let logs = prop_oneof![Just(32usize), Just(160), Just(0)];

@@ -1,5 +1,5 @@
-//! A reply that was stopped goes on as if it had never been, token by token. `RESUME_RUNS=1000 cargo test -p engine --test state
-//! goes_on` plays as many random stops of each model as one wants.
+//! A stopped reply resumes as if it had never stopped, token by token. `RESUME_RUNS=1000 cargo test -p engine --test
+//! state goes_on` plays any number of random stops for each model.
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
@@ -9,11 +9,10 @@ use kernels::format::Format;
 use proptest::prelude::*;
 use testing::device_of_tests;
 
-/// What happens while a reply is stopped.
 #[derive(Clone, Copy, Debug)]
 enum Meanwhile {
     Nothing,
-    /// The prompt of the next turn is warmed, with this share of the words that were said.
+    /// The prompt of the next turn is warmed, with this share of the reply's words.
     Warm {
         share: f64,
     },
@@ -32,8 +31,8 @@ struct Run {
     new: usize,
     /// Steps of the engine before each stop.
     stops: Vec<(usize, Meanwhile)>,
-    /// So many steps behind them the reply is stopped once more, and from then on another conversation's reply goes on beside it.
-    /// In a batch the last bits of a sum are others, so the reply that is not stopped has the same company.
+    /// Steps behind them after which the reply stops once more; from then on another conversation's reply continues
+    /// beside it. In a batch the last bits of a sum are others, so the reply without a stop has the same company.
     company: Option<(usize, usize)>,
 }
 
@@ -62,7 +61,6 @@ const OWNER: OwnerId = OwnerId(1);
 const ANOTHER: OwnerId = OwnerId(2);
 const COMPANION: OwnerId = OwnerId(3);
 
-/// What another conversation asks.
 fn others(owner: OwnerId, count: usize, new: usize) -> EngineRequest {
     EngineRequest { owner: Some(owner), ..request(&words(count, owner.0 as u32), new) }
 }
@@ -90,13 +88,12 @@ struct Said {
 struct Stopped {
     said: Said,
     report: RequestReport,
-    /// Tokens that were told before the last stop.
+    /// Number of tokens before the last stop.
     before: usize,
-    /// Tokens that were told when the other reply began.
+    /// Number of tokens when the other reply began.
     company_at: Option<usize>,
 }
 
-/// The reply with its stops.
 fn stopped(engine: &mut Engine, run: &Run) -> Stopped {
     let request = asked(run);
     let prompt = request.tokens.clone();
@@ -138,7 +135,7 @@ fn stopped(engine: &mut Engine, run: &Run) -> Stopped {
     Stopped { said, report: report.unwrap(), before, company_at }
 }
 
-/// The reply without a stop, and with the same company.
+/// Runs the reply without a stop, and with the same company.
 fn uninterrupted(engine: &mut Engine, run: &Run, company_at: Option<usize>) -> Said {
     let id = engine.submit(asked(run)).unwrap();
     let mut said = Said::default();
@@ -154,7 +151,7 @@ fn uninterrupted(engine: &mut Engine, run: &Run, company_at: Option<usize>) -> S
     }
 }
 
-/// One step of the engine. Returns the report if the reply has ended.
+/// Takes one step. Returns the report if the reply has ended.
 fn step(engine: &mut Engine, id: RequestId, said: &mut Said) -> Option<RequestReport> {
     let (mut events, mut report) = (Vec::new(), None);
     engine.step(&mut events);
@@ -196,7 +193,7 @@ fn plays(device: Option<&Device>, model: &'static str, cases: u32, longest: usiz
         prop_assert_eq!(&said.tokens, &whole.tokens, "{:?}", report);
         prop_assert_eq!(&said.text, &whole.text);
         if report.reason.name() == "resumed" {
-            // No token twice. A prompt that was stopped in its middle goes on from there.
+            // No token is computed twice. A prompt that was stopped in its middle continues from there.
             let again = if before == 0 { run.prompt } else { 0 };
             prop_assert!(report.computed_tokens <= again, "{:?}", report);
             prop_assert_eq!(report.reused_tokens + report.computed_tokens, run.prompt + before.saturating_sub(1));

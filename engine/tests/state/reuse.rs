@@ -1,4 +1,4 @@
-//! What was computed is taken up again, by whom and when, and is told.
+//! Reuse of computed sequences: by whom, when, and what reports say about it.
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
@@ -68,11 +68,11 @@ fn what_one_user_said_is_not_known_to_another() {
             let expected = (46, PrefillReason::NewText);
             assert_eq!((report.reused_tokens, report.reason), expected, "{user:?}, from disk: {saved}");
         }
-        // A part of the instructions is no more shared than what was said.
+        // A part of the instructions is no more shared than the user's words.
         let report = answer(&mut engine, ask(Some(5), 23, &secret)).report;
         assert_eq!((report.reused_tokens, report.reason), (0, PrefillReason::Cold));
         let again = answer(&mut engine, ask(Some(1), 46, &secret)).report;
-        // From disk it is taken up at a mark.
+        // From disk it is reused from a mark.
         assert_eq!(again.reused_tokens, if saved { 138 } else { 145 }, "it is still there for its user");
     }
 }
@@ -152,14 +152,14 @@ fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
         }
     }
     assert_eq!(done, [talk, slow]);
-    // What the background request had computed before it was suspended is reused.
+    // The part that the background request had computed before it was suspended is reused.
     let mut again = request(&words(2000, 1), 1);
     again.marks.clear();
     assert!(answer(&mut engine, again).report.reused_tokens >= 5);
 }
 
-/// Users talk without a pause, in all places that there are: less urgent requests come to their end all the same, and take
-/// few of the steps.
+/// Users talk without a pause, on all lanes: less urgent requests end nevertheless, and
+/// take few of the steps.
 #[test]
 fn no_class_of_requests_starves() {
     for (class, max_sequences) in
@@ -227,7 +227,7 @@ fn work_in_the_background_ends_in_the_order_in_which_it_came() {
     assert!(ended[0].1 * 8 < steps * 2, "the first took {} steps, all {steps}", ended[0].1);
 }
 
-/// A request that begins copies a state, which everything in the same step waits for.
+/// A request that begins copies a state, and every request in the same step waits for that.
 #[test]
 fn what_is_not_computed_does_not_begin() {
     let mut engine = engine("dense-tied", LIMITS);

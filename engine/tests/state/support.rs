@@ -1,4 +1,4 @@
-//! A small engine, and what it answers.
+//! A small engine, and its answers.
 
 use engine::memory::MemoryKind;
 use engine::network::Network;
@@ -32,9 +32,9 @@ pub fn engine(model: &str, limits: EngineLimits) -> Engine {
     engine_on(None, model, limits)
 }
 
-/// On a device; None: on the host.
+/// Opens an engine on a device, or on the host if that is `None`.
 pub fn engine_on(device: Option<&Device>, model: &str, limits: EngineLimits) -> Engine {
-    // In the source tree, or where `tests/gpu/run.sh` found it on a machine without sources.
+    // In the source tree, or in the folder that `tests/gpu/run.sh` names on a machine without sources.
     let in_tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
     let path = std::env::var_os("REPRISE_REFERENCE").map_or_else(in_tree, PathBuf::from).join(model);
     let model = weights::open(&path, true).unwrap();
@@ -62,26 +62,25 @@ pub fn request(tokens: &[u32], new: usize) -> EngineRequest {
 pub struct Answer {
     pub tokens: Vec<u32>,
     pub logprobs: Vec<f32>,
-    /// How much more probable the best token was than the second.
+    /// Lead of the best token's log probability over the second's, at each token.
     pub leads: Vec<f32>,
     pub text: String,
     pub report: RequestReport,
     pub stop_reason: Option<StopReason>,
 }
 
-/// Runs everything to its end, all in one batch.
 pub fn answers(engine: &mut Engine, requests: Vec<EngineRequest>) -> Vec<Answer> {
     let answers = tries(engine, requests);
     answers.into_iter().map(|answer| answer.unwrap()).collect()
 }
 
-/// As `answers`, where some may fail.
+/// Runs all requests like `answers`; some may fail.
 pub fn tries(engine: &mut Engine, requests: Vec<EngineRequest>) -> Vec<Result<Answer, Error>> {
     let ids: Vec<RequestId> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
     run(engine, &ids, |_, _| ())
 }
 
-/// Runs what was submitted to its end. `between` two steps, of which it gets the number, other things may happen.
+/// Runs submitted requests to their end. `between` is called between two steps with the number of the step.
 pub fn run(
     engine: &mut Engine,
     ids: &[RequestId],

@@ -1,4 +1,5 @@
-//! Thinking that is ended from outside: the words follow at once, and are those that the model would say behind that thought.
+//! Thinking that a caller ends: the answer follows at once, with the words that the model would say behind that
+//! thought.
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
@@ -11,7 +12,7 @@ fn thinking(prompt: &[u32], new: usize, seed: u64) -> EngineRequest {
     EngineRequest { sampling, thinking, ..request(prompt, new) }
 }
 
-/// A step's tokens of a request, and whether the request is done.
+/// Takes one step. Returns a request's tokens, and its stop reason if it is done.
 fn step(engine: &mut Engine, id: RequestId) -> (Vec<u32>, Option<StopReason>) {
     let (mut events, mut tokens, mut done) = (Vec::new(), Vec::new(), None);
     engine.step(&mut events);
@@ -26,7 +27,6 @@ fn step(engine: &mut Engine, id: RequestId) -> (Vec<u32>, Option<StopReason>) {
     (tokens, done)
 }
 
-/// All that is left of it.
 fn rest(engine: &mut Engine, id: RequestId, tokens: &mut Vec<u32>) -> StopReason {
     loop {
         let (more, done) = step(engine, id);
@@ -52,7 +52,7 @@ fn the_first_word_comes_with_the_next_step() {
         }
         let closing = engine.tokenizer().encode(CLOSING);
         engine.stop_thinking(id);
-        // A second time changes nothing, and another request's prompt does not stand before the words.
+        // A second call changes nothing, and another request's prompt does not come before the words.
         engine.stop_thinking(id);
         engine.submit(request(&words(500, 9), 1)).unwrap();
         let (told, _) = step(&mut engine, id);
@@ -87,7 +87,7 @@ fn thinking_that_is_ended_before_it_began_is_none() {
     let mut engine = engine("dense-tied", LIMITS);
     let prompt = words(150, 1);
     let id = engine.submit(thinking(&prompt, 20, 5)).unwrap();
-    // Of the prompt a part is computed.
+    // A part of the prompt is computed.
     assert_eq!(step(&mut engine, id), (Vec::new(), None));
     engine.stop_thinking(id);
     let mut tokens = Vec::new();
@@ -112,7 +112,7 @@ fn a_reply_that_does_not_think_is_let_be() {
     engine.stop_thinking(id);
 }
 
-/// There is no room for more than a part of what ends the thinking.
+/// A reply may have room for only a part of the text that ends the thinking.
 #[test]
 fn a_limit_holds_also_where_thinking_ends() {
     for most in 4..9 {

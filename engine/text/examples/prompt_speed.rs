@@ -1,5 +1,5 @@
-//! What a tokenizer and a long conversation cost before the model sees them:
-//! `cargo run --release -p text --example prompt_speed [-- tokenizer.json]`. A thousand messages, and then one more.
+//! Measures the tokenizer on a conversation of a thousand messages, and again with one message more:
+//! `cargo run --release -p text --example prompt_speed [-- tokenizer.json]`.
 
 use std::time::Instant;
 

@@ -1,16 +1,15 @@
-//! How long a model may think. The engine asks before each token whether one is forced, and reports each token that was
-//! chosen. When the budget is spent, or the thinking is to end now, the tokens that close it are forced.
+//! Limit on a model's thinking. The engine asks before each token whether one is forced, and reports each token that
+//! was chosen. When the budget is spent, or a caller ends the thinking, the closing tokens are forced.
 
 use crate::Tokenizer;
 
-/// What closes the thinking when the budget is spent: a line end, the tag, and the blank line that the template has.
+/// Text that closes the thinking: a line end, the tag, and the blank line that the template has.
 pub const CLOSING: &str = "\n</think>\n\n";
 const OPEN: &[u8] = b"<think>";
 const CLOSE: &[u8] = b"</think>";
 
 #[derive(Debug, Clone)]
 pub struct ThinkingBudget {
-    /// None: no limit.
     budget_tokens: Option<u32>,
     spent_tokens: u32,
     state: ThinkingState,
@@ -33,7 +32,7 @@ enum ThinkingState {
 }
 
 impl ThinkingBudget {
-    /// `in_thinking`: the prompt ends inside an open `<think>` (`opens_thinking`).
+    /// Starts a budget. `in_thinking`: the prompt ends inside an open `<think>` (`opens_thinking`).
     pub fn new(tokenizer: &Tokenizer, in_thinking: bool, budget_tokens: Option<u32>) -> Self {
         let mut budget = Self {
             budget_tokens,
@@ -47,13 +46,13 @@ impl ThinkingBudget {
         budget
     }
 
-    /// The thinking ends here. A model that does not think is let be.
+    /// Ends the thinking now. A model that does not think stays untouched.
     pub fn stop(&mut self) {
         self.budget_tokens = Some(0);
         self.close_when_spent();
     }
 
-    /// The token that must come now instead of what the model would choose.
+    /// Returns the token that must come next, whatever the model would choose.
     pub fn forced(&self) -> Option<u32> {
         match &self.state {
             ThinkingState::Closing { tokens, done } => tokens.get(*done).copied(),
@@ -61,7 +60,7 @@ impl ThinkingBudget {
         }
     }
 
-    /// Every token of the reply goes through here, forced ones too; `bytes` are what it stands for.
+    /// Takes every token of the reply, forced ones too, as its bytes.
     pub fn accept(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
         match &mut self.state {
@@ -107,7 +106,7 @@ impl ThinkingBudget {
     }
 }
 
-/// Whether a rendered prompt ends inside an open `<think>`, so that the reply begins with reasoning.
+/// Checks for an open `<think>` at the end of a rendered prompt: the reply then begins with reasoning.
 pub fn opens_thinking(prompt: &str) -> bool {
     prompt.trim_end().ends_with("<think>")
 }
@@ -122,7 +121,6 @@ mod tests {
         Tokenizer::from_json(&std::fs::read(path).unwrap()).unwrap()
     });
 
-    /// Generates with a model that would say `words`, and returns what is said.
     fn generate(in_thinking: bool, budget_tokens: Option<u32>, words: &str) -> (String, ThinkingBudget) {
         let mut budget = ThinkingBudget::new(&TOKENIZER, in_thinking, budget_tokens);
         let mut said = Vec::new();
@@ -174,20 +172,20 @@ mod tests {
             while let Some(token) = budget.forced() {
                 budget.accept(TOKENIZER.token_bytes(token));
                 said.push(token);
-                // A second word on it changes nothing.
+                // A second call changes nothing.
                 budget.stop();
             }
             assert_eq!(TOKENIZER.decode(&said), TOKENIZER.decode(&thought[..after]) + CLOSING);
             assert_eq!(budget.state, ThinkingState::Over);
         }
-        // What is no thinking has no end.
+        // A reply without thinking has nothing to close.
         for said in ["Hello", "<think>Hm.</think>Hello"] {
             let mut budget = ThinkingBudget::new(&TOKENIZER, false, None);
             TOKENIZER.encode(said).iter().for_each(|token| budget.accept(TOKENIZER.token_bytes(*token)));
             budget.stop();
             assert_eq!(budget.forced(), None, "{said}");
         }
-        // A model that begins to think by itself afterwards thinks no more.
+        // A model that opens its thinking after the stop is closed at once.
         let mut budget = ThinkingBudget::new(&TOKENIZER, false, None);
         budget.stop();
         TOKENIZER.encode("<think>").iter().for_each(|token| budget.accept(TOKENIZER.token_bytes(*token)));

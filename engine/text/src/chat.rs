@@ -1,17 +1,18 @@
-//! A chat-completions body to what a template renders: clients write the same thing in several ways, templates know one.
+//! Turns a chat-completions body into a template's input: clients write the same thing in several ways, templates know
+//! one.
 
 use crate::Error;
 use crate::template::{LocalTime, TemplateInput};
 use serde_json::{Map, Value, json};
 
-/// Messages, tools and options as templates of the family expect them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChatPrompt {
     pub messages: Vec<Value>,
     pub tools: Vec<Value>,
-    /// For the template: `add_generation_prompt`, `enable_thinking` when the body says, all of `chat_template_kwargs`.
+    /// Template variables: `add_generation_prompt`, `enable_thinking` if the body sets it, all of
+    /// `chat_template_kwargs`.
     pub options: Map<String, Value>,
-    /// Parts of messages that are no text. The template marks their positions in the prompt.
+    /// Number of parts that are no text. The template marks their positions in the prompt.
     pub images: usize,
 }
 
@@ -126,7 +127,7 @@ fn normalise_calls(place: &str, calls: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Clients send arguments as the text of a JSON object, templates want the object.
+/// Parses the text of a JSON object: clients send arguments as text, templates want the object.
 fn parse_arguments(place: &str, arguments: &Value) -> Result<Value, Error> {
     let parsed = match arguments {
         Value::String(text) if text.trim().is_empty() => Value::Null,
@@ -159,7 +160,7 @@ fn normalise_tools(body: &Map<String, Value>) -> Result<Vec<Value>, Error> {
     Ok(tools)
 }
 
-/// A tool whose parts are of the kinds that templates and grammars take.
+/// Checks that the fields of a tool have the types that templates and grammars take.
 pub fn check_tool(place: &str, tool: &Value) -> Result<(), Error> {
     let Value::Object(fields) = tool else { return Err(wrong(place, tool, "an object")) };
     must_be_text(place, fields, "type")?;
@@ -181,7 +182,7 @@ pub fn check_tool(place: &str, tool: &Value) -> Result<(), Error> {
     }
 }
 
-/// The schema of a tool's arguments, as far as every reader of it must agree.
+/// Checks those parts of an argument schema that every reader of it relies on.
 pub fn check_parameters(place: &str, schema: &Map<String, Value>) -> Result<(), Error> {
     let is_type = |kind: &Value| kind.is_string() || kind.is_null();
     match schema.get("type") {
@@ -197,7 +198,6 @@ pub fn check_parameters(place: &str, schema: &Map<String, Value>) -> Result<(), 
     }
 }
 
-/// Null is a field that is not there.
 fn must_be_text(place: &str, fields: &Map<String, Value>, name: &str) -> Result<(), Error> {
     match fields.get(name) {
         None | Some(Value::Null | Value::String(_)) => Ok(()),

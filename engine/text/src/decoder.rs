@@ -1,11 +1,11 @@
-//! From bytes to text while they arrive. A token may end inside a character: the bytes of an incomplete character wait
-//! for the rest. Bytes that are no UTF-8 become U+FFFD exactly as `String::from_utf8_lossy` has it.
+//! Incremental decoding from bytes to text. A token may end inside a character: an incomplete character waits for its
+//! remaining bytes. Invalid UTF-8 becomes U+FFFD exactly as in `String::from_utf8_lossy`.
 
 use crate::Tokenizer;
 
 #[derive(Debug, Clone, Default)]
 pub struct Decoder {
-    /// The start of a character whose rest has not come yet: at most three bytes.
+    /// Beginning of an incomplete character: at most three bytes.
     waiting: Vec<u8>,
 }
 
@@ -14,7 +14,7 @@ impl Decoder {
         Self::default()
     }
 
-    /// The characters that are complete with these bytes.
+    /// Returns the characters that these bytes complete.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.waiting.extend_from_slice(bytes);
         let mut text = String::new();
@@ -34,12 +34,11 @@ impl Decoder {
         text
     }
 
-    /// As `push` with the bytes of a token. An unknown id adds nothing.
     pub fn push_token(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
         self.push(tokenizer.token_bytes(token))
     }
 
-    /// What is left at the end of the reply: nothing, or U+FFFD for a character that was cut.
+    /// Returns U+FFFD for a character that the reply's end cut, else nothing.
     pub fn finish(&mut self) -> String {
         let left = std::mem::take(&mut self.waiting);
         String::from_utf8_lossy(&left).into_owned()
@@ -84,7 +83,7 @@ mod tests {
         assert_eq!(decoder.finish(), "");
     }
 
-    /// Bytes that are likely to be wrong in interesting ways: pieces of characters, surrogates, overlong forms.
+    /// Generates bytes that are likely to break decoders: pieces of characters, surrogates, overlong forms.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             any::<char>().prop_map(|c| c.to_string().into_bytes()),

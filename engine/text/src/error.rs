@@ -1,4 +1,4 @@
-//! What can go wrong between text and tokens. One enum for the crate.
+//! Errors between text and tokens.
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -1,18 +1,18 @@
-//! Grammars: which tokens may come next, so that a reply is JSON of a schema, matches a pattern, or calls tools in the
-//! model family's own format with arguments that fit their schemas.
+//! Grammars decide which tokens may come next, so that a reply is JSON of a schema, matches a pattern, or calls tools
+//! in the model family's own format with arguments that fit their schemas.
 //!
 //! ```text
 //! GrammarEnv  (one a model, costs about a second)     the vocabulary as llguidance wants it
-//! Grammar     (one a request, plain data, cheap)       what is asked for
+//! Grammar     (one a request, plain data, cheap)       the demands on the reply
 //! Matcher     (one a sequence, some milliseconds)      env.matcher(&grammar); then mask(), accept(token), mask(), …
 //! ```
 //!
-//! **Free text costs nothing.** Reasoning before the constrained part, and the words before an optional tool call, are
-//! not parsed: there `mask` answers `None` (everything is allowed) until the control token that ends the free part. One
-//! thing is forbidden there: to spell that control token's name with ordinary tokens, because a parser of the reply's
-//! text could not tell the two apart.
+//! **Free text costs nothing.** Reasoning before the constrained part, and text before an optional tool call, are not
+//! parsed: `mask` returns `None` (every token is allowed) until the control token that ends the free part. Only
+//! spelling that control token's name with ordinary tokens is forbidden there, because a parser of the reply's text
+//! could not tell the two apart.
 //!
-//! Architecture invariant: llguidance is told nothing but bytes, control tokens and stop tokens. It never sees a
+//! Architecture invariant: llguidance receives nothing but bytes, control tokens and stop tokens. It never sees a
 //! tokenizer of another library, and its types do not leave this module.
 
 mod circles;
@@ -35,22 +35,19 @@ pub use matcher::Matcher;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Value, json};
 
-/// What a reply must look like. Plain data: nothing is compiled before `GrammarEnv::matcher`.
+/// Demands on a reply. Plain data: `GrammarEnv::matcher` compiles it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grammar {
     constraint: Constraint,
-    /// The prompt ends inside the reasoning block: everything is allowed until `</think>`.
+    /// True if the prompt ends inside the reasoning block: every token is allowed until `</think>`.
     after_reasoning: bool,
 }
 
-/// Whether tools are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallChoice {
     /// The model decides, and may speak first.
     Auto,
-    /// At least one call and nothing else.
     Required,
-    /// One call of this tool and nothing else.
     Named(String),
 }
 
@@ -61,7 +58,7 @@ enum Constraint {
 }
 
 impl Grammar {
-    /// JSON that fits the schema. Properties come in the schema's order.
+    /// Builds a grammar for JSON that fits the schema, with properties in the schema's order.
     pub fn json_schema(schema: &Value) -> Result<Grammar, GrammarError> {
         schema::check(schema)?;
         let schema = match schema {
@@ -75,19 +72,18 @@ impl Grammar {
         Ok(Grammar::of(Constraint::Json(schema)))
     }
 
-    /// Any JSON object.
     pub fn json_object() -> Grammar {
         Grammar::of(Constraint::Json(json!({ "type": "object" })))
     }
 
-    /// Calls of these tools, as in the `tools` of a chat-completions request, written as the family's template shows
-    /// them. With `parallel`, a reply may hold more than one. A demand of a schema that a grammar cannot keep is an
-    /// error for a tool with `"strict": true`, and dropped for others.
+    /// Builds a grammar for calls of these tools (the `tools` of a chat-completions request), written as the family's
+    /// template shows them. With `parallel`, a reply may hold several. A schema's demand that a grammar cannot keep is
+    /// an error for a tool with `"strict": true`, and dropped for others.
     pub fn tool_calls(tools: &[Value], choice: &CallChoice, parallel: bool) -> Result<Grammar, GrammarError> {
         Ok(Grammar::of(Constraint::Tools(tools::Tools::new(tools, choice, parallel)?)))
     }
 
-    /// The prompt ends inside the reasoning block: the grammar holds for what comes after `</think>`.
+    /// Lets the grammar begin behind `</think>`: the prompt ends inside the reasoning block.
     pub fn after_reasoning(mut self) -> Grammar {
         self.after_reasoning = true;
         self
@@ -97,14 +93,13 @@ impl Grammar {
         Grammar { constraint, after_reasoning: false }
     }
 
-    /// Whether a reply without the constrained part is complete.
     fn is_optional(&self) -> bool {
         matches!(&self.constraint, Constraint::Tools(tools) if tools.is_optional())
     }
 
-    /// In the form llguidance reads: the first grammar is the whole, the others are named parts of it.
+    /// Renders the grammar for llguidance: the first part is the whole, the others are parts that it names.
     fn source(&self, env: &GrammarEnv) -> Result<TopLevelGrammar, GrammarError> {
-        // The template puts an empty line after the reasoning. Where the model speaks freely it writes that itself.
+        // The template puts an empty line after the reasoning. A model that may speak freely writes that line itself.
         let before = if self.after_reasoning && !self.is_optional() { r#""\n\n" "# } else { "" };
         let grammars = match &self.constraint {
             Constraint::Json(schema) => {

@@ -1,4 +1,4 @@
-//! Between text and tokens. Takes plain data (bytes, JSON values), knows no weights, file, clock or socket.
+//! The way between text and tokens. Takes plain data (bytes, JSON values), knows no weights, file, clock or socket.
 //!
 //! A prompt goes `chat::normalise` -> `Template::render` -> `encode_prompt`; a reply comes back
 //! `Decoder` -> `StopMatcher` -> `ReplyParser`, with `ThinkingBudget` beside it.

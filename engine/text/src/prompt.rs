@@ -1,4 +1,4 @@
-//! A rendered prompt to tokens. What a user typed never becomes a control token. Marks are the positions at which a
+//! Encodes a rendered prompt. Text that a user typed never becomes a control token. Marks are the positions at which a
 //! later prompt may branch off.
 
 use crate::template::Rendered;
@@ -7,9 +7,9 @@ use crate::tokenizer::{Segment, Tokenizer};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EncodedPrompt {
     pub tokens: Vec<u32>,
-    /// Token positions, ascending: after the system prompt and after each message (after its `<|im_end|>\n`), and,
-    /// when the prompt ends in an open turn, after that turn's `<|im_start|>assistant\n`: up to there the same turn
-    /// has the same tokens when it is history.
+    /// Token positions, ascending: after the system prompt, after each message (after its `<|im_end|>\n`), and, if the
+    /// prompt ends in an open turn, after that turn's `<|im_start|>assistant\n`: the same turn has the same tokens up
+    /// to there when it is history.
     pub marks: Vec<usize>,
 }
 
@@ -21,7 +21,7 @@ pub fn encode_prompt(tokenizer: &Tokenizer, rendered: &Rendered) -> EncodedPromp
     let mut open_turn = None;
     tokenizer.segments(&rendered.text, &rendered.inert, |segment| {
         if previous.is_some() && previous == message_end {
-            // The line break after the end of a message belongs to it; where there is none it ends at once.
+            // The line break behind the end of a message belongs to the message; any other text begins the next one.
             if segment != Segment::Plain("\n") {
                 prompt.marks.push(prompt.tokens.len());
             }

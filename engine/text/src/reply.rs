@@ -1,8 +1,8 @@
-//! Generated text to reasoning, content and tool calls, while it comes. A tag may be cut anywhere.
+//! Splits generated text into reasoning, content and tool calls while it comes. A tag may be cut anywhere.
 //!
 //! Text is passed on as soon as it cannot be part of a tag. A call is held until it is complete, because an incomplete
 //! or malformed one is text. White space at the edges of reasoning and content, and before a call, belongs to the
-//! format: it is dropped, as the template drops it from the history.
+//! format: the parser drops it, as the template drops it from the history.
 
 mod call;
 mod typed;
@@ -14,7 +14,7 @@ use typed::ToolTypes;
 pub enum ReplyPart {
     Reasoning(String),
     Content(String),
-    /// A call begins; calls of a reply are numbered from 0.
+    /// Beginning of a call; calls of a reply are numbered from 0.
     Call {
         index: usize,
         name: String,
@@ -35,7 +35,7 @@ pub struct ReplyParser {
     reasoning: Trimmed,
     content: Trimmed,
     calls: usize,
-    /// There was content before the last call: content after it begins with an empty line.
+    /// True after content before the last call: content after the call begins with an empty line.
     break_before_content: bool,
 }
 
@@ -43,10 +43,7 @@ pub struct ReplyParser {
 enum ParserState {
     Reasoning,
     Content,
-    /// `pending` begins with `<tool_call>`.
-    Call {
-        within_reasoning: bool,
-    },
+    Call { within_reasoning: bool },
 }
 
 const THINK: &str = "<think>";
@@ -55,7 +52,8 @@ const CALL: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 
 impl ReplyParser {
-    /// `in_reasoning`: the prompt ended inside an open `<think>`. `tools` give the arguments their types.
+    /// Starts a parser. `in_reasoning`: the prompt ended inside an open `<think>`. `tools` give the arguments their
+    /// types.
     pub fn new(in_reasoning: bool, tools: &[Value]) -> Self {
         Self {
             types: ToolTypes::new(tools),
@@ -77,7 +75,7 @@ impl ReplyParser {
         }
     }
 
-    /// No more text comes: what is held is text.
+    /// Ends the reply: held text is passed on as text.
     pub fn finish(&mut self, pieces: &mut Vec<ReplyPart>) {
         let rest = std::mem::take(&mut self.pending);
         self.say(self.is_reasoning(), &rest, pieces);
@@ -87,7 +85,7 @@ impl ReplyParser {
         matches!(self.state, ParserState::Reasoning | ParserState::Call { within_reasoning: true })
     }
 
-    /// One step; false when more text is needed. The first `searched` bytes of a held call are known to hold no end.
+    /// Takes one step; false if it needs more text. The first `searched` bytes of a held call are known to hold no end.
     fn advance(&mut self, searched: usize, pieces: &mut Vec<ReplyPart>) -> bool {
         match self.state {
             ParserState::Reasoning => match first_of(&self.pending, &[THINK_END, CALL]) {
@@ -157,10 +155,10 @@ impl ReplyParser {
         }
     }
 
-    /// A block from `<tool_call>` to `</tool_call>`.
+    /// Passes on a block from `<tool_call>` to `</tool_call>`.
     fn end_of_call(&mut self, block: &str, within_reasoning: bool, pieces: &mut Vec<ReplyPart>) {
-        // Where the whole block is no call, the part from its last `<tool_call>` may be one: the tags before it are
-        // then text.
+        // If the whole block is no call, the part from its last `<tool_call>` may be one: the tags before it are then
+        // text.
         let innermost = block.rfind(CALL).unwrap_or(0);
         let parse = |from: usize| {
             call::parse(&block[from + CALL.len()..block.len() - CALL_END.len()]).map(|calls| (from, calls))
@@ -209,7 +207,7 @@ impl ReplyParser {
     }
 }
 
-/// Passes text on without the white space at its two ends.
+/// Text stream without the white space at its two ends.
 #[derive(Debug, Default)]
 struct Trimmed {
     begun: bool,

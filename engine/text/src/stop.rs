@@ -1,22 +1,22 @@
-//! Stop strings over token borders: text is passed on as soon as it cannot be part of a stop string.
+//! Stop strings across token borders: text is passed on as soon as it cannot be part of a stop string.
 
-/// The reply ends where the first stop string is complete. Of several that are complete at the same position the longest
-/// counts. The stop string is not part of the reply.
+/// Search for stop strings. The reply ends where the first stop string is complete, and does not contain it. Of several
+/// that end at the same position the longest counts.
 #[derive(Debug, Clone, Default)]
 pub struct StopMatcher {
     stops: Vec<String>,
-    /// The longest end of the text so far that may still become a stop string.
+    /// Longest end of the text so far that may still become a stop string.
     held: String,
     matched: Option<usize>,
 }
 
 impl StopMatcher {
-    /// Empty strings are ignored, but counted by `matched`.
+    /// Takes the stop strings. Empty ones never match, but keep their index in `matched`.
     pub fn new(stops: &[String]) -> Self {
         Self { stops: stops.to_vec(), held: String::new(), matched: None }
     }
 
-    /// The text that may be shown now. After a match there is no more.
+    /// Returns the text that may be shown now: nothing after a match.
     pub fn push(&mut self, text: &str) -> String {
         if self.matched.is_some() {
             return String::new();
@@ -31,12 +31,11 @@ impl StopMatcher {
         text
     }
 
-    /// What was held back, when no more text comes.
+    /// Returns the held text at the end of the reply.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Which of the stop strings ended the reply.
     pub fn matched(&self) -> Option<usize> {
         self.matched
     }
@@ -95,7 +94,7 @@ mod tests {
         assert_eq!((matcher.push("1xb").as_str(), matcher.matched()), ("1", Some(1)), "the longest of two");
     }
 
-    /// The same, said over the whole text: the smallest end, then the smallest start.
+    /// Searches the whole text: the smallest end, then the smallest start.
     fn by_search(text: &str, stops: &[String]) -> (String, Option<usize>) {
         for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
             let complete = |stop: &&String| !stop.is_empty() && text[..end].ends_with(stop.as_str());
@@ -118,7 +117,7 @@ mod tests {
             for (at, piece) in pieces.iter().enumerate() {
                 shown += &matcher.push(piece);
                 if matcher.matched().is_none() {
-                    // Nothing waits that could be shown.
+                    // No text waits that could be shown.
                     let so_far = pieces[..=at].concat();
                     let waiting = &so_far[shown.len()..];
                     prop_assert!(waiting.is_empty() || stops.iter().any(|stop| stop.starts_with(waiting)));

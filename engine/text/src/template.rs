@@ -1,7 +1,7 @@
 //! Chat templates: Jinja as Python's `transformers` renders it, to the byte.
 //!
-//! minijinja differs from Python's Jinja in `tojson`, `string`, `trim`, `items` and how values are printed; those are
-//! replaced here. Text from messages and tools is told from the template's own (template/inert.rs).
+//! minijinja differs from Python's Jinja in `tojson`, `string`, `trim`, `items` and the printing of values; this module
+//! replaces those. Text from messages and tools is told from the template's own (template/inert.rs).
 
 mod date;
 mod environment;
@@ -23,28 +23,27 @@ pub struct Template {
     source: String,
 }
 
-/// What a template is rendered with.
 #[derive(Debug, Clone, Copy)]
 pub struct TemplateInput<'a> {
     pub messages: &'a [Json],
     pub tools: &'a [Json],
-    /// `add_generation_prompt`, `enable_thinking`, and whatever else this template knows.
+    /// Template variables: `add_generation_prompt`, `enable_thinking`, and any other that this template reads.
     pub options: &'a Map<String, Json>,
-    /// For `strftime_now`; a template that asks for the date without one is an error.
+    /// Time for `strftime_now`; a template that asks for the date without one is an error.
     pub now: Option<LocalTime>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
     pub text: String,
-    /// Byte positions, ascending, of each `<` that came from messages, tools or options: no control token may begin there
+    /// Byte positions, ascending, of each `<` from messages, tools or options: no control token may begin there
     /// (`encode_prompt`).
     pub inert: Vec<usize>,
 }
 
 const NAME: &str = "chat";
 
-/// The private-use plane that marks are taken from (template/inert.rs).
+/// Private-use plane of the marks (template/inert.rs).
 const MARKS: std::ops::RangeInclusive<char> = '\u{f_0000}'..='\u{f_fffd}';
 
 impl Template {
@@ -57,7 +56,7 @@ impl Template {
         Ok(Self { environment, source })
     }
 
-    /// The Qwen3.5 family's, for a model file that brings none.
+    /// Compiles the template of the Qwen3.5 family, for a model file that brings none.
     pub fn family() -> Result<Self, Error> {
         Self::new(include_str!("template/family.jinja"))
     }
@@ -70,7 +69,7 @@ impl Template {
         let tools = if tools.is_empty() { Value::from(()) } else { Value::from(tools) };
         let mut context = vec![("documents".to_string(), Value::from(()))];
         context.extend(prompt.options.iter().map(|(name, value)| (name.clone(), mark.value_of(value))));
-        // The later of two entries counts: no option replaces the messages.
+        // The later of two entries wins: no option replaces the messages.
         context.extend([("messages".to_string(), Value::from(messages)), ("tools".to_string(), tools)]);
         if let Some(now) = prompt.now {
             context.push((environment::NOW.to_string(), Value::from(now.to_string())));

@@ -1,4 +1,4 @@
-//! A tokenizer that is dropped leaves nothing behind, however many threads it was used by: counted over all of this process.
+//! A dropped tokenizer leaves nothing behind, however many threads used it: counted over all of this process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -9,7 +9,7 @@ struct Counting;
 
 static HELD: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: everything is done by the system's allocator; the count touches no memory of it.
+// SAFETY: the system's allocator does everything; the count touches none of its memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
@@ -26,7 +26,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A model that sleeps is opened again and again, and words that were said must not outlive it.
+/// The service reopens a sleeping model again and again, and the users' words must not outlive it.
 #[test]
 fn a_tokenizer_that_is_dropped_leaves_nothing_behind() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/reference/dense-wide/tokenizer.json");
@@ -38,7 +38,7 @@ fn a_tokenizer_that_is_dropped_leaves_nothing_behind() {
         let tokenizer = Tokenizer::from_json(&file).unwrap();
         assert!(tokenizer.encode(&words).len() > 2000);
     };
-    // What is made once for the process.
+    // Allocations that are made once for the process.
     used();
     let before = HELD.load(Ordering::Relaxed);
     used();

@@ -1,4 +1,4 @@
-//! Replies to pieces: examples, any cut of any text, and back from what the template writes.
+//! Replies to pieces: examples, any cut of any text, and back from the template's text.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -15,7 +15,6 @@ fn tools() -> Vec<Value> {
     ]
 }
 
-/// Pieces of the same kind that follow each other become one.
 fn joined(pieces: Vec<ReplyPart>) -> Vec<ReplyPart> {
     let mut out: Vec<ReplyPart> = Vec::new();
     for piece in pieces {
@@ -119,10 +118,10 @@ fn what_is_no_call_comes_back_as_text() {
         let followed = format!("{broken} and on");
         assert_eq!(parse(false, &[&followed]), [content(&followed)], "{broken}");
         assert_eq!(parse(true, &["x</think>", broken]), [reasoning("x"), content(broken)], "{broken}");
-        // In what is thought it stays thought.
+        // Inside the reasoning it stays reasoning.
         assert_eq!(parse(true, &[broken, "</think>y"]), [reasoning(broken), content("y")], "{broken}");
     }
-    // What was only mentioned does not swallow the call that comes.
+    // A tag that is only mentioned does not swallow the call behind it.
     let text = format!("I use <tool_call> so:\n{KITCHEN}");
     let expected = [vec![content("I use <tool_call> so:")], call(0, "set_light", KITCHEN_JSON).to_vec()];
     assert_eq!(parse(false, &[&text]), expected.concat());
@@ -149,7 +148,6 @@ fn content_after_a_call_does_not_stick_to_what_was_before() {
     assert_eq!(parse(false, &[&text]), [call(0, "set_light", KITCHEN_JSON).to_vec(), vec![content("Done.")]].concat());
 }
 
-/// Tags and their parts, good calls, broken ones, space, words.
 fn any_reply() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         3 => "[ a-c\\n]{0,5}",
@@ -216,13 +214,13 @@ proptest! {
         let said = format!("{:?}", parse(in_reasoning, &[&numbered]));
         for word in 1..=count {
             let word = format!("w{word}w");
-            // `</parameter>` and its like hold no word: what is not a tag is somewhere.
+            // `</parameter>` and its like hold no word: every other word must be somewhere.
             prop_assert!(said.contains(&word), "{} is not in {}", word, said);
         }
     }
 }
 
-/// Arguments of `timer`, each of the type that its schema says.
+/// Generates arguments of `timer`, each of the type in its schema.
 fn any_arguments() -> impl Strategy<Value = Map<String, Value>> {
     let number = prop_oneof![
         any::<i64>().prop_map(Value::from),

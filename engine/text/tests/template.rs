@@ -1,4 +1,5 @@
-//! Prompts to the byte: those that transformers rendered, and ours rendered by Python's Jinja as transformers sets it up.
+//! Prompts to the byte: those that transformers rendered, and ours rendered by Python's Jinja as transformers sets it
+//! up.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -50,7 +51,8 @@ fn prompts_are_those_that_pythons_jinja_renders() {
 }
 
 fn check(whose: &str, case: &Value, outcome: Result<Rendered, text::Error>) {
-    // In Python the template takes tags that a user typed for its own. Here they are the user's words, and so the question.
+    // In Python the template takes tags that a user typed for its own. Here they stay the user's text, and so the
+    // question.
     let is_typed = |message: &Value| {
         let text = message["content"].as_str().unwrap_or_default().trim();
         message["role"] == "user" && text.starts_with("<tool_response>") && text.ends_with("</tool_response>")
@@ -69,7 +71,7 @@ fn check(whose: &str, case: &Value, outcome: Result<Rendered, text::Error>) {
     }
 }
 
-/// Messages as they come and as they should not: any role, any content, calls and reasoning anywhere.
+/// Generates valid and broken messages: any role, any content, calls and reasoning anywhere.
 fn any_message() -> impl Strategy<Value = Value> {
     let text = prop_oneof![
         3 => "[ a-c<>\n]{0,6}",
@@ -130,7 +132,7 @@ proptest! {
     }
 }
 
-/// Content made of control tokens and their halves, in every place where content can stand.
+/// Generates content of control tokens and their halves, in every place that can hold content.
 fn any_attack() -> impl Strategy<Value = Vec<Value>> {
     let piece = prop::sample::select(
         &[
@@ -194,12 +196,12 @@ fn bodies_of_chat_completions_mean_what_the_template_wants() {
         count += 1;
     }
     assert!(count >= 10);
-    // What transformers was given is itself what a body may hold.
+    // The input of transformers is itself a valid body.
     let cases: Vec<Value> = serde_json::from_str(&read_text("prompts.json")).unwrap();
     for case in cases.iter().chain(file["cases"].as_array().unwrap()) {
         let body =
             json!({"messages": case["messages"], "tools": case["tools"], "chat_template_kwargs": case["options"]});
-        // A part that is a bare string, and content of a wrong type, are understood or refused before the template.
+        // A part that is a bare string, and content of a wrong type, are either read or refused before the template.
         let strange =
             ["parts: strings", "content: a "].iter().any(|start| case["name"].as_str().unwrap().starts_with(start));
         match text::chat::normalise(&body) {

@@ -189,7 +189,7 @@ fn a_file_that_asks_for_nfc_gets_it_as_the_reference_does_it() {
     assert_eq!(ours.encode("e\u{301}"), ours.encode("é"));
 }
 
-/// Over a million steps the matcher of the pattern gives up: what is left of the text is then one word.
+/// The pattern's matcher gives up after a million steps: the rest of the text is then one word.
 #[test]
 fn a_very_long_run_of_spaces_is_encoded_in_time() {
     let text = format!("{}x y", " ".repeat(1_100_000));
@@ -217,7 +217,7 @@ proptest! {
         prop_assert_eq!(JSON.decode(&JSON.encode_plain(&text)), text);
     }
 
-    // Whatever a file holds, it is read or refused: never a panic, never an absurd allocation.
+    // Every file is read or refused: never a panic, never an absurd allocation.
     #[test]
     fn a_damaged_file_never_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -239,7 +239,7 @@ proptest! {
         }
     }
 
-    // The same for what a GGUF file says, in which strings and numbers are already told apart.
+    // The same for the values of a GGUF file, in which strings and numbers are already told apart.
     #[test]
     fn a_damaged_vocabulary_never_panics(
         tokens in prop::collection::vec((any::<prop::sample::Index>(), "\\PC{0,6}", 0u32..8), 0..4),

@@ -1,5 +1,5 @@
-//! What a GPU gives: decode at several contexts against what its memory could do, prefill, a voice turn, snapshots, windows
-//! and batches. One object a line on standard output. `tests/gpu/run.sh bench` runs it on a machine without Rust.
+//! Measures a GPU: decode at several contexts against its memory's speed, prefill, a voice turn, snapshots, windows and
+//! batches. One object a line on standard output. `tests/gpu/run.sh bench` runs it on a machine without Rust.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,7 @@ struct Args {
     windows: Vec<usize>,
     history_tokens: usize,
     chunk_tokens: usize,
-    /// None: as many as fit.
-    gpu_layers: Option<usize>,
+    gpu_layers: Option<usize>, // `None`: as many as fit
     decode_tokens: usize,
     batch: usize,
     rounds: usize,
@@ -92,7 +91,6 @@ struct Bench {
 const Q8: KvFormats = KvFormats { key: Format::Q8_0, value: Format::Q8_0 };
 
 impl Bench {
-    /// Memory of windows, as planned and as the device counts it.
     fn windows(&mut self) -> Result<(), Failure> {
         let formats = [
             ("f16", Format::F16, Format::F16),
@@ -122,7 +120,6 @@ impl Bench {
         Ok(())
     }
 
-    /// Prefill up to each context, decode there, and a snapshot.
     fn contexts(&mut self) -> Result<(), Failure> {
         let mut state = self.state(Q8)?;
         let mut prefill = Duration::ZERO;
@@ -159,7 +156,6 @@ impl Bench {
         Ok(())
     }
 
-    /// Several sequences at once, at a short context.
     fn batches(&mut self) -> Result<(), Failure> {
         let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
         let mut first = self.state(Q8)?;
@@ -177,7 +173,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The time of each kernel of a token and of a chunk of a prompt. Kernels do not overlap here.
+    /// Measures each kernel of a token and of a chunk of a prompt. Kernels do not overlap here.
     fn kernels(&mut self) -> Result<(), Failure> {
         let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
         let mut state = self.state(Q8)?;
@@ -208,7 +204,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Paths that only some GPUs have, against the common ones, taking turns.
+    /// Compares the paths that only some GPUs have with the common ones, taking turns.
     fn compared(&mut self) -> Result<(), Failure> {
         let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
         let chunk = self.args.chunk_tokens;
@@ -250,7 +246,7 @@ impl Bench {
         Ok(self.device.synchronize()?)
     }
 
-    /// An ordinary turn after a long history, through the engine, until its first token.
+    /// Measures an ordinary turn after a long history, through the engine, until its first token.
     fn turn(self, tokenizer: Arc<text::Tokenizer>, memory: &DeviceMemoryPlan) -> Result<(), Failure> {
         let history = self.tokens(0, self.args.history_tokens);
         let Bench { network, executor, args, .. } = self;
@@ -346,7 +342,7 @@ impl Bench {
         Ok(SequenceState::new(self.network.state_shape, kv, &self.executor.meter())?)
     }
 
-    /// Different tokens, because they decide which experts run.
+    /// Generates different tokens, because they decide which experts run.
     fn tokens(&self, start: usize, count: usize) -> Vec<u32> {
         let vocab = self.network.shape().vocab;
         (start..start + count).map(|at| (at.wrapping_mul(7919) % vocab) as u32).collect()
@@ -390,7 +386,7 @@ fn args() -> Result<Args, Failure> {
     }
 }
 
-/// A random model of a real shape.
+/// Writes a random model of a real shape.
 fn make(shape: &str, quant: &str, out: &Path) -> Result<(), Failure> {
     let shape = SynthShape::find(shape)?;
     let mixture = Mixture::ALL.iter().find(|mixture| mixture.name().eq_ignore_ascii_case(quant));

@@ -1,20 +1,18 @@
-//! Which arm a user is in: a pure function of the experiment's name, the user's id and the weights.
+//! Assignment of users to arms: a pure function of the experiment's name, the user's id and the weights.
 //!
-//! The first eight bytes of SHA-256 over `experiment 0x00 user`, read as a big-endian number and divided by 2^64, are the
-//! user's place between 0 and 1. The arms, sorted by name, lie side by side on that line, each as wide as its share of the
-//! weights. So the same user is in the same arm for ever, in every process and on every machine, and two experiments with
-//! different names split users independently.
+//! The first eight bytes of SHA-256 over `experiment 0x00 user`, read as a big-endian number and divided by 2^64, are
+//! the user's place between 0 and 1. The arms, sorted by name, lie side by side on that line, each as wide as its share
+//! of the weights. So the same user is in the same arm for ever, in every process and on every machine, and two
+//! experiments with different names split users independently.
 
 use sha2::{Digest, Sha256};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arm {
     pub name: String,
-    /// Only its share of all weights counts.
-    pub weight: f64,
+    pub weight: f64, // only its share of all weights counts
 }
 
-/// None where no arm has a weight.
 pub fn assign<'a>(experiment: &str, user: &str, arms: &'a [Arm]) -> Option<&'a Arm> {
     let mut arms: Vec<&Arm> = arms.iter().filter(|arm| arm.weight > 0.0 && arm.weight.is_finite()).collect();
     arms.sort_by(|a, b| a.name.cmp(&b.name));
@@ -45,7 +43,7 @@ mod tests {
         weights.iter().map(|(name, weight)| Arm { name: (*name).into(), weight: *weight }).collect()
     }
 
-    /// `int.from_bytes(hashlib.sha256(b"windows\0" + user).digest()[:8], "big") / 2**64` in Python.
+    /// Recipe in Python: `int.from_bytes(hashlib.sha256(b"windows\0" + user).digest()[:8], "big") / 2**64`.
     #[test]
     fn the_place_is_what_the_recipe_says() {
         for (user, expected) in [("ann", PLACE_OF_ANN), ("bob", PLACE_OF_BOB), ("", PLACE_OF_NOBODY)] {
@@ -57,8 +55,8 @@ mod tests {
     const PLACE_OF_BOB: f64 = 0.6004881285521617;
     const PLACE_OF_NOBODY: f64 = 0.04278090450181585;
 
-    /// Chi-square over 100,000 ids, for several experiments and weights. Of a right function one value of p in twenty is
-    /// below 0.05, so that is what is asked for, and that none is absurd.
+    /// Chi-square over 100,000 ids, for several experiments and weights. A right function has one value of p in twenty
+    /// below 0.05: the test demands about as many, and none that is absurd.
     #[test]
     fn a_hundred_thousand_users_are_split_as_the_weights_say() {
         let mut unlikely = 0;
@@ -87,7 +85,6 @@ mod tests {
         assert_eq!(chi_square(&[0, 0], &[1.0, 1.0]), None);
     }
 
-    /// Being in one arm of an experiment says nothing about another one.
     #[test]
     fn experiments_are_independent() {
         let arms = arms(&[("a", 1.0), ("b", 1.0)]);
@@ -109,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// The order in which arms are written down says nothing, and an arm with more weight loses no user.
+        /// The order of arms in a file changes nothing, and an arm with more weight loses no user.
         #[test]
         fn stable(experiment in "\\PC{0,12}", user in "\\PC{0,24}", more in 1.0f64..10.0) {
             let two = arms(&[("a", 1.0), ("b", 1.0)]);

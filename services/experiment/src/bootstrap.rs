@@ -1,7 +1,7 @@
-//! How much two arms differ, and how far that may be from the truth: by drawing what was measured again and again.
+//! Difference of two arms and its interval, by drawing the measured turns again and again.
 //!
-//! What is drawn are clusters (a user with all turns, a session, a block of neighbouring turns), never single turns: turns
-//! of one user resemble each other: counted as independent they show differences that are none.
+//! Clusters are drawn (a user with all turns, a session, a block of neighbouring turns), never single turns: turns of
+//! one user resemble each other, and counted as independent they would show differences that do not exist.
 
 use crate::distributions::{normal_cdf, student_quantile};
 use crate::quantiles::{quantile, rank};
@@ -24,24 +24,20 @@ pub enum Statistic {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// Each arm has clusters of its own.
-    Independent,
-    /// The same cluster in both arms is the same turns of a replay, and is drawn for both at once.
-    Shared,
+    Independent, // each arm has clusters of its own
+    Shared,      // the same cluster in both arms is the same turns of a replay, and is drawn for both at once
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resampling {
     pub seed: u64,
-    /// How sure an interval is to hold the truth: 0.95.
-    pub level: f64,
+    pub level: f64, // probability that an interval holds the truth: 0.95
     pub resamples: usize,
     /// Widens the interval as much as few clusters need: without it, five clusters promise 95 in 100 and keep 85.
     pub widen: bool,
 }
 
 impl Resampling {
-    /// As many draws as a second or two allow.
     pub fn of(values: usize, level: f64, seed: u64) -> Resampling {
         let resamples = (MOST_WORK / values.max(1)).clamp(LEAST_RESAMPLES, MOST_RESAMPLES);
         Resampling { seed, level, resamples, widen: true }
@@ -59,7 +55,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Of `b` less of `a`. None where one of them has nothing.
+/// Estimates `b` less `a`. `None` if one of them is empty.
 pub fn difference(
     a: &[Sample],
     b: &[Sample],
@@ -86,7 +82,7 @@ pub fn difference(
             Pairing::Independent => draw(&mut random, &mut weights_b),
             Pairing::Shared => weights_b.copy_from_slice(&weights_a),
         }
-        // An arm may be missing from all clusters that were drawn: that draw says nothing.
+        // A draw in which an arm is missing from all clusters says nothing.
         if let (Some(a), Some(b)) = (a.statistic(statistic, &weights_a), b.statistic(statistic, &weights_b)) {
             drawn.push(b - a);
         }
@@ -97,7 +93,6 @@ pub fn difference(
     Some(Interval { estimate, low: low.min(estimate), high: high.max(estimate) })
 }
 
-/// The share of draws to leave out at each end.
 fn tail(resampling: &Resampling, clusters: usize) -> f64 {
     let plain = (1.0 - resampling.level) / 2.0;
     if !resampling.widen || clusters < 2 {
@@ -107,7 +102,6 @@ fn tail(resampling: &Resampling, clusters: usize) -> f64 {
     normal_cdf(((degrees + 1.0) / degrees).sqrt() * student_quantile(plain, degrees))
 }
 
-/// As many clusters as there are, some of them several times.
 fn draw(random: &mut SeededRandom, weights: &mut [u32]) {
     weights.fill(0);
     for _ in 0..weights.len() {
@@ -121,10 +115,8 @@ fn clusters(samples: &[Sample]) -> Vec<u64> {
 }
 
 struct ClusteredSamples {
-    /// In order, each with the index of its cluster.
-    values: Vec<(f64, u32)>,
-    /// Sum and count of each cluster.
-    sums: Vec<(f64, f64)>,
+    values: Vec<(f64, u32)>, // in order, each with the index of its cluster
+    sums: Vec<(f64, f64)>,   // sum and count of each cluster
 }
 
 impl ClusteredSamples {
@@ -141,7 +133,7 @@ impl ClusteredSamples {
         ClusteredSamples { values, sums }
     }
 
-    /// Of the values as often as their clusters were drawn. None where that is never.
+    /// Computes the statistic, each value counted as often as its cluster was drawn. `None` if that is never.
     fn statistic(&self, statistic: Statistic, weights: &[u32]) -> Option<f64> {
         if statistic == Statistic::Mean {
             let weighted = self.sums.iter().zip(weights).map(|((sum, count), weight)| {
@@ -228,8 +220,8 @@ mod tests {
         assert!(width(&wide) > 5.0 * width(&narrow), "{} and {}", width(&wide), width(&narrow));
     }
 
-    /// The promise itself: of 400 experiments in which nothing differs, an interval of 95 in 100 leaves zero out in about
-    /// 20, whether there are many clusters or few.
+    /// The promise itself: of 400 experiments without a difference, an interval of 95 in 100 misses zero in about 20,
+    /// with many clusters and with few.
     #[test]
     fn an_interval_keeps_its_promise() {
         for clusters in [6u64, 30] {
@@ -253,7 +245,6 @@ mod tests {
         }
     }
 
-    /// Near enough to a normal distribution: the sum of twelve.
     fn normal(random: &mut SeededRandom) -> f64 {
         (0..12).map(|_| random.share()).sum::<f64>() - 6.0
     }

@@ -1,4 +1,4 @@
-//! Arms side by side: what of them differs, what does not, and what makes the comparison worth less than it looks.
+//! Arms side by side: differences that are shown, differences that are not, and warnings.
 
 mod metric;
 mod warning;
@@ -12,42 +12,35 @@ use crate::quantiles::Quantiles;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One turn of one arm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArmTurn {
-    /// Index into the arms.
-    pub arm: usize,
+    pub arm: usize, // index into the arms
     pub user: u64,
     pub session: u64,
-    /// In a replay: which turns of the other arms were said at the same time.
+    /// Number that turns of different arms share in a replay if they were said at the same time.
     pub pair: u64,
     pub turn: u64,
     pub values: BTreeMap<Metric, f64>,
 }
 
-/// What is taken as independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparedUnit {
     Users,
-    /// Where there are too few users.
-    Sessions,
-    /// Blocks of turns that all arms heard at the same time.
-    Pairs,
+    Sessions, // with too few users
+    Pairs,    // blocks of turns that all arms heard at the same time
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     pub arms: Vec<String>,
     pub unit: ComparedUnit,
-    /// How sure all intervals are together.
-    pub level: f64,
+    pub level: f64, // probability that all intervals hold together
     pub traffic: Vec<Traffic>,
     pub rows: Vec<MetricRow>,
     pub warnings: Vec<Warning>,
 }
 
-/// What an arm saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Traffic {
     pub users: usize,
@@ -59,10 +52,8 @@ pub struct Traffic {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MetricRow {
     pub metric: Metric,
-    /// One an arm; None where nothing was measured.
-    pub cells: Vec<Option<ArmSummary>>,
-    /// Of every arm but the first, from the first.
-    pub differences: Vec<Option<Difference>>,
+    pub cells: Vec<Option<ArmSummary>>, // one an arm; `None` if nothing was measured
+    pub differences: Vec<Option<Difference>>, // of every arm but the first, from the first
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -70,12 +61,10 @@ pub struct ArmSummary {
     #[serde(flatten)]
     pub summary: Quantiles,
     pub mean: f64,
-    /// Where a value is yes or no.
-    pub rate: Option<Rate>,
+    pub rate: Option<Rate>, // for values that are yes or no
 }
 
 impl ArmSummary {
-    /// What stands for all that was measured.
     pub fn value(&self, statistic: Statistic) -> f64 {
         match statistic {
             Statistic::Mean => self.mean,
@@ -88,8 +77,7 @@ impl ArmSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rate {
     pub hits: usize,
-    /// Wilson's, as if turns were independent.
-    pub low: f64,
+    pub low: f64, // Wilson's, as if turns were independent
     pub high: f64,
 }
 
@@ -97,17 +85,14 @@ pub struct Rate {
 pub struct Difference {
     #[serde(flatten)]
     pub interval: Interval,
-    /// Of the first arm's value. None where that is zero.
-    pub relative: Option<f64>,
+    pub relative: Option<f64>, // of the first arm's value; `None` if that is zero
     pub verdict: DifferenceVerdict,
 }
 
-/// With its words for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(const_into_str)]
 pub enum DifferenceVerdict {
-    /// Too few users, sessions or turns to say anything.
     #[strum(serialize = "too few to tell")]
     TooFew,
     #[strum(serialize = "no difference shown")]
@@ -118,13 +103,12 @@ pub enum DifferenceVerdict {
     Lower,
 }
 
-/// With fewer independent units in an arm nothing is said of a difference.
-const LEAST_UNITS: usize = 8;
-/// All intervals of a comparison hold together as often as this. If each of twenty rows held 95 times in 100 by itself, most
-/// comparisons would show a difference that is none.
+const LEAST_UNITS: usize = 8; // fewest independent units of an arm for any verdict
+/// Level of all intervals of a comparison together. If each of twenty rows held 95 times in 100 by itself, most
+/// comparisons would show a difference that does not exist.
 const LEVEL: f64 = 0.95;
 
-/// `weights` are those by which users were assigned; empty for a replay, where all arms hear the same.
+/// Compares arms. `weights` are those by which users were assigned; empty for a replay, where all arms hear the same.
 pub fn compare(arms: &[String], weights: &[f64], turns: &[ArmTurn], paired: bool, seed: u64) -> Comparison {
     let traffic: Vec<Traffic> = (0..arms.len()).map(|arm| traffic(arm, turns)).collect();
     let fewest = |count: fn(&Traffic) -> usize| traffic.iter().map(count).min().unwrap_or(0);
@@ -142,14 +126,14 @@ pub fn compare(arms: &[String], weights: &[f64], turns: &[ArmTurn], paired: bool
     Comparison { arms: arms.to_vec(), unit, level: LEVEL, traffic, rows, warnings }
 }
 
-/// The block of neighbouring turns that a turn belongs to: neighbours share luck, and the machine's moods.
+/// Numbers the block of neighbouring turns of a turn: neighbours share luck, and the machine's load.
 pub fn pair_blocks(run: u64, turn: u64) -> u64 {
     const TURNS: u64 = 5;
     const MOST_BLOCKS: u64 = 1 << 32;
     run * MOST_BLOCKS + turn / TURNS
 }
 
-/// What never happened in any arm is no row. That nothing was recalled is a finding.
+/// Returns false for an event that never happened in any arm. No recall at all is a finding, though.
 fn says_something(metric: Metric, turns: &[ArmTurn]) -> bool {
     let counts = metric.statistic() == Statistic::Mean && metric != Metric::Recall;
     turns.iter().filter_map(|turn| turn.values.get(&metric)).any(|value| !counts || *value != 0.0)

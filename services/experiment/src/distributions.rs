@@ -2,7 +2,7 @@
 
 use statrs::distribution::{ChiSquared, ContinuousCDF, Normal, StudentsT};
 
-/// How likely a chi-square value is at least this large by chance.
+/// Probability that a chi-square value is at least this large by chance.
 pub fn chi_square_tail(value: f64, degrees: f64) -> f64 {
     ChiSquared::new(degrees).map_or(1.0, |chi_square| chi_square.sf(value))
 }
@@ -11,7 +11,7 @@ pub fn normal_cdf(z: f64) -> f64 {
     Normal::standard().cdf(z)
 }
 
-/// The value that Student's t stays below with this probability.
+/// Value that Student's t stays below with this probability.
 pub fn student_quantile(probability: f64, degrees: f64) -> f64 {
     StudentsT::new(0.0, 1.0, degrees).map_or(f64::NAN, |student| student.inverse_cdf(probability))
 }

@@ -1,4 +1,4 @@
-//! Experiments: which arm a user is in, and whether arms differ. Floor 0.
+//! Experiments: assignment of users to arms, and differences between arms. Floor 0.
 //!
 //! Knows no configuration, no store and no clock: names, weights and numbers are arguments.
 

@@ -1,8 +1,8 @@
-//! How far a share that was counted may be from the true one.
+//! Interval of a counted share.
 
 use crate::bootstrap::Interval;
 
-/// Wilson's interval, which stays within 0 and 1 and is right also where nothing or everything was counted, at 95 in 100.
+/// Computes Wilson's interval at 95 in 100, which stays within 0 and 1 and is right also for a share of 0 or 1.
 pub fn wilson(hits: usize, of: usize) -> Option<Interval> {
     if of == 0 {
         return None;
@@ -15,5 +15,4 @@ pub fn wilson(hits: usize, of: usize) -> Option<Interval> {
     Some(Interval { estimate: share, low: (middle - half).max(0.0), high: (middle + half).min(1.0) })
 }
 
-/// What a normal value stays below in 97.5 of 100 cases.
-const NORMAL_97_5: f64 = 1.959_963_984_540_054;
+const NORMAL_97_5: f64 = 1.959_963_984_540_054; // a normal value stays below it in 97.5 of 100 cases

@@ -1,4 +1,4 @@
-//! Many numbers as a few.
+//! Many numbers summed up in a few.
 
 use serde::Serialize;
 
@@ -11,7 +11,6 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// None of nothing.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Quantiles> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -26,12 +25,12 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Quantiles::of(values).map(|summary| summary.median)
 }
 
-/// The smallest of the sorted values that a share of them does not pass.
+/// Returns the smallest of the sorted values that a share of them does not pass.
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     if sorted.is_empty() { None } else { sorted.get(rank(sorted.len(), share)).copied() }
 }
 
-/// By nearest rank: a number that was measured, never one between two.
+/// Finds the nearest rank: a measured number, never one between two.
 pub(crate) fn rank(n: usize, share: f64) -> usize {
     // A hair less, so that 0.95 of 100 is 95 and not the next number above it.
     ((n as f64 * share - 1e-9).ceil().max(1.0) as usize).min(n) - 1

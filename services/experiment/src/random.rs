@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same everywhere for the same seed.
+//! Pseudorandom numbers that are the same everywhere for the same seed.
 
 /// SplitMix64: a few lines, and good enough for drawing samples.
 #[derive(Clone, Debug)]
@@ -19,13 +19,13 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`, each as likely as another up to one part in 2^64. 0 where `end` is 0.
+    /// Draws below `end`, each number as likely as another up to one part in 2^64. 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.draw()) * end as u128) >> 64) as usize
     }
 
-    /// From 0 to below 1.
     pub fn share(&mut self) -> f64 {
+        // from 0 to below 1
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 

@@ -1,9 +1,9 @@
-//! Whether arms got the users that their weights promise. Where they did not, something else than chance sent them, and no
-//! comparison is to be trusted.
+//! Checks that arms got the users that their weights promise. If not, something other than chance sent them, and the
+//! comparison cannot be trusted.
 
 use crate::distributions::chi_square_tail;
 
-/// How likely counts are that differ from the weights as much as these, by chance. None where there is nothing to compare.
+/// Probability that counts differ from the weights at least this much by chance. `None` if there is nothing to compare.
 pub fn chi_square(counts: &[u64], weights: &[f64]) -> Option<f64> {
     let all: u64 = counts.iter().sum();
     let weight: f64 = weights.iter().sum();
@@ -15,7 +15,7 @@ pub fn chi_square(counts: &[u64], weights: &[f64]) -> Option<f64> {
     for (count, expected) in counts.iter().zip(expected) {
         match expected > 0.0 {
             true => value += (*count as f64 - expected).powi(2) / expected,
-            // No user belongs there.
+            // A user is in an arm without weight.
             false if *count > 0 => return Some(0.0),
             false => {}
         }

@@ -1,5 +1,5 @@
-//! Replays of arms that differ in nothing but their name show no difference, also in what chance decides: times on a machine
-//! that does other things. They were recorded (golden/make_equal_arms.py has the recipe).
+//! Replays of arms that differ in nothing but their name show no difference, also in chance: times on a busy machine.
+//! They were recorded (golden/make_equal_arms.py has the recipe).
 
 use experiment::{ArmTurn, DifferenceVerdict, Metric, compare, pair_blocks};
 use serde_json::Value;
@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 struct RecordedReplays {
     metrics: Vec<Metric>,
-    /// Run, turn, arm, then the values.
-    replays: Vec<Vec<Vec<Option<f64>>>>,
+    replays: Vec<Vec<Vec<Option<f64>>>>, // run, turn, arm, then the values
 }
 
 fn recorded() -> RecordedReplays {
@@ -23,7 +22,7 @@ fn recorded() -> RecordedReplays {
     }
 }
 
-/// Metrics that a comparison calls different. `slower` makes times of the second arm longer.
+/// Lists the metrics that a comparison calls different. `slower` makes times of the second arm longer.
 fn shown(replay: &[Vec<Option<f64>>], metrics: &[Metric], slower: f64, seed: u64) -> Vec<Metric> {
     let turns: Vec<ArmTurn> = replay
         .iter()

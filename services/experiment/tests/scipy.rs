@@ -1,4 +1,4 @@
-//! Known answers: what SciPy says. `golden/make_scipy.py` is the recipe.
+//! Known answers of SciPy. `golden/make_scipy.py` is the recipe.
 
 use experiment::{
     Pairing, Quantiles, Resampling, Sample, Statistic, chi_square, difference, normal_cdf, student_quantile, wilson,
@@ -64,8 +64,8 @@ fn medians_and_nearest_ranks() {
     }
 }
 
-/// Both draw at random: they agree as far as so many draws can. A hundredth of the interval for means; medians and p95
-/// jump from one measured number to the next.
+/// Two random draws agree only so far: within a hundredth of the interval for means; medians and
+/// p95 jump from one measured number to the next.
 #[test]
 fn bootstrap_intervals() {
     for (name, statistic, tolerance) in

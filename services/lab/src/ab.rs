@@ -1,4 +1,4 @@
-//! `reprise ab`: whether one arm is better than another, on live traffic or on a conversation that all arms hear.
+//! `reprise ab`: compares arms, on live traffic or on a conversation that all arms hear.
 
 mod curves;
 mod page;
@@ -27,7 +27,6 @@ pub enum AbCommand {
     Replay(Box<replay::Args>),
 }
 
-/// How a comparison is told.
 #[derive(Debug, clap::Args)]
 struct OutputArgs {
     /// Prints one object for programs
@@ -38,16 +37,13 @@ struct OutputArgs {
     html: Option<PathBuf>,
 }
 
-/// All that is told of a comparison.
 #[derive(Debug, Serialize)]
 struct ArmReport {
     title: String,
-    /// What it was made of: lines for people.
-    facts: Vec<String>,
+    facts: Vec<String>, // lines for people about the material of the comparison
     comparison: Comparison,
     curves: Vec<Curve>,
-    /// Empty where nothing was asked for.
-    recall: Vec<RecallRow>,
+    recall: Vec<RecallRow>, // empty if the script asks for nothing
 }
 
 pub fn run(command: AbCommand, settings: &Settings) -> Result<()> {

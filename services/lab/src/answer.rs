@@ -30,18 +30,16 @@ pub struct TokenPrompt {
 pub struct EngineAnswer {
     pub content: String,
     pub reasoning: String,
-    /// Name of each call, and its arguments as JSON.
-    pub calls: Vec<(String, String)>,
+    pub calls: Vec<(String, String)>, // name of each call, and its arguments as JSON
     pub tokens: Vec<u32>,
     pub stop_reason: StopReason,
     pub report: RequestReport,
-    /// None where no token came.
-    pub first_token: Option<Duration>,
+    pub first_token: Option<Duration>, // `None`: no token came
     pub total: Duration,
 }
 
 impl LocalModel {
-    /// Keeps `most_bytes` at most: what was asked before may be computed again.
+    /// Opens a model that caches `most_bytes` at most: earlier prompts may be computed again.
     pub fn new(model: ReadyModel, settings: &Settings, most_bytes: usize) -> LocalModel {
         let ReadyModel { opened, executor, device, kv, .. } = model;
         let limits = EngineLimits {
@@ -52,7 +50,7 @@ impl LocalModel {
             memory_bytes: device.map_or(most_bytes, |memory| memory.left_bytes.min(most_bytes)),
             snapshots: engine::snapshot::FORMATS[0],
             snapshot_spacing_tokens: usize::MAX,
-            // As far back as a draft that does not come.
+            // As far back as a rejected draft.
             recurrence_log_tokens: settings.memory.trail_tokens,
             heads: 0,
         };
@@ -62,7 +60,6 @@ impl LocalModel {
         LocalModel { engine, tokenizer, template, preset: opened.preset, kv }
     }
 
-    /// Other drafts than the configuration's.
     pub fn use_drafts(&mut self, limits: DraftLimits) {
         self.engine.use_drafts(limits);
     }
@@ -75,7 +72,7 @@ impl LocalModel {
         Ok(TokenPrompt { tokens: encoded.tokens, marks: encoded.marks, tools: chat.tools })
     }
 
-    /// `options` changes the request; `show` gets each piece of the reply as soon as it is known.
+    /// Answers a prompt. `options` changes the request; `show` receives each piece of the reply as it comes.
     pub fn answer(
         &mut self,
         prompt: TokenPrompt,

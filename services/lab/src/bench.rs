@@ -1,4 +1,4 @@
-//! `reprise bench`: how fast the model computes here, and how long a user of the service waits.
+//! `reprise bench`: speed of the model on this machine, and the wait of a service's users.
 
 mod cases;
 mod chat;
@@ -51,7 +51,7 @@ enum BenchCommand {
     Wait(wait::Args),
 }
 
-/// `given` goes on to the service that is started for a measurement.
+/// Runs a measurement. `given` are flags for the service that it starts.
 pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
     if cfg!(debug_assertions) {
         eprintln!("note: this is a debug build, its numbers say nothing about speed");
@@ -70,10 +70,11 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
     }
 }
 
-/// One thread: what measures should not take the cores of what is measured. An interrupted command leaves neither a
-/// service nor its store behind.
+/// Runs on one thread, which leaves the cores to the measured service. An interrupted command leaves neither a service
+/// nor its store behind.
 fn wait_for(work: impl Future<Output = Result<()>>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     runtime.block_on(async {
         tokio::select! {
             done = work => done,
@@ -82,7 +83,6 @@ fn wait_for(work: impl Future<Output = Result<()>>) -> Result<()> {
     })
 }
 
-/// How a measurement is told.
 #[derive(Clone, Debug, clap::Args)]
 struct BenchOutput {
     /// Prints one object for programs
@@ -94,7 +94,6 @@ struct BenchOutput {
 }
 
 impl BenchOutput {
-    /// For people: what was measured, the tables and the charts.
     fn tell(&self, measured: &Value, tables: &[&Value], charts: &[Chart]) -> Result<()> {
         if let Some(file) = &self.plot {
             write_file(file, &charts::svg(charts)?)?;

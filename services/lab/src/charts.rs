@@ -13,10 +13,9 @@ pub struct Chart {
 
 pub struct Series {
     pub name: &'static str,
-    /// The letter of its points on a terminal.
-    pub mark: char,
+    pub mark: char, // the letter of its points on a terminal
     pub points: Vec<(f64, f64)>,
-    /// From where to where most values lie at each point. Empty: the points are dots that no line connects.
+    /// Range of most values at each point. Empty: the points are dots without a line.
     pub band: Vec<(f64, f64)>,
 }
 
@@ -27,12 +26,12 @@ impl Series {
 }
 
 impl Chart {
-    /// A single point says no more than a table.
     pub fn is_worth_drawing(&self) -> bool {
+        // a single point says no more than a table
         self.series.iter().map(|series| series.points.len()).sum::<usize>() > 1
     }
 
-    /// Where two series meet, the later one is seen.
+    /// Draws in letters. If two series meet, the later one is seen.
     pub fn text(&self) -> String {
         let (x_end, y_end) = self.ends(false);
         let mut cells = vec![vec![' '; COLUMNS]; ROWS];
@@ -60,7 +59,7 @@ impl Chart {
         text
     }
 
-    /// An image for a page whose style has the colours (`arm0`, `arm1`, ...).
+    /// Draws an image for a page whose style has the colours (`arm0`, `arm1`, ...).
     pub fn figure(&self) -> Result<String> {
         let (x_end, y_end) = self.ends(true);
         let at = |(x, y): (f64, f64)| {
@@ -78,7 +77,7 @@ impl Chart {
             let ends = || points.iter().zip(band);
             let highs = ends().map(|((x, _), (_, high))| (*x, *high));
             let mut around = highs.chain(ends().rev().map(|((x, _), (low, _))| (*x, *low)));
-            // Without a band the points are dots that no line connects.
+            // Points without a band are dots without a line.
             let dots: Vec<_> = points.iter().copied().map(at).filter(|_| band.is_empty()).collect();
             let (band, line) = (line(&mut around), line(&mut points.iter().copied()));
             context! { arm, name => *name, dots, band, line }
@@ -88,12 +87,11 @@ impl Chart {
         filled(include_str!("../data/figure.svg"), chart)
     }
 
-    /// Those with points, and their index among all.
     fn seen(&self) -> impl Iterator<Item = (usize, &Series)> {
         self.series.iter().enumerate().filter(|(_, series)| !series.points.is_empty())
     }
 
-    /// Both axes begin at zero, so that twice as high is twice as much.
+    /// Ends of both axes, which begin at zero, so that twice as high is twice as much.
     fn ends(&self, with_bands: bool) -> (f64, f64) {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let highs = self.series.iter().flat_map(|series| &series.band).map(|(_, high)| *high).filter(|_| with_bands);
@@ -102,28 +100,25 @@ impl Chart {
     }
 }
 
-/// One file that needs nothing outside it: the charts one below the other.
+/// Writes one file that needs nothing outside it: the charts one below the other.
 pub fn svg(charts: &[Chart]) -> Result<String> {
     let figures = charts.iter().map(Chart::figure).collect::<Result<Vec<_>>>()?;
     filled(include_str!("../data/plot.svg"), context! { figures })
 }
 
-/// A template with its values, escaped as in HTML.
 pub fn filled(template: &str, values: minijinja::Value) -> Result<String> {
     Ok(Environment::new().render_named_str("template.html", template, values)? + "\n")
 }
 
 const COLUMNS: usize = 64;
 const ROWS: usize = 14;
-/// Where the axes lie in `figure.svg`.
-const LEFT: f64 = 70.0;
+const LEFT: f64 = 70.0; // axes in `figure.svg`
 const RIGHT: f64 = 700.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 300.0;
-/// Steps between the lines across, and between the numbers along each axis.
-const STEPS: u32 = 5;
+const STEPS: u32 = 5; // steps between the lines across, and between the numbers along each axis
 
-/// The next 1, 2, 2.5, 5 or 10 of its power of ten.
+/// Rounds up to 1, 2, 2.5, 5 or 10 of its power of ten.
 fn round_up(value: f64) -> f64 {
     if !value.is_finite() || value <= 0.0 {
         return 1.0;

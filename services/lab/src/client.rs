@@ -1,5 +1,5 @@
-//! A client of a service that runs: requests over HTTP, and a websocket with our extensions. A task reads the socket, so
-//! that an event's time is when it came, and pings are answered while the command does something else.
+//! A client of a running service: requests over HTTP, and a websocket with our extensions. A task reads the socket, so
+//! that an event's time is its arrival, and pings are answered while the command is busy.
 
 use anyhow::{Context, Result, anyhow, bail};
 use futures_util::stream::SplitSink;
@@ -20,7 +20,6 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 
 type Connection = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// Where a service is, and the key that it knows the client by.
 #[derive(Clone)]
 pub struct ServiceAddress {
     pub url: Url,
@@ -31,13 +30,13 @@ impl ServiceAddress {
     pub fn parse(url: &str, key: Option<String>) -> Result<ServiceAddress> {
         let parsed = Url::parse(url).with_context(|| format!("--url {url}"))?;
         if parsed.scheme() != "http" {
-            bail!("--url {url}: only http:// is spoken here; for https put a proxy in front, or use a tunnel");
+            bail!("--url {url}: only http:// is supported; for https put a proxy in front, or use a tunnel");
         }
         Ok(ServiceAddress { url: parsed, key })
     }
 
     pub fn request(&self, http: &Client, method: Method, path: &str) -> RequestBuilder {
-        // A base URL as clients are given it may already end in /v1.
+        // A base URL for clients may already end in /v1.
         let base = self.url.as_str().trim_end_matches('/').trim_end_matches("/v1");
         let request = http.request(method, format!("{base}{path}"));
         match &self.key {
@@ -46,7 +45,7 @@ impl ServiceAddress {
         }
     }
 
-    /// What the service answers, or the message with which it refuses.
+    /// Returns the service's answer, or its message of refusal as an error.
     pub async fn get(&self, http: &Client, path: &str) -> Result<Value> {
         let response = self.request(http, Method::GET, path).send().await?;
         let status = response.status();
@@ -54,22 +53,19 @@ impl ServiceAddress {
         if status.is_success() {
             return Ok(body);
         }
-        bail!("{}", body["error"]["message"].as_str().unwrap_or("the service refuses"))
+        bail!("{}", body["error"]["message"].as_str().unwrap_or("the service refused the request"))
     }
 }
 
-/// How long a client waits.
 #[derive(Clone, Copy)]
 pub struct Patience {
-    /// For a connection, for an event that is asked for, and until the service has read what is sent.
+    /// Wait for a connection, for an expected event, and until the service has read what the client sends.
     pub answer: Duration,
-    /// For anything at all, a ping included.
-    pub silence: Duration,
+    pub silence: Duration, // for any frame, a ping included
 }
 
 pub struct ServiceClient {
-    /// As the service opened with it.
-    pub session: Value,
+    pub session: Value, // as the service opened with it
     sink: SplitSink<Connection, Message>,
     arrivals: mpsc::Receiver<Result<Arrival, String>>,
     reader: JoinHandle<()>,
@@ -83,7 +79,6 @@ pub struct Arrival {
 }
 
 impl ServiceClient {
-    /// A new session, or the one that the query names.
     pub async fn connect(
         address: &ServiceAddress,
         query: &[(&str, Option<&str>)],
@@ -116,7 +111,7 @@ impl ServiceClient {
         let mut client = ServiceClient { session: Value::Null, sink, arrivals, reader, patience: patience.answer };
         let mut opening = client.next().await?.event;
         if opening["type"] != "session.created" || !opening["session"]["id"].is_string() {
-            bail!("the service opens with {}: is it Reprise?", opening["type"]);
+            bail!("the service's first event is {}: is it Reprise?", opening["type"]);
         }
         client.session = opening["session"].take();
         Ok(client)
@@ -128,7 +123,7 @@ impl ServiceClient {
 
     pub async fn say(&mut self, event: Value) -> Result<()> {
         let sending = timeout(self.patience, self.sink.send(Message::text(event.to_string())));
-        Ok(sending.await.context("the service does not read")??)
+        Ok(sending.await.context("the service did not read a message in time")??)
     }
 
     /// Changes settings of the session, and waits until the service has them.
@@ -137,7 +132,7 @@ impl ServiceClient {
         self.until("session.updated").await.map(drop)
     }
 
-    /// Adds a message behind the last item, or behind the one that is named.
+    /// Adds a message behind the last item, or behind `after`.
     pub async fn create(&mut self, id: Option<&str>, role: &str, text: &str, after: Option<&str>) -> Result<()> {
         let kind = if role == "assistant" { "output_text" } else { "input_text" };
         let mut item = json!({ "type": "message", "role": role, "content": [{ "type": kind, "text": text }] });
@@ -155,21 +150,23 @@ impl ServiceClient {
         self.say(json!({ "type": "response.create" })).await
     }
 
-    /// Whatever comes, however long it takes. An error: nothing more will come, and why.
+    /// Waits for any event, without a limit. The error says why no more will come.
     pub async fn arrival(&mut self) -> Result<Arrival, String> {
         self.arrivals.recv().await.unwrap_or_else(|| Err("the service hung up".to_owned()))
     }
 
-    /// An `error` of the service is an error here: nothing that a measurement says should cause one.
+    /// Waits for an event. An `error` of the service is an error here: no input of a measurement should cause one.
     pub async fn next(&mut self) -> Result<Arrival> {
-        match timeout(self.patience, self.arrival()).await.context("the service says nothing any more")? {
-            Ok(arrival) if arrival.event["type"] == "error" => bail!("the service says: {}", arrival.event["error"]),
+        match timeout(self.patience, self.arrival()).await.context("no event came from the service in time")? {
+            Ok(arrival) if arrival.event["type"] == "error" => {
+                bail!("the service reported an error: {}", arrival.event["error"])
+            }
             Ok(arrival) => Ok(arrival),
             Err(why) => bail!("the connection is lost: {why}"),
         }
     }
 
-    /// As `next`. None: nothing came for this long.
+    /// Waits for an event like `next`; `None`: none came for this long.
     pub async fn next_within(&mut self, patience: Duration) -> Result<Option<Arrival>> {
         match timeout(patience, self.next()).await {
             Ok(arrival) => arrival.map(Some),
@@ -211,7 +208,8 @@ async fn open(
     at.set_scheme("ws").map_err(|()| anyhow!("{url} is no address of a service"))?;
     let mut request = at.as_str().into_client_request()?;
     if let Some(key) = key {
-        let value = HeaderValue::from_str(&format!("Bearer {key}")).context("the key has characters no key has")?;
+        let value =
+            HeaderValue::from_str(&format!("Bearer {key}")).context("the key contains characters that no key has")?;
         request.headers_mut().insert(header::AUTHORIZATION, value);
     }
     // The library's own outgoing buffer has no limit.
@@ -221,16 +219,16 @@ async fn open(
     config.write_buffer_size = limits.header_bytes;
     config.max_write_buffer_size = limits.outgoing_bytes.max(2 * limits.header_bytes);
     let connecting = timeout(patience, connect_async_with_config(request, Some(config), true));
-    let connected = connecting.await.with_context(|| format!("{url} does not answer"))?;
+    let connected = connecting.await.with_context(|| format!("{url} did not answer in time"))?;
     connected.map(|(connection, _)| connection).map_err(|error| refused(url, error))
 }
 
-/// The message of a refusal says more than its status.
+/// Reads the message of a refusal, which says more than its status.
 fn refused(url: &Url, error: tungstenite::Error) -> anyhow::Error {
     if let tungstenite::Error::Http(response) = &error {
         let body: Value = serde_json::from_slice(response.body().as_deref().unwrap_or_default()).unwrap_or_default();
         let message = body["error"]["message"].as_str().map_or_else(|| response.status().to_string(), str::to_owned);
-        return anyhow!("{url} refuses: {message}");
+        return anyhow!("{url} refused the connection: {message}");
     }
     anyhow!(error).context(format!("cannot connect to {url}: is the service started? (`reprise serve`)"))
 }

@@ -1,4 +1,4 @@
-//! `reprise eval`: what a model can, measured on sets of conversations that it was never trained on.
+//! `reprise eval`: abilities of a model, measured on sets of conversations that it was never trained on.
 
 mod talker;
 mod task;
@@ -16,7 +16,7 @@ use serde_json::json;
 use talker::Talker;
 use task::{CompactedCase, EvalQuestion, Judged};
 
-/// Measures what a model can
+/// Measures the abilities of a model
 #[derive(Debug, clap::Subcommand)]
 pub enum EvalCommand {
     Builtin(Builtin),
@@ -31,10 +31,10 @@ pub struct Builtin {
     /// The folder with the sets
     #[arg(long, default_value = "models/builtin/eval")]
     data: PathBuf,
-    /// Only sets whose name holds this text
+    /// Text in the names of the sets to ask
     #[arg(long)]
     only: Option<String>,
-    /// At most so many cases of each set
+    /// Most cases of each set
     #[arg(long)]
     cases: Option<usize>,
     /// Print one object instead of a table
@@ -51,15 +51,15 @@ pub fn run(EvalCommand::Builtin(args): EvalCommand, settings: &Settings) -> Resu
     builtin(&args, settings)
 }
 
-/// Name, what it measures, and what was aimed at.
 const QUESTIONS: [(&str, &str, f64); 5] = [
+    // name, ability, and aim
     ("recall", "facts, asked in the same window", 0.95),
     ("recall_2000", "a fact, asked 2,000 tokens later", 0.90),
     ("not_told", "says that it was not told", 0.90),
     ("tool_calls", "tool calls that are exactly right", 0.95),
     ("pinned", "facts that only a pin holds", 1.0),
 ];
-/// With the model's own summaries, and with those that the service lets stand.
+/// Names of the abilities with the model's own summaries, and with those that the service accepts.
 const COMPACTED: [(&str, [&str; 2], f64); 3] = [
     ("after_summary", ["facts, asked after a summary", "the same, as the service compacts"], 0.85),
     ("after_five_summaries", ["facts, asked after five summaries", "the same, as the service compacts"], 0.75),
@@ -115,8 +115,7 @@ fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
     print_rows(&sets, &columns)
 }
 
-/// Enough for one conversation of a small model.
-const KEPT_BYTES: usize = 1 << 30;
+const KEPT_BYTES: usize = 1 << 30; // enough for one conversation of a small model
 
 fn cases<T: DeserializeOwned>(args: &Builtin, name: &str) -> Result<Vec<T>> {
     let file = args.data.join(format!("{name}.jsonl"));

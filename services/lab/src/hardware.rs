@@ -1,4 +1,4 @@
-//! What a measurement ran on: a number without it means nothing.
+//! Hardware of a measurement: a number without it means nothing.
 
 use engine::Cpu;
 use serde::Serialize;
@@ -11,11 +11,10 @@ pub struct Hardware {
     pub debug_build: bool,
     pub cpu: String,
     pub cores: usize,
-    /// Which of the kernels' variants this processor gets. None where a service computes that was not started here.
+    /// Level of the kernels on this processor. `None` if a service computes that was not started here.
     pub level: Option<&'static str>,
-    /// Threads that compute.
-    pub threads: Option<usize>,
-    /// What computes, where that is not the processor.
+    pub threads: Option<usize>, // that compute
+    /// `None`: the processor computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
 }
@@ -34,7 +33,7 @@ impl Hardware {
         }
     }
 
-    /// Of a service that runs elsewhere, or with other settings, this is only where it was asked from.
+    /// Describes this machine for a service that runs elsewhere, or with other settings: only the client is here.
     pub fn asking(settings: &Settings) -> Hardware {
         Hardware { level: None, threads: None, ..Hardware::new(settings) }
     }
@@ -54,20 +53,16 @@ fn processor() -> String {
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// ProcessMemory of a process as the system counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessMemory {
-    /// All that is in memory, pages of a mapped model file included.
-    pub rss_bytes: u64,
-    /// Of it what belongs to no file.
-    pub anonymous_bytes: u64,
-    /// The most that `rss_bytes` ever was.
-    pub peak_rss_bytes: u64,
+    pub rss_bytes: u64,       // with pages of a mapped model file
+    pub anonymous_bytes: u64, // without files
+    pub peak_rss_bytes: u64,  // the peak of `rss_bytes`
 }
 
 impl ProcessMemory {
-    /// None where the system does not tell.
     pub fn of(pid: u32) -> Option<ProcessMemory> {
+        // `None`: the system does not tell
         parse(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
     }
 

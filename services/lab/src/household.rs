@@ -1,5 +1,5 @@
-//! A household that talks to its assistant for two months: three people in two rooms tell, correct and take back facts, and ask
-//! for them in later conversations. The same seed makes the same talk.
+//! A household that talks to its assistant for two months: three people in two rooms tell, correct and take back facts,
+//! and ask for them in later conversations. The same seed makes the same talk.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -8,7 +8,6 @@ pub const PEOPLE: [&str; 3] = ["anna", "ben", "cleo"];
 pub const ROOMS: [&str; 2] = ["kitchen", "study"];
 const DAYS: usize = 60;
 
-/// One conversation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HomeTalk {
     pub day: usize,
@@ -20,23 +19,20 @@ pub struct HomeTalk {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HomeTurn {
     pub says: String,
-    /// None: nothing is asked.
-    pub asks: Option<HomeQuestion>,
+    pub asks: Option<HomeQuestion>, // `None`: it asks nothing
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HomeQuestion {
-    /// What holds today. None: it was never told, or is to be forgotten.
+    /// Present value. `None`: it was never told, or is to be forgotten.
     pub right: Option<String>,
-    /// What held once, or was forgotten.
-    pub wrong: Vec<String>,
-    /// What others told of theirs.
-    pub foreign: Vec<String>,
-    /// Said earlier in this very conversation: whatever is shown of it is no find.
+    pub wrong: Vec<String>,   // earlier and forgotten values
+    pub foreign: Vec<String>, // values that others told of theirs
+    /// True if it was told earlier in this conversation: showing it then proves no memory.
     pub is_fresh: bool,
 }
 
-/// Something that people have: how it is told, corrected and asked for.
+/// A thing that people have, with the sentences to tell, correct and ask for it.
 struct HomeSubject {
     name: &'static str,
     told: &'static str,
@@ -152,13 +148,11 @@ const SMALL_TALK: [&str; 8] = [
     "Thank you, that is all.",
 ];
 
-/// What one person has told of one subject.
 #[derive(Clone, Default)]
 struct ToldFacts {
     holds: Option<String>,
     wrong: Vec<String>,
-    /// In which conversation it changed last.
-    changed_in: usize,
+    changed_in: usize, // the conversation of its last change
 }
 
 struct HomeDice(u64);
@@ -170,11 +164,11 @@ impl HomeDice {
     }
 }
 
-/// The talk, and then every question of every person until each was asked often enough that a leak would show.
+/// Makes the talk, and then every question of every person, often enough that a leak would show.
 pub fn household(seed: u64, talks: usize, least_questions: usize) -> Vec<HomeTalk> {
     let mut dice = HomeDice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut told: BTreeMap<(usize, usize), ToldFacts> = BTreeMap::new();
-    // A value is one person's, so that another's is known when it is shown.
+    // A value is one person's, so that a leak of it is recognised.
     let mut unused: Vec<Vec<&str>> = SUBJECTS.iter().map(|subject| subject.values.to_vec()).collect();
     let mut all = Vec::new();
     for number in 0..talks {

@@ -1,4 +1,4 @@
-//! What measures: benchmarks, comparisons of presets, sets of questions, and what they need to be played and told.
+//! Measurements: benchmarks, comparisons of presets, sets of questions, and the tools to play and print them.
 
 pub mod ab;
 pub mod answer;

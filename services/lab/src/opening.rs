@@ -1,4 +1,4 @@
-//! What commands that work on a model have in common: how it is named, and how exact it computes.
+//! Flags that all commands with a model share: its name, and the precision.
 
 use crate::output::progress_bar;
 use anyhow::{Context, Result};
@@ -10,7 +10,6 @@ use model::{Finder, OpenedPreset, kv_formats};
 use settings::Settings;
 use std::time::{Duration, Instant};
 
-/// Which model, and how exact it computes.
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
     /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
@@ -20,18 +19,15 @@ pub struct ModelArgs {
     pub precision: Option<PrecisionArg>,
 }
 
-/// An opened model, where it computes, and how it keeps keys and values.
 pub struct ReadyModel {
     pub opened: OpenedPreset,
     pub executor: Executor,
-    /// Where that is not the host.
-    pub device: Option<DeviceMemoryPlan>,
+    pub device: Option<DeviceMemoryPlan>, // plan of the GPU, if one computes
     pub precision: Precision,
     pub kv: KvFormats,
 }
 
 impl ModelArgs {
-    /// On what the configuration names.
     pub fn open(&self, settings: &Settings) -> Result<ReadyModel> {
         self.open_on(&Finder::new(settings), settings)
     }
@@ -61,7 +57,7 @@ impl ModelArgs {
     }
 }
 
-/// Shows how far a model is, once it takes longer than a moment.
+/// Shows the progress of opening, once it takes longer than a moment.
 pub fn progress() -> impl FnMut(usize, usize) + Send + 'static {
     let begin = Instant::now();
     let mut bar = None;
@@ -78,25 +74,24 @@ pub fn progress() -> impl FnMut(usize, usize) + Send + 'static {
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A lane of a step that keeps nothing on the way.
+/// Builds a lane of a step without snapshots and log.
 pub fn lane<'a>(state: &'a mut SequenceState, tokens: &'a [u32], wanted: WantedLogits) -> StepLane<'a> {
     StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }
 }
 
-/// Why an executor answered with nothing.
 pub fn lost(executor: &Executor) -> anyhow::Error {
-    anyhow::anyhow!("the GPU failed: {}", executor.failure().unwrap_or("it does not say why"))
+    anyhow::anyhow!("the GPU failed: {}", executor.failure().unwrap_or("without a reason"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PrecisionArg {
-    /// Activations are rounded to 8 bits where weights are quantised
+    /// Rounds activations to 8 bits where weights are quantised
     Default,
-    /// Nothing is rounded, keys and values are kept in f32
+    /// Rounds nothing, and keeps keys and values in f32
     F32,
 }
 
-/// `1,2,3`, or `@FILE` with numbers separated by commas or white space.
+/// Parses `1,2,3`, or `@FILE` with numbers separated by commas or white space.
 pub fn parse_tokens(text: &str) -> Result<Vec<u32>> {
     let text = text_or_file(text, "tokens")?;
     let numbers =
@@ -104,7 +99,7 @@ pub fn parse_tokens(text: &str) -> Result<Vec<u32>> {
     numbers.map(|part| part.parse().with_context(|| format!("token {part:?} is not a number"))).collect()
 }
 
-/// The text itself, or of `@FILE` what the file holds.
+/// Returns the text itself, or the content of FILE for `@FILE`.
 pub fn text_or_file(text: &str, what: &str) -> Result<String> {
     let Some(file) = text.strip_prefix('@') else { return Ok(text.to_owned()) };
     std::fs::read_to_string(file).with_context(|| format!("cannot read the {what} {file}"))

@@ -1,4 +1,4 @@
-//! What a command prints: tables, numbers, times, JSON, progress. Words from outside cannot command the terminal.
+//! Output of commands: tables, numbers, times, JSON, progress. Text from outside cannot control the terminal.
 
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, ContentArrangement, presets};
@@ -13,7 +13,7 @@ use text::template::utc;
 pub struct TextTable(comfy_table::Table);
 
 impl TextTable {
-    /// A name behind `>` heads a column of numbers, which are aligned at the right.
+    /// Makes a table. A name behind `>` heads a column of numbers, which are aligned at the right.
     pub fn new(names: &[&str]) -> TextTable {
         let mut table = comfy_table::Table::new();
         table.load_preset(presets::NOTHING).set_header(names.iter().map(|name| name.trim_start_matches('>')));
@@ -45,12 +45,12 @@ pub fn write_file(file: &Path, text: &str) -> Result<()> {
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Rows as a table. A column is its heading and the path of its value in a row.
+/// Prints rows as a table. A column is its heading and the path of its value in a row.
 pub fn print_rows(rows: &impl Serialize, columns: &[(&str, &str)]) -> Result<()> {
     table(&serde_json::to_value(rows)?, columns).print()
 }
 
-/// The object that `--json` prints as lines, then lists of objects as tables. Names are the object's.
+/// Prints the object of `--json` as lines, then lists of objects as tables. Names are the object's.
 pub fn print_report(report: &Value, tables: &[&Value]) -> Result<()> {
     let values = leaves(report);
     let width = values.iter().map(|(path, _)| heading(path).len()).max().unwrap_or(0);
@@ -83,10 +83,9 @@ fn table(rows: &Value, columns: &[(&str, &str)]) -> TextTable {
     table
 }
 
-/// Headings that would make a table wider are broken.
-const WIDTH: u16 = 160;
+const WIDTH: u16 = 160; // a longer heading is broken
 
-/// The values of an object and of the objects in it, with their paths, without lists of objects.
+/// Lists the values of an object and of the objects in it, with their paths, without lists of objects.
 fn leaves(value: &Value) -> Vec<(String, &Value)> {
     let mut found = Vec::new();
     for (key, value) in value.as_object().into_iter().flatten() {
@@ -101,13 +100,13 @@ fn leaves(value: &Value) -> Vec<(String, &Value)> {
     found
 }
 
-/// `first_token_ms/p95` as words. What the value shows is left out.
+/// Writes `first_token_ms/p95` as words, without the unit, which the value shows.
 fn heading(path: &str) -> String {
     let path = ["_bytes", "_share"].iter().find_map(|unit| path.strip_suffix(unit)).unwrap_or(path);
     path.replace(['_', '/'], " ")
 }
 
-/// A value as people read it. What the last word of its name says of it is its unit.
+/// Writes a value for people. The last word of its name is its unit.
 fn shown(path: &str, value: &Value) -> String {
     let key = path.rsplit('/').next().unwrap_or(path);
     let number = value.as_f64().unwrap_or_default();
@@ -130,23 +129,23 @@ pub fn mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / (1u64 << 20) as f64)
 }
 
-/// On standard error, and only where that is a terminal.
+/// Makes a bar on standard error, if that is a terminal.
 pub fn progress_bar(end: u64, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(end).with_style(style)
 }
 
-/// On one line, and without the control characters with which a text could take over a terminal.
+/// Joins the lines, and removes the control characters with which a text could take over a terminal.
 pub fn clean(text: &str) -> String {
     text.chars().map(|letter| if is_control(letter) { ' ' } else { letter }).collect()
 }
 
-/// As `clean`, with its lines.
+/// Cleans like `clean`, and keeps the lines.
 pub fn clean_lines(text: &str) -> String {
     text.chars().map(|letter| if is_control(letter) && letter != '\n' { ' ' } else { letter }).collect()
 }
 
-/// Also the marks that turn the direction of what follows.
+/// Returns true also for the marks that turn the direction of text.
 fn is_control(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -156,8 +155,8 @@ pub fn capitalised(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// `2026-11-20 21:32`, in UTC.
 pub fn time(ms: i64) -> String {
+    // `2026-11-20 21:32`, in UTC
     utc(ms.div_euclid(1000)).strftime("%F %H:%M").to_string()
 }
 

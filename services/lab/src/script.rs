@@ -1,6 +1,6 @@
-//! Conversations to play: what is said in every turn, which facts are told, when they are asked for, what a right answer is.
+//! Conversations to play: the words of every turn, the facts in them, the questions for these, and the right answers.
 //!
-//! A script is JSON Lines: a head, then one object a turn. Every turn is said, whatever was answered before, so that all
+//! A script is JSON Lines: a head, then one object a turn. Every turn is played, whatever the replies were, so that all
 //! arms hear the same.
 
 mod generate;
@@ -26,10 +26,9 @@ pub struct ConversationScript {
 #[serde(deny_unknown_fields)]
 pub struct ScriptHead {
     pub script: String,
-    /// What the assistant is told to be. None: what the configuration says.
+    /// System prompt; `None`: the configuration's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
-    /// How it was generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<String>,
 }
@@ -38,10 +37,10 @@ pub struct ScriptHead {
 #[serde(deny_unknown_fields)]
 pub struct ScriptTurn {
     pub says: String,
-    /// The user talked over the last reply: of it only a third was heard.
+    /// True if the user talked over the last reply after a third of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cuts_last_reply: bool,
-    /// The fact that is told here.
+    /// Fact that this turn tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plants: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,14 +54,14 @@ pub struct ScriptQuestion {
     pub expects: ExpectedAnswer,
 }
 
-/// Those that are inside the binary.
 const BUILT_IN: &[(&str, &str)] = &[
+    // inside the binary
     ("household-60", include_str!("../../../config/scripts/household-60.jsonl")),
     ("household-300", include_str!("../../../config/scripts/household-300.jsonl")),
 ];
 
 impl ConversationScript {
-    /// A file, or the name of one that is built in.
+    /// Opens a file, or a built-in script by its name.
     pub fn open(name: &str) -> Result<ConversationScript> {
         let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
         let text = match built_in {
@@ -83,7 +82,7 @@ impl ConversationScript {
         for (index, line) in lines {
             let turn: ScriptTurn = serde_json::from_str(line).with_context(|| format!("line {}", index + 1))?;
             if turn.says.trim().is_empty() {
-                bail!("line {}: nothing is said: give `says` some words", index + 1);
+                bail!("line {}: `says` is empty; give it some words", index + 1);
             }
             if let Some(question) = &turn.asks {
                 question.expects.check().with_context(|| format!("line {}", index + 1))?;
@@ -115,8 +114,8 @@ impl ConversationScript {
         Ok(text)
     }
 
-    /// The turn, counted from 0, in which a fact is told.
     pub fn planted(&self, fact: &str) -> Option<usize> {
+        // counted from 0
         self.turns.iter().position(|turn| turn.plants.as_deref() == Some(fact))
     }
 }
@@ -155,7 +154,7 @@ mod tests {
         );
     }
 
-    /// The files are what the generator writes: their recipe stands in their head. `BLESS=1` writes them anew.
+    /// The built-in files are the generator's output: their recipe is in their head. `BLESS=1` writes them anew.
     #[test]
     fn the_built_in_scripts_are_what_their_recipe_makes() {
         for (name, _) in BUILT_IN {

@@ -1,4 +1,4 @@
-//! The store as the service opens it, and as a command opens it.
+//! The store of the service, opened by a command.
 
 use anyhow::{Context, Result};
 use runtime::wall_ms;
@@ -37,7 +37,8 @@ pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Sto
         check_at_start: false,
         ..options(settings)
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     runtime.block_on(async {
         let store = Store::open(&options, wall_ms()).await?;
         let done = work(&store).await;
@@ -47,6 +48,5 @@ pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Sto
     })
 }
 
-/// A command has one thing to write at a time.
-const WRITES_OF_A_COMMAND: usize = 16;
+const WRITES_OF_A_COMMAND: usize = 16; // a command has one thing to write at a time
 const WAL_OF_A_COMMAND_BYTES: u64 = 4 << 20;

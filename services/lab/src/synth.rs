@@ -9,22 +9,22 @@ use indicatif::{HumanBytes, HumanCount};
 use tools::mixture::Mixture;
 use tools::synth::{self, SynthOptions, SynthShape};
 
-/// Write a random model of a real shape, to measure speed with and to compare engines on
+/// Writes a random model of a real shape, to measure speed with and to compare engines on
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// 0.8B, 2B, 4B, 9B, 27B, 35B-A3B, or a .toml file like those of config/shapes
+    /// Shape of the model: 0.8B, 2B, 4B, 9B, 27B, 35B-A3B, or a .toml file like those of config/shapes
     #[arg(long)]
     shape: String,
-    /// f32, f16, bf16, q4_0, q8_0, q4_k_m, q5_k_m or q6_k
+    /// Format: f32, f16, bf16, q4_0, q8_0, q4_k_m, q5_k_m or q6_k
     #[arg(long, value_parser = mixture)]
     quant: Mixture,
     /// The GGUF file to write; one of that name is replaced
     #[arg(long)]
     out: PathBuf,
-    /// The same seed gives the same file
+    /// Seed: the same one gives the same file
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// With a block for multi-token prediction. Its drafts are chance: it shows what they cost
+    /// Adds a block for multi-token prediction. Its drafts are chance: it shows their cost
     #[arg(long)]
     mtp: bool,
     /// Threads that make values [default: one per core]

@@ -1,4 +1,4 @@
-//! Tools and texts that try to get orders into the context, and what becomes of them.
+//! Tools and texts that try to get orders into the context, and the result.
 
 use super::{LIMITS, Submission, check};
 use crate::*;
@@ -80,7 +80,7 @@ fn a_tool_makes_no_pin() {
     assert_eq!(detect_pins(&passage("1", PassageKind::User, text)).len(), 2);
 }
 
-/// Whatever a pin or a summary holds, also one that a user edited: the prompt has one context and no new roles.
+/// Any pin or summary, also one that a user edited, leaves the prompt with one context and no new roles.
 #[test]
 fn nothing_in_a_context_can_end_it() {
     let hostile =
@@ -94,7 +94,7 @@ fn nothing_in_a_context_can_end_it() {
     assert!(missing_pins(&message.text, &pins).is_empty());
 }
 
-/// What is quoted in the place of a summary looks like something said, with its speaker.
+/// A quote in the place of a summary looks like a statement, with its speaker.
 #[test]
 fn quoted_words_have_no_power_either() {
     let covered = [

@@ -1,30 +1,26 @@
-//! Few rows of queries: keys and values go from their pages straight into registers, each once for several rows. Memory is
-//! asked for what comes next while this is computed, because one token reads all of the past and computes little with it.
+//! Few query rows: keys and values go from their pages straight into registers, each once for several rows. The next
+//! rows are prefetched meanwhile, because one token reads all of the past and computes little with it.
 
 use super::{Shape, TILE};
 use crate::cpu::{CpuLevel, Lanes, at_level, lanes::prefetch};
 use crate::format::Format;
 use crate::unpack::unpack_columns;
 
-/// Heads of another width are not done here: registers hold so many numbers.
+/// Divisor of the head widths that this module handles: no register holds more numbers.
 pub(super) const WIDTH: usize = 16;
 
-/// Bytes of a line of the caches.
 pub(super) const LINE: usize = 64;
 
-/// Rows of one head in a page, one for each position of a tile.
 #[derive(Clone, Copy)]
 pub(super) struct PageRows<'a> {
     pub format: Format,
     pub bytes: &'a [u8],
-    /// Bytes of a row.
-    pub stride: usize,
-    /// Rows that are read after these. They need not be there.
-    pub next: *const u8,
+    pub stride: usize,   // bytes
+    pub next: *const u8, // rows that are read after these; they need not exist
 }
 
 impl PageRows<'_> {
-    /// Columns of the first rows: `out` is [row, column].
+    /// Unpacks columns of the first rows: `out` is [row, column].
     pub fn unpack(&self, level: CpuLevel, columns: std::ops::Range<usize>, out: &mut [f32]) {
         let row_bytes = |columns| self.format.row_bytes(columns).expect("whole blocks");
         unpack_columns(level, self.format, &self.bytes[row_bytes(columns.start)..], self.stride, columns.len(), out);
@@ -36,14 +32,15 @@ impl PageRows<'_> {
     }
 }
 
-/// `scores`: [row, TILE]. `q`: [row, head dim]
+/// Writes `scores`: [row, TILE]. `q`: [row, head dim].
 pub(super) fn scores(level: CpuLevel, shape: Shape, q: &[f32], keys: PageRows, scores: &mut [f32]) {
     keys.check(shape);
     assert!(q.len() >= shape.rows * shape.dim && scores.len() >= shape.rows * TILE);
     at_level!(level, scores_body(shape: Shape, q: &[f32], keys: PageRows<'_>, scores: &mut [f32]));
 }
 
-/// Multiplies the sums, [row, head dim], with the corrections of their rows and adds values with their weights, [row, TILE].
+/// Multiplies the sums, [row, head dim], with the corrections of their rows and adds values with their weights, [row,
+/// TILE].
 pub(super) fn weigh(
     level: CpuLevel,
     shape: Shape,
@@ -58,7 +55,6 @@ pub(super) fn weigh(
     at_level!(level, weigh_body(shape: Shape, weights: &[f32], values: PageRows<'_>, corrections: &[f32], sums: &mut [f32]));
 }
 
-/// How numbers lie in a row.
 trait Stored {
     /// # Safety
     /// The row has `COUNT` numbers from this column on, which is a multiple of `COUNT`.
@@ -95,8 +91,7 @@ impl Stored for UpperHalves {
     }
 }
 
-/// A block of 32 numbers: its scale, then their codes.
-const BLOCK: usize = 32;
+const BLOCK: usize = 32; // a block of 32 numbers: its scale, then their codes
 
 impl Stored for Bytes {
     #[inline(always)]
@@ -154,7 +149,6 @@ fn score_all<L: Lanes, S: Stored>(shape: Shape, q: &[f32], keys: PageRows, score
     }
 }
 
-/// M rows with all keys of the tile.
 #[inline(always)]
 fn score<L: Lanes, S: Stored, const M: usize>(
     shape: Shape,
@@ -178,10 +172,10 @@ fn score<L: Lanes, S: Stored, const M: usize>(
     M
 }
 
-/// M rows with N keys.
+/// Multiplies M rows with N keys.
 ///
 /// # Safety
-/// All of these are there, and M rows of scores.
+/// The M rows, the N keys and M rows of scores exist in full.
 #[inline(always)]
 unsafe fn dots<L: Lanes, S: Stored, const M: usize, const N: usize>(
     dim: usize,
@@ -256,7 +250,6 @@ fn weigh_all<L: Lanes, S: Stored>(
     }
 }
 
-/// M rows with all values of the tile.
 #[inline(always)]
 fn weigh_rows<L: Lanes, S: Stored, const M: usize>(
     shape: Shape,
@@ -282,10 +275,10 @@ fn weigh_rows<L: Lanes, S: Stored, const M: usize>(
     M
 }
 
-/// M rows with N registers of each value.
+/// Adds N registers of each value to M rows of sums.
 ///
 /// # Safety
-/// All of these are there, and M rows of sums.
+/// The M rows of weights and sums, and N registers of each value, exist in full.
 #[inline(always)]
 unsafe fn add<L: Lanes, S: Stored, const M: usize, const N: usize>(
     shape: Shape,
@@ -296,7 +289,7 @@ unsafe fn add<L: Lanes, S: Stored, const M: usize, const N: usize>(
     sums: *mut f32,
 ) -> usize {
     let (dim, stride) = (shape.dim, values.stride);
-    // What was asked for of the next rows when this column's turn came, and when the next one's comes.
+    // Bytes of the next rows that were prefetched before this column, and before the next one.
     let asked = [column, column + N * L::COUNT].map(|column| stride * column / dim);
     // SAFETY: the caller's promise.
     unsafe {

@@ -1,8 +1,9 @@
-//! Many rows of queries in integers of 16 bits. One instruction multiplies 32 of them in pairs and adds both products of a
-//! pair, where f32 multiplies 16: so a long past is read in little more than half the time.
+//! Many query rows in integers of 16 bits. One instruction multiplies 32 of them in pairs and adds both products of a
+//! pair, where f32 multiplies 16: a long past is read in little more than half the time.
 //!
-//! Keys and values that lie in pages as f16 or less have 11 bits or fewer. Here a query and a key have one scale each, a
-//! column of values has one a tile, and so have the weights of a row. They are chosen so that no sum leaves 32 bits.
+//! Keys and values that lie in pages as f16 or less have 11 bits or fewer. Here a query and a key have one scale each,
+//! a column of values has one a tile, and so have the weights of a row. The scales are chosen so that no sum leaves 32
+//! bits.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -13,41 +14,34 @@ use crate::cpu::{CpuLevel, at_level};
 use crate::dense::{Block, transpose};
 use crate::format::Format;
 
-/// Positions whose keys are unpacked together.
 const POSITIONS: usize = 16;
-/// Query rows from which on this is worth its preparation.
-const LEAST_ROWS: usize = 64;
+const LEAST_ROWS: usize = 64; // number of query rows from which on this is worth its preparation
 
-/// A word holds two numbers, of neighbouring columns or positions. A unit is what they are multiplied with.
+/// Numbers in pairs. A word holds two, of neighbouring columns or positions; a unit is their common factor.
 pub(super) struct Pairs<'a> {
     level: CpuLevel,
-    /// [pair of columns, padded row]
-    queries: &'a [u32],
+    queries: &'a [u32], // [pair of columns, padded row]
     query_units: &'a [f32],
-    /// [position, pair of columns]
-    keys: &'a mut [u32],
+    keys: &'a mut [u32], // [position, pair of columns]
     key_units: &'a mut [f32],
-    /// [pair of positions, padded row]
-    weights: &'a mut [u32],
+    weights: &'a mut [u32], // [pair of positions, padded row]
     weight_units: &'a mut [f32],
-    /// [pair of positions, column]
-    values: &'a mut [u32],
+    values: &'a mut [u32], // [pair of positions, column]
     value_units: &'a mut [f32],
     unpacked: &'a mut [f32],
 }
 
-/// Whether these rows are to be multiplied so. What is kept in f32 is not rounded.
+/// Returns true if pairs are faster for these rows. Formats that keep f32 stay unrounded.
 pub(super) fn fits(level: CpuLevel, layout: PageLayout, rows: usize) -> bool {
     let is_rounded = layout.key_format != Format::F32 && layout.value_format != Format::F32;
     level == CpuLevel::Avx512 && rows >= LEAST_ROWS && layout.head_dim.is_multiple_of(COLUMNS) && is_rounded
 }
 
-/// Numbers of scratch memory that `Pairs` takes.
 pub(super) fn scratch(rows: usize, dim: usize) -> usize {
     sizes(rows, dim).iter().sum()
 }
 
-/// Of the parts of `Pairs`, in their order.
+/// Sizes of the parts of `Pairs`, in their order.
 fn sizes(rows: usize, dim: usize) -> [usize; 9] {
     let rows = padded(rows);
     let unpacked = (POSITIONS * dim).max(TILE * COLUMNS);
@@ -55,7 +49,7 @@ fn sizes(rows: usize, dim: usize) -> [usize; 9] {
 }
 
 impl<'a> Pairs<'a> {
-    /// `q`: [row, head dim]
+    /// Packs `q`: [row, head dim].
     pub fn new(level: CpuLevel, q: &[f32], dim: usize, scratch: &'a mut [f32]) -> Pairs<'a> {
         assert_eq!(level, CpuLevel::Avx512, "`fits` says where");
         let rows = q.len() / dim;
@@ -65,7 +59,7 @@ impl<'a> Pairs<'a> {
         let (keys, weights, values) = (words(keys), words(weights), words(values));
         query_units.fill(0.0);
         queries.fill(0.0);
-        // Row by row where the keys will lie, and from there side by side.
+        // Packed row by row where the keys will lie, and then turned side by side.
         for (block, q) in q.chunks(TILE * dim).enumerate() {
             let units = &mut query_units[block * TILE..];
             for (row, q) in q.chunks_exact(dim).enumerate() {
@@ -79,7 +73,7 @@ impl<'a> Pairs<'a> {
         Pairs { level, queries, query_units, keys, key_units, weights, weight_units, values, value_units, unpacked }
     }
 
-    /// `scores`: [position, padded row]
+    /// Writes `scores`: [position, padded row].
     pub fn scores(&mut self, shape: Shape, keys: PageRows, scores: &mut [f32]) {
         let Shape { rows, dim, positions } = shape;
         for first in (0..positions).step_by(POSITIONS) {
@@ -104,8 +98,8 @@ impl<'a> Pairs<'a> {
         multiply(&product, positions, width, None, scores, width);
     }
 
-    /// Multiplies the sums, [row, head dim], with the corrections of their rows and adds values with their weights, which lie
-    /// as `scores` leaves them.
+    /// Multiplies the sums, [row, head dim], with the corrections of their rows and adds values with their weights, in
+    /// the layout of `scores`.
     pub fn weigh(&mut self, shape: Shape, weights: &[f32], values: PageRows, corrections: &[f32], sums: &mut [f32]) {
         let Shape { rows, dim, positions } = shape;
         let width = padded(rows);
@@ -129,8 +123,8 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// c[i, ..n] = c[i, ..n] · before[i] + a_units[i] · b_units[..n] · Σ over k of a(i, k) · b[k, ..n], where
-/// a(i, k) = a[i * a_row + k * a_pair], and both are words.
+/// c[i, ..n] = c[i, ..n] · before[i] + a_units[i] · b_units[..n] · Σ over k of a(i, k) · b[k, ..n], where a(i, k) = a[i
+/// * a_row + k * a_pair], and both are words.
 struct Product<'a> {
     a: &'a [u32],
     a_row: usize,
@@ -142,7 +136,7 @@ struct Product<'a> {
     pairs: usize,
 }
 
-/// n is a multiple of 16. Without `before` it does not matter what c holds.
+/// Computes a product; n is a multiple of 16. Without `before` c is overwritten.
 fn multiply(product: &Product, m: usize, n: usize, before: Option<&[f32]>, c: &mut [f32], c_stride: usize) {
     let Product { a, a_row, a_pair, b, b_stride, pairs, .. } = *product;
     assert!(m > 0 && n.is_multiple_of(16) && pairs > 0);
@@ -159,7 +153,7 @@ fn multiply(product: &Product, m: usize, n: usize, before: Option<&[f32]>, c: &m
     unreachable!("no level of this processor multiplies pairs")
 }
 
-/// A row of queries or keys, whose length is a multiple of 32. Returns its unit.
+/// Packs a row of queries or keys, whose length is a multiple of 32. Returns its unit.
 fn pack_row(row: &[f32], words: &mut [u32]) -> f32 {
     assert!(row.len() == 2 * words.len() && row.len().is_multiple_of(32));
     #[cfg(target_arch = "x86_64")]

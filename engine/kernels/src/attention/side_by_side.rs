@@ -1,4 +1,4 @@
-//! Many rows of queries side by side, [head dim, row], in f32: on every level, and for keys and values that are not rounded.
+//! Many query rows side by side, [head dim, row], in f32: on every level, and for keys and values that are not rounded.
 
 use super::few::PageRows;
 use super::{COLUMNS, Shape, TILE, padded};
@@ -7,18 +7,16 @@ use crate::dense::{Block, add_product, transpose};
 
 pub(super) struct SideBySide<'a> {
     level: CpuLevel,
-    /// [head dim, padded row]
-    q: &'a [f32],
+    q: &'a [f32], // [head dim, padded row]
     unpacked: &'a mut [f32],
 }
 
-/// Numbers of scratch memory that `SideBySide` takes.
 pub(super) fn scratch(rows: usize, dim: usize) -> usize {
     padded(rows) * dim + TILE * COLUMNS
 }
 
 impl<'a> SideBySide<'a> {
-    /// `q`: [row, head dim]
+    /// Turns `q`: [row, head dim].
     pub fn new(level: CpuLevel, q: &[f32], dim: usize, scratch: &'a mut [f32]) -> SideBySide<'a> {
         let (rows, width) = (q.len() / dim, padded(q.len() / dim));
         let (turned, unpacked) = scratch.split_at_mut(width * dim);
@@ -28,7 +26,7 @@ impl<'a> SideBySide<'a> {
         SideBySide { level, q: turned, unpacked }
     }
 
-    /// `scores`: [position, padded row]
+    /// Writes `scores`: [position, padded row].
     pub fn scores(&mut self, shape: Shape, keys: PageRows, scores: &mut [f32]) {
         for columns in blocks_of(shape.dim) {
             let unpacked = &mut self.unpacked[..shape.positions * columns.len()];
@@ -38,8 +36,8 @@ impl<'a> SideBySide<'a> {
         }
     }
 
-    /// Multiplies the sums, [row, head dim], with the corrections of their rows and adds values with their weights, which lie
-    /// as `scores` leaves them.
+    /// Multiplies the sums, [row, head dim], with the corrections of their rows and adds values with their weights, in
+    /// the layout of `scores`.
     pub fn weigh(&mut self, shape: Shape, weights: &[f32], values: PageRows, corrections: &[f32], sums: &mut [f32]) {
         for (sums, correction) in sums.chunks_exact_mut(shape.dim).zip(corrections) {
             if *correction != 1.0 {
@@ -54,12 +52,11 @@ impl<'a> SideBySide<'a> {
     }
 }
 
-/// The columns of a head, in blocks.
 fn blocks_of(dim: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..dim).step_by(COLUMNS).map(move |first| first..dim.min(first + COLUMNS))
 }
 
-/// `scores`: [position, padded row], to be added to or not. `q`: [column, padded row]. `keys`: [position, column]
+/// Writes `scores`, [position, padded row], or adds to them. `q`: [column, padded row]. `keys`: [position, column].
 fn add_scores(level: CpuLevel, shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]) {
     at_level!(level, scores_body(shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]))
 }
@@ -72,8 +69,8 @@ fn scores_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], add: bool, score
     add_product::<L>(keys, depth, 1, shape.positions, q, width, depth, scale, scores, width);
 }
 
-/// Adds values, [position, column], with their weights, which lie as `add_scores` leaves them, to these columns of
-/// the sums, whose rows have `dim`.
+/// Adds values, [position, column], with their weights, in the layout of `add_scores`, to these columns of the sums,
+/// whose rows have `dim`.
 fn add_weighed(level: CpuLevel, shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
     at_level!(level, weigh_body(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]))
 }

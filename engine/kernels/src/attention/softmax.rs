@@ -1,8 +1,8 @@
-//! Scores become weights, a tile at a time: the largest score and the sum of weights so far go along.
+//! Online softmax: scores become weights tile by tile, beside the largest score and the sum of weights so far.
 
 use crate::cpu::{CpuLevel, Lanes, at_level};
 
-/// Rows that lie side by side, [position, padded row]. What was weighted before has to be multiplied by `corrections`.
+/// Softens rows side by side, [position, padded row]. The caller multiplies earlier weighted values by `corrections`.
 pub(super) fn soften_side_by_side(
     level: CpuLevel,
     rows: usize,
@@ -59,7 +59,6 @@ fn side_by_side_body<L: Lanes>(
     }
 }
 
-/// A whole tile of one row's scores.
 pub(super) fn soften(level: CpuLevel, scores: &mut [f32], largest: &mut f32, total: &mut f32, correction: &mut f32) {
     at_level!(level, row_body(scores: &mut [f32], largest: &mut f32, total: &mut f32, correction: &mut f32));
 }

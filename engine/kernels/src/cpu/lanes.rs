@@ -1,77 +1,53 @@
 //! One body for every level: `at_level!` compiles it once for each, with the registers of that level as its type `L`.
 //!
-//! Most bodies are plain loops, which the compiler makes wide by itself; they ask `L` only whether `mul_add` is one
-//! instruction. The few loops that the compiler does not see through use registers by hand. All functions here are inlined
-//! into such bodies and must not be called elsewhere. Registers go through no closure and no function of the library that is
-//! generic (`array::map`, iterators): where the compiler does not inline one, it has no wide registers and hands them over in
-//! memory, and a product takes twice the time.
+//! Most bodies are plain loops, which the compiler vectorises by itself; they ask `L` only whether `mul_add` is one
+//! instruction. The few loops that the compiler does not see through use registers by hand. All functions here are
+//! inlined into such bodies and must not be called elsewhere. Registers go through no closure and no generic library
+//! function (`array::map`, iterators): where the compiler does not inline one, it has no wide registers and passes them
+//! through memory, and a product takes twice the time.
 
-/// Below it eˣ is taken for 0.
-const LEAST_EXP: f32 = -87.3;
-/// Adding 1.5 · 2²³ leaves a rounded number in the low bits.
-const ROUND: f32 = 12_582_912.0;
-/// ln 2 in two parts, so that what it is taken from keeps all its digits.
+const LEAST_EXP: f32 = -87.3; // argument below which eˣ counts as 0
+const ROUND: f32 = 12_582_912.0; // adding 1.5 · 2²³ leaves a rounded number in the low bits
+/// ln 2 in two parts, so that subtracting it keeps all digits.
 const LN_2_PARTS: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
-/// Of the series of eˣ, the highest power first.
 const EXP_FACTORS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
 
-/// What a body knows of its level.
+/// Registers and arithmetic of one level.
+///
+/// # Safety
+/// Memory that a function loads from or stores to has room for `COUNT` elements, for each row in `turn`.
 pub(crate) trait Lanes {
-    /// A register of `COUNT` numbers.
-    type V: Copy;
+    type V: Copy; // a register of `COUNT` numbers
     const COUNT: usize;
-    /// Registers of one row that a block of a product keeps, besides those of its other rows.
-    const WIDE: usize;
-    /// `mul_add` is one instruction. Elsewhere it is a slow call.
-    const FMA: bool;
+    const WIDE: usize; // registers of one row in a product's block, besides those of its other rows
+    const FMA: bool; // true if `mul_add` is one instruction; elsewhere it is a slow call
 
     fn splat(x: f32) -> Self::V;
-    /// # Safety
-    /// `COUNT` numbers can be read.
     unsafe fn load(from: *const f32) -> Self::V;
-    /// # Safety
-    /// `COUNT` numbers can be written.
     unsafe fn store(to: *mut f32, v: Self::V);
-    /// # Safety
-    /// `COUNT` halves can be read.
     unsafe fn load_f16(from: *const u8) -> Self::V;
-    /// # Safety
-    /// `COUNT` upper halves of f32 can be read.
-    unsafe fn load_bf16(from: *const u8) -> Self::V;
-    /// # Safety
-    /// `COUNT` bytes can be read.
+    unsafe fn load_bf16(from: *const u8) -> Self::V; // upper halves of f32
     unsafe fn load_i8(from: *const i8) -> Self::V;
-    /// The lower or the upper halves of bytes, less 8.
-    /// # Safety
-    /// `COUNT` bytes can be read.
-    unsafe fn load_i4(from: *const u8, upper: bool) -> Self::V;
-    /// A square of `COUNT` rows that begin `from_stride` apart, with rows as columns.
-    /// # Safety
-    /// `COUNT` numbers of each row can be read, and written.
+    unsafe fn load_i4(from: *const u8, upper: bool) -> Self::V; // the lower or the upper halves of bytes, less 8
+    /// Transposes a square of `COUNT` rows, `from_stride` apart.
     unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
-    /// A half as a number.
     fn half(bits: u16) -> f32;
     fn add(a: Self::V, b: Self::V) -> Self::V;
     fn mul(a: Self::V, b: Self::V) -> Self::V;
-    /// a · b + c
     fn madd(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The larger one; neither is NaN.
-    fn max(a: Self::V, b: Self::V) -> Self::V;
-    /// 2ⁿ, where n + 1.5 · 2²³ is given.
-    fn power(shifted: Self::V) -> Self::V;
-    /// v where a > b, and zero elsewhere.
-    fn where_more(a: Self::V, b: Self::V, v: Self::V) -> Self::V;
-    /// The sum of each register.
+    fn max(a: Self::V, b: Self::V) -> Self::V; // returns the larger one; neither is NaN
+    fn power(shifted: Self::V) -> Self::V; // computes 2ⁿ from n + 1.5 · 2²³
+    fn where_more(a: Self::V, b: Self::V, v: Self::V) -> Self::V; // returns v where a > b, and zero elsewhere
     fn sums(four: [Self::V; 4]) -> [f32; 4];
 
-    /// a · b + c of single numbers, in the form that is fast at this level.
+    /// Computes a · b + c of single numbers, in the form that is fast at this level.
     #[inline(always)]
     fn madd_one(a: f32, b: f32, c: f32) -> f32 {
         if Self::FMA { a.mul_add(b, c) } else { a * b + c }
     }
 
-    /// eˣ of a single number, in a form that the compiler can do for many values at once, to 2 units in the last place; 0
-    /// below -87, and no more than e^88.3.
+    /// Computes eˣ of a single number, in a form that the compiler vectorises, to 2 units in the last place; 0 below
+    /// -87, and no more than e^88.3.
     #[inline(always)]
     fn exp_one(x: f32) -> f32 {
         // eˣ = 2ⁿ · eʳ with |r| ≤ ln 2 / 2.
@@ -88,13 +64,12 @@ pub(crate) trait Lanes {
         if x <= LEAST_EXP { 0.0 } else { sum * power }
     }
 
-    /// x · sigmoid(x) of a single number.
     #[inline(always)]
     fn silu_one(x: f32) -> f32 {
         x / (1.0 + Self::exp_one(-x))
     }
 
-    /// As `exp_one`, of no more than 88.
+    /// Computes eˣ as `exp_one` does, for arguments up to 88.
     #[inline(always)]
     fn exp(x: Self::V) -> Self::V {
         let least = Self::splat(LEAST_EXP);
@@ -126,7 +101,7 @@ pub(crate) trait Lanes {
     }
 }
 
-/// Four numbers in a row: what the compiler makes of them on any machine.
+/// Four numbers in a row, for the compiler to vectorise on any machine.
 pub(crate) struct Portable;
 
 impl Lanes for Portable {
@@ -329,7 +304,6 @@ mod x86 {
     use super::Lanes;
     use std::arch::x86_64::*;
 
-    /// The lower or the upper halves of bytes, less 8.
     #[inline(always)]
     fn halves_of(bytes: __m128i, upper: bool) -> __m128i {
         // SAFETY: every x86_64 has these instructions.
@@ -372,7 +346,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// See above.
+    /// The same as above.
     #[inline(always)]
     unsafe fn turn_512(mut rows: [__m512; 16]) -> [__m512; 16] {
         // SAFETY: see above.
@@ -409,7 +383,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// See above.
+    /// The same as above.
     #[inline(always)]
     unsafe fn sums_256([a, b, c, d]: [__m256; 4]) -> __m128 {
         // SAFETY: see above.
@@ -424,7 +398,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// See above.
+    /// The same as above.
     #[inline(always)]
     unsafe fn sums_512([a, b, c, d]: [__m512; 4]) -> __m128 {
         // SAFETY: see above.
@@ -459,7 +433,7 @@ mod x86 {
     turn: turn_512, sums: sums_512);
 }
 
-/// Asks for memory that is read soon. It may lie outside of everything: the processor does not mind.
+/// Prefetches memory that is read soon. Any address is allowed: the processor ignores a bad one.
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -474,8 +448,8 @@ pub(crate) fn prefetch<T>(place: *const T) {
 
 /// Compiles one body for every level and calls the one that fits.
 ///
-/// `at_level!(level, body(x: &[f32]))` calls `body::<L>(x)`. The body is `#[inline(always)]`, so each copy is made with the
-/// instructions of its level.
+/// `at_level!(level, body(x: &[f32]))` calls `body::<L>(x)`. The body is `#[inline(always)]`, so each copy is made with
+/// the instructions of its level.
 macro_rules! at_level {
     ($level:expr, $body:ident ( $($arg:ident : $ty:ty),* $(,)? )) => {{
         #[cfg(target_arch = "x86_64")]

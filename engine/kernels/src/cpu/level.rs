@@ -1,18 +1,15 @@
-//! Which instructions this processor has. Found once at start, held as a value, printed.
+//! Instruction sets of this processor, detected once at start, held as a value, printed.
 
-/// Ordered: a higher level has all that a lower one has.
+/// Levels in order: a higher one has all instructions of a lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CpuLevel {
-    /// Only what the target always has.
     Portable,
-    /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 F, BW, DQ, VL and VNNI.
     Avx512,
 }
 
 impl CpuLevel {
-    /// Those of this processor, the lowest first.
     pub fn available() -> impl Iterator<Item = CpuLevel> {
         let highest = CpuLevel::detect();
         [CpuLevel::Portable, CpuLevel::Avx2, CpuLevel::Avx512].into_iter().filter(move |level| *level <= highest)

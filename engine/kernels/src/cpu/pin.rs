@@ -1,9 +1,9 @@
-//! Ties threads to cores, where the system can.
+//! Ties threads to cores, if the system can.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Ties the calling thread to the core of this number among those that it may use, from the start again where they end. What
-/// the system refuses stays as it is.
+/// Ties the calling thread to the core of this number among those that it may use, counted round. If the system
+/// refuses, the thread stays free.
 pub(super) fn pin(number: usize) {
     if let Some(core) = allowed().into_iter().cycle().nth(number) {
         let mut cores = CpuSet::new();
@@ -12,7 +12,7 @@ pub(super) fn pin(number: usize) {
     }
 }
 
-/// Where the calling thread may run; empty where the system does not tell.
+/// Lists the cores of the calling thread; empty if the system does not tell.
 fn allowed() -> Vec<usize> {
     let cores = sched_getaffinity(None).unwrap_or_default();
     (0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core)).collect()
@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn every_thread_gets_one_core() {
-        // In a thread of its own, because it stays where it was tied.
+        // A thread of its own, because it stays tied.
         let test = || {
             let before = allowed().len();
             let cpu = Cpu::new(3).pinned(true);

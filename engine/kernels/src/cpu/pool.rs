@@ -1,41 +1,39 @@
 //! Threads that run one job after the other, without a lock for each job.
 //!
 //! A token of a small model is some two hundred jobs of a few microseconds. Workers therefore spin for a moment before
-//! they sleep, and a job is a few stores to atomics; the sleeping path (a mutex and a condition) is only entered when
-//! there was nothing to do for a while.
+//! they sleep, and a job is a few stores to atomics; workers enter the sleeping path (a mutex and a condition) only
+//! after an idle moment.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
-/// How many times a worker looks for the next job before it sleeps: about 50 microseconds.
+/// Looks of a worker for the next job before it sleeps: about 50 microseconds.
 const SPINS_BEFORE_SLEEP: usize = 10_000;
 
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// The workers take one job at a time; a job that comes meanwhile (from inside a job, or from another thread) runs
-    /// on its caller alone.
+    /// True while the workers run a job. Another job that comes meanwhile (from inside a job, or from another thread)
+    /// runs on its caller alone.
     taken: AtomicBool,
     is_pinned: AtomicBool,
 }
 
 struct Shared {
-    /// Counts jobs; a worker that sees it change takes part in the job.
+    /// Number of jobs; a worker that sees it change takes part in the job.
     job_number: AtomicUsize,
     job: AtomicPtr<Job<'static>>,
-    /// Workers that have not yet left the current job.
-    busy: AtomicUsize,
-    /// Workers that sleep or are about to.
-    asleep: AtomicUsize,
-    /// Held by a worker that goes to sleep and by the caller that wakes it, so that no worker is woken before it sleeps.
+    busy: AtomicUsize,   // workers that have not yet left the current job
+    asleep: AtomicUsize, // workers that sleep or are about to
+    /// Lock that a worker holds when it goes to sleep and the caller when it wakes it, so that no wake-up comes too
+    /// early.
     door: Mutex<()>,
     wake: Condvar,
     stop: AtomicBool,
-    /// Each thread ties itself to a core before its first job.
     pins: AtomicBool,
-    /// Of each thread, the caller's first: its tasks of the current job that no thread has begun.
+    /// Tasks of the current job that no thread has begun, by thread, the caller's first.
     shares: Box<[Share]>,
 }
 
@@ -69,13 +67,13 @@ impl Pool {
         Pool { shared, workers, taken: AtomicBool::new(false), is_pinned: AtomicBool::new(false) }
     }
 
-    /// The first job ties its caller and each worker to a core, where the system can. Not before, because the thread that
-    /// makes a pool need not be the one that works with it.
+    /// Lets the first job tie its caller and each worker to a core, if the system can. Not earlier, because the thread
+    /// that makes a pool need not be the one that works with it.
     pub fn pin_at_first_job(&mut self, yes: bool) {
         self.shared.pins.store(yes, Ordering::SeqCst);
     }
 
-    /// Threads that take part in a job, the caller's included.
+    /// Number of threads that take part in a job, the caller's included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
@@ -104,7 +102,7 @@ impl Pool {
             shared.wake.notify_all();
         }
         job.take_part(&shared.shares, 0);
-        // The job lives on this stack: no worker may look at it any more when this function returns.
+        // The job lives on this stack: every worker must be done with it when this function returns.
         let mut spins = 0;
         while shared.busy.load(Ordering::Acquire) != 0 {
             spins += 1;
@@ -133,7 +131,7 @@ impl Drop for Pool {
 }
 
 impl Job<'_> {
-    /// A thread works through its own tasks, one beside the other, and then takes others' from behind.
+    /// Works through the thread's own tasks from the front, and then takes other threads' from behind.
     fn take_part(&self, shares: &[Share], thread: usize) {
         let next = || shares[thread].front().or_else(|| shares.iter().find_map(Share::back));
         while let Some(task) = next() {
@@ -162,7 +160,7 @@ impl Share {
         self.take(|first, end| (end - 1, first, end - 1))
     }
 
-    /// `how`: the first task and the end to the task that is taken and what is left.
+    /// Takes one task. `how` maps the first task and the end to the task and the rest.
     fn take(&self, how: impl Fn(u64, u64) -> (u64, u64, u64)) -> Option<usize> {
         let mut share = self.0.load(Ordering::Relaxed);
         loop {
@@ -171,7 +169,7 @@ impl Share {
                 return None;
             }
             let (task, first, end) = how(first, end);
-            // What a task reads was written before the job was counted, so nothing has to be ordered here.
+            // Stores before the job's count are visible to its tasks, so nothing has to be ordered here.
             match self.0.compare_exchange_weak(share, first << 32 | end, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some(task as usize),
                 Err(now) => share = now,
@@ -209,7 +207,8 @@ fn work(shared: &Shared, thread: usize) {
     }
 }
 
-/// Returns the number of a job after `seen`. No job is missed: `run` waits for every worker to leave one before the next.
+/// Returns the number of a job after `seen`. No job is missed: `run` waits for every worker to leave one before the
+/// next.
 fn wait_for_job(shared: &Shared, seen: usize) -> usize {
     for _ in 0..SPINS_BEFORE_SLEEP {
         let number = shared.job_number.load(Ordering::SeqCst);
@@ -227,7 +226,7 @@ fn wait_for_job(shared: &Shared, seen: usize) -> usize {
     shared.job_number.load(Ordering::SeqCst)
 }
 
-/// No code that can panic runs under these locks, so a poisoned one still holds sound data.
+/// Locks; a poisoned lock still holds sound data, because no code that can panic runs under it.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,4 +1,4 @@
-//! The formats of 32 values with one scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+//! Formats of 32 values with one scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
 //!
 //! In the 4 and 5 bit ones, byte j of the packed part holds value j in its low half and value j + 16 in its high half;
 //! fifth bits are bit i of a 32-bit number for value i.
@@ -57,7 +57,7 @@ pub fn encode_q5_1(x: &[f32; 32], block: &mut [u8; 24]) {
     put_nibbles(&codes, &mut block[8..]);
 }
 
-/// No search here: with 255 steps, the scale that just covers the range is as good as any.
+/// Encodes without a search: with 255 steps, the scale that just covers the range is as good as any.
 pub fn encode_q8_0(x: &[f32; 32], block: &mut [u8; 34]) {
     let scale = put_half(block, fit::extreme(x).abs() / 127.0);
     let inverse = fit::inverse(scale);

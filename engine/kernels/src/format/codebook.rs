@@ -1,12 +1,12 @@
-//! The formats whose 4-bit codes look values up in a table: IQ4_NL, IQ4_XS, MXFP4.
+//! Formats whose 4-bit codes look values up in a table: IQ4_NL, IQ4_XS, MXFP4.
 
 use super::{Ints, half_at};
 
-/// What the codes of the IQ4 formats stand for: steps that grow away from zero, as weights thin out there.
+/// Values of the IQ4 codes: steps that grow away from zero, as weights thin out there.
 pub const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// The code of each value in `IQ4`, by the bits of the value.
 pub const IQ4_CODES: [u8; 256] = {
+    // code of each value in `IQ4`, by the bits of the value
     let mut codes = [0; 256];
     let mut code = 0;
     while code < IQ4.len() {
@@ -51,7 +51,7 @@ fn look_up(table: &[i8; 16], packed: &[u8], q: &mut [i8; 32]) {
     }
 }
 
-/// 2^(exponent - 128): half of what the byte means, because the table holds twice its values.
+/// Computes 2^(exponent - 128): half of the byte's meaning, because the table holds twice its values.
 fn half_power_of_two(exponent: u8) -> f32 {
     match exponent {
         0 | 1 => f32::from_bits(0x0020_0000 << exponent),

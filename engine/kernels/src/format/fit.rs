@@ -3,32 +3,32 @@
 //! For integers q already chosen, the scale with the smallest squared error is a least-squares solution. So the search
 //! tries a few scales around the one that just covers the range, rounds with each, solves, and keeps the best solution.
 
-/// Sums run in so many lanes side by side, on every processor: so the results are the same bits on all.
+/// Lanes of a sum, the same number on every processor: so the results are the same bits on all.
 const LANES: usize = 8;
 
 /// Adding 1.5 * 2^23 to a float leaves the nearest integer in its low bits.
 const ROUNDER: f32 = 12_582_912.0;
 
-/// The integer nearest to `value` (ties to even) within `low..=high`, also for infinities; NaN gives either end. Two
-/// operations that every processor does for several lanes; `f32::round_ties_even` is a function call on old ones.
+/// Rounds `value` to the nearest integer (ties to even) within `low..=high`, also for infinities; NaN gives either end.
+/// Two operations that every processor has for several lanes; `f32::round_ties_even` is a function call on old ones.
 #[inline(always)]
 pub fn code(value: f32, low: i32, high: i32) -> i32 {
     let integer = ((value + ROUNDER).to_bits() as i32).wrapping_sub(ROUNDER.to_bits() as i32);
     integer.max(low).min(high)
 }
 
-/// 1 / scale, or 0 where the scale is 0: such a group is all zeros.
+/// Returns 1 / scale, or 0 for a scale of 0: such a group is all zeros.
 pub fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
-/// The value that is farthest from zero, with its sign.
+/// Returns the value that is farthest from zero, with its sign.
 pub fn extreme<const N: usize>(x: &[f32; N]) -> f32 {
     let (low, high) = range(x);
     if high >= -low { high } else { low }
 }
 
-/// The scale for `x ≈ scale * q` with q in low..=high, where `low` is negative and the end that reaches further.
+/// Fits the scale of `x ≈ scale * q` with q in low..=high, where `low` is negative and the end that reaches further.
 pub fn symmetric<const N: usize>(x: &[f32; N], low: i32, high: i32) -> f32 {
     let extreme = extreme(x);
     if extreme == 0.0 || !extreme.is_finite() {
@@ -47,8 +47,8 @@ pub fn symmetric<const N: usize>(x: &[f32; N], low: i32, high: i32) -> f32 {
     best_scale
 }
 
-/// Scale and minimum for `x ≈ scale * q + min` with q in 0..=levels. `through_zero`: the minimum must not be positive,
-/// as in the formats that store it as a number to take away.
+/// Fits scale and minimum of `x ≈ scale * q + min` with q in 0..=levels. `through_zero`: the minimum must not be
+/// positive, as in the formats that store it as a number to subtract.
 pub fn affine<const N: usize>(x: &[f32; N], levels: i32, through_zero: bool) -> (f32, f32) {
     let (mut low, mut high) = range(x);
     if through_zero {
@@ -95,7 +95,7 @@ pub fn affine<const N: usize>(x: &[f32; N], levels: i32, through_zero: bool) -> 
     best
 }
 
-/// The codes of `(x - min) / scale`, less `low`, so that they start at 0.
+/// Encodes `(x - min) / scale`, less `low`, so that codes start at 0.
 pub fn codes<const N: usize>(x: &[f32; N], scale: f32, min: f32, low: i32, high: i32) -> [u8; N] {
     let inverse = inverse(scale);
     let mut codes = [0; N];
@@ -105,8 +105,8 @@ pub fn codes<const N: usize>(x: &[f32; N], scale: f32, min: f32, low: i32, high:
     codes
 }
 
-/// (lowest, highest)
 fn range<const N: usize>(x: &[f32; N]) -> (f32, f32) {
+    // (lowest, highest)
     let (mut low, mut high) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
     for x in x.as_chunks::<LANES>().0 {
         for lane in 0..LANES {
@@ -117,14 +117,13 @@ fn range<const N: usize>(x: &[f32; N]) -> (f32, f32) {
     (low.iter().copied().fold(low[0], f32::min), high.iter().copied().fold(high[0], f32::max))
 }
 
-/// Over all values y and their codes q.
 struct Sums {
     q: f32,
     qq: f32,
     qy: f32,
 }
 
-/// The sums for the codes of `y * factor`. The whole time of an encoder is spent here.
+/// Sums the codes of `y * factor`. An encoder spends its time here.
 fn sums<const N: usize>(y: &[f32; N], factor: f32, low: i32, high: i32) -> Sums {
     let chunks = y.as_chunks::<LANES>().0;
     #[cfg(target_arch = "x86_64")]
@@ -174,7 +173,7 @@ fn sums_avx2(chunks: &[[f32; LANES]], factor: f32, low: i32, high: i32) -> Sums 
     Sums { q: sum_of(q), qq: sum_of(qq), qy: sum_of(qy) }
 }
 
-/// In pairs, which is both faster and more accurate than one after the other.
+/// Adds in pairs, which is both faster and more accurate than one after the other.
 fn sum(x: [f32; LANES]) -> f32 {
     ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]))
 }

@@ -1,4 +1,4 @@
-//! The formats that are floating-point numbers one by one. Bytes may lie at any alignment: they come from files.
+//! Formats that are floating-point numbers one by one. Bytes may lie at any alignment: they come from files.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -15,7 +15,7 @@ pub fn f32_from_f32(values: &[f32], bytes: &mut [u8]) {
     }
 }
 
-/// Converts in pieces on the stack, so that the processor's own conversion of whole slices can be used.
+/// Converts in pieces on the stack, for the processor's own conversion of whole slices.
 pub fn f16_to_f32(bytes: &[u8], out: &mut [f32]) {
     let mut halves = [f16::ZERO; 256];
     for (bytes, out) in bytes.chunks(512).zip(out.chunks_mut(256)) {

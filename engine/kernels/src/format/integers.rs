@@ -1,4 +1,4 @@
-//! The integer form of quantised weights: what the int8 products multiply.
+//! Integer form of quantised weights, which the int8 products multiply.
 
 /// 256 consecutive values of a row: value `i` is `scale[i / 16] * q[i] + min[i / 16]`, exactly as `dequantize` gives it.
 ///

@@ -32,7 +32,7 @@ pub fn unpack_q4_k(block: &[u8; 144], out: &mut Ints) {
     }
 }
 
-/// As Q4_K, with the fifth bits before the codes: bit g of byte i belongs to value i of group g.
+/// The layout of Q4_K, with the fifth bits before the codes: bit g of byte i belongs to value i of group g.
 #[inline(always)]
 pub fn unpack_q5_k(block: &[u8; 176], out: &mut Ints) {
     unpack_scales(&block[..16], out);
@@ -92,8 +92,8 @@ fn encode_groups(x: &[f32; 256], levels: i32, header: &mut [u8]) -> [[u8; 32]; 8
     codes
 }
 
-/// The six-bit numbers: groups 0 to 3 whole in bytes 0..4 (scales) and 4..8 (mins), whose top two bits are the top of
-/// groups 4 to 7; the low four bits of those are in bytes 8..12.
+/// Reads the six-bit numbers: groups 0 to 3 whole in bytes 0..4 (scales) and 4..8 (mins), whose top two bits are the
+/// top of groups 4 to 7; the low four bits of those are in bytes 8..12.
 fn unpack_scales(header: &[u8], out: &mut Ints) {
     let (d, dmin, packed) = (half_at(header), half_at(&header[2..]), &header[4..16]);
     for j in 0..4 {
@@ -106,7 +106,7 @@ fn unpack_scales(header: &[u8], out: &mut Ints) {
     }
 }
 
-/// Brings the groups' scales and minima to shares of one d and one dmin: (scales, mins, d, dmin).
+/// Scales the groups' scales and minima to shares of one d and one dmin: (scales, mins, d, dmin).
 fn share<const GROUPS: usize>(
     fits: &[(f32, f32); GROUPS],
     levels: i32,

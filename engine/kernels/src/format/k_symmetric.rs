@@ -61,8 +61,8 @@ pub fn encode_q6_k(x: &[f32; 256], block: &mut [u8; 210]) {
     }
 }
 
-/// Fits sixteen groups, with codes and scales in the ranges given: (codes, shifted to start at 0; scales; d, as a half
-/// keeps it).
+/// Fits sixteen groups, with codes and scales in the given ranges: (codes, shifted to start at 0; scales; d, rounded to
+/// a half).
 fn encode_groups(x: &[f32; 256], codes_in: (i32, i32), scales_in: (i32, i32)) -> ([u8; 256], [i8; 16], f32) {
     let groups = x.as_chunks::<16>().0;
     let mut fits = [0.0; 16];

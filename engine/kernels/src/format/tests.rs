@@ -81,14 +81,13 @@ fn wrong_sizes_are_told() {
     dequantize(Format::Q4_K, &[0; 143], &mut [0.0; 256]);
 }
 
-/// The formats that something writes.
 const WRITTEN: [Format; 10] = {
     use Format::*;
     [F32, F16, BF16, Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K]
 };
 
-/// The relative error (of norms) that encoding bell-shaped values may have: about a tenth over what was measured when
-/// the encoders were written, so that a worse search shows.
+/// Relative error (of norms) allowed for bell-shaped values: about a tenth over the error measured when the encoders
+/// were written, so that a worse search shows.
 fn allowed_error(format: Format) -> f64 {
     match format {
         Format::F32 => 0.0,
@@ -101,7 +100,7 @@ fn allowed_error(format: Format) -> f64 {
         Format::Q5_0 => 0.043,
         Format::Q4_K => 0.077,
         Format::Q4_0 => 0.087,
-        _ => panic!("{} is only read", format.name()),
+        _ => panic!("{} has no encoder", format.name()),
     }
 }
 
@@ -148,7 +147,7 @@ proptest! {
     fn any_size_of_value_round_trips(seed: u64, exponent in -8f32..3.0) {
         let values = bell(seed, 512, 10f32.powf(exponent));
         for format in WRITTEN {
-            // Scales are halves: where they fall under the normal range of halves, precision is lost.
+            // Scales are halves: below the normal range of halves they lose precision.
             if exponent < -2.0 && format.is_quantised() {
                 continue;
             }

@@ -6,21 +6,19 @@ use super::BLOCK;
 use crate::cpu::{Cpu, DisjointParts, Lanes, at_level};
 use tiles::Tiles;
 
-/// How many values of a row share one scale when they are rounded.
+/// Number of values of a row that share one scale when they are rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rounding {
-    /// 32: as many as share one in most formats of weights, so that a group costs one correction and not two.
+    /// 32 values, the group of most weight formats: a group then costs one correction and not two.
     #[default]
     Coarse,
-    /// 16: nearer by a tenth and more, and prefill a quarter slower. For weights that are themselves so near that the
-    /// rounding of activations is what is left.
+    /// 16 values: nearer by a tenth and more, and prefill a quarter slower. For weights that are themselves so near
+    /// that the rounding of activations dominates the error.
     Fine,
 }
 
-/// The longest group.
 const GROUP: usize = 32;
-/// Scales are stored for each 16 values, as the weights' integer form has them.
-const STORED: usize = 16;
+const STORED: usize = 16; // scales are stored for each 16 values, as the weights' integer form has them
 
 #[derive(Default)]
 pub struct Activations {
@@ -29,14 +27,11 @@ pub struct Activations {
     values: Vec<f32>,
     /// [rows, padded cols]: filled up with zeros to whole blocks.
     rounded: Vec<i8>,
-    /// [rows, padded cols / 16]
-    scales: Vec<f32>,
+    scales: Vec<f32>, // [rows, padded cols / 16]
     /// [rows, padded cols / 16]: sum of the group's rounded values times their scale, for formats with a minimum.
     sums: Vec<f32>,
-    /// The rounded rows are those of `values`.
-    is_rounded: bool,
+    is_rounded: bool, // true if the rounded rows are those of `values`
     rounding: Rounding,
-    /// The same for products with panels, where this processor has them.
     tiles: Tiles,
 }
 
@@ -53,7 +48,7 @@ impl Activations {
         &self.values
     }
 
-    /// Room for rows to be written; what is there is undefined. Rounded rows, if there are any, are out of date from here on.
+    /// Makes room for rows of undefined content. Earlier rounded rows are out of date from here on.
     pub fn resize(&mut self, rows: usize, cols: usize) -> &mut [f32] {
         (self.rows, self.cols) = (rows, cols);
         self.values.resize(rows * cols, 0.0);
@@ -65,7 +60,7 @@ impl Activations {
         self.resize(rows, cols).copy_from_slice(values);
     }
 
-    /// Rounds all rows. To be called after the values are written and before an integer product.
+    /// Rounds all rows: after the values are written and before an integer product.
     pub fn quantise(&mut self, cpu: &Cpu, rounding: Rounding) {
         self.rounding = rounding;
         let padded = self.padded();
@@ -98,7 +93,6 @@ impl Activations {
         self.is_rounded = true;
     }
 
-    /// After the rounded rows were written.
     fn tile(&mut self, cpu: &Cpu) {
         if super::has_panels(cpu.level) {
             let mut tiles = std::mem::take(&mut self.tiles);
@@ -107,7 +101,7 @@ impl Activations {
         }
     }
 
-    /// Some of the rows, in this order, with their rounded values where there are any.
+    /// Copies some of the rows, in this order, with their rounded values if there are any.
     pub fn gather(&self, cpu: &Cpu, rows: &[usize], out: &mut Activations) {
         (out.rows, out.cols) = (rows.len(), self.cols);
         let groups = self.padded() / STORED;
@@ -121,7 +115,6 @@ impl Activations {
         }
     }
 
-    /// What the rounded values stand for.
     pub fn rounded(&self) -> Vec<f32> {
         let padded = self.padded();
         (0..self.rows * self.cols)
@@ -136,7 +129,6 @@ impl Activations {
         self.cols.next_multiple_of(BLOCK)
     }
 
-    /// Whether `quantise` was called since the values were written.
     pub(super) fn is_rounded(&self) -> bool {
         self.is_rounded
     }
@@ -149,7 +141,6 @@ impl Activations {
         &self.tiles
     }
 
-    /// Rounded values, scales and sums of one row.
     #[inline]
     pub(super) fn rounded_row(&self, row: usize) -> (&[i8], &[f32], &[f32]) {
         let padded = self.padded();
@@ -162,8 +153,8 @@ impl Activations {
     }
 }
 
-/// The nearest whole number, ties to even, of a number between -127 and 127: adding 1.5 · 2²³ leaves it in the low bits.
-/// The library's function is a call where the target has no instruction for it.
+/// Rounds a number between -127 and 127 to the nearest integer, ties to even: adding 1.5 · 2²³ leaves it in the low
+/// bits. The library's function is a call where the target has no instruction for it.
 #[inline(always)]
 fn nearest(x: f32) -> i8 {
     (x + 12_582_912.0).to_bits() as i8
@@ -222,7 +213,7 @@ fn round_row(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut 
     }
 }
 
-/// One instruction where the library's function, which minds what is no number, takes several.
+/// One instruction, where the library's function takes several because it handles NaN.
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }

@@ -1,9 +1,8 @@
 //! The integer product of panels with AVX-512 and VNNI.
 //!
-//! The instruction multiplies unsigned by signed bytes and adds fours: sixteen rows of weights, four columns of each, by
-//! four activations that all lanes share. Codes that stand for signed numbers are moved up by 128 (and to the byte's top,
-//! a shift that the scale takes back); what that gives too much is known of the activations alone, and is where a sum
-//! begins.
+//! The instruction multiplies unsigned by signed bytes and adds fours: sixteen rows of weights, four columns of each,
+//! by four activations that all lanes share. Signed codes are moved up by 128 (and to the byte's top, a shift that the
+//! scale takes back); the excess depends on the activations alone, and a sum begins with its negative.
 //!
 //! Few rows of activations work on weights as they are unpacked. Many share a block that was unpacked once.
 
@@ -16,17 +15,16 @@ use crate::cpu::DisjointParts;
 use crate::format::{Format, IQ4};
 use crate::scratch::with_scratch;
 
-/// Panels that many rows of activations work on together.
 const TOGETHER: usize = 2;
-/// How far ahead few rows ask for weights: what the memory takes to answer, in bytes at its full speed.
+/// Prefetch distance of few rows: the memory's latency in bytes at its full speed.
 const AHEAD: usize = 8192; // not a window: bytes
-/// The same in blocks of two panels, for many rows.
-const BLOCKS_AHEAD: usize = 2;
+const BLOCKS_AHEAD: usize = 2; // prefetch distance of many rows, in blocks of two panels
 
-/// Panels `first..first + count` times all rows of `x`; `out`: [x.rows(), w.rows].
+/// Multiplies panels `first..first + count` with all rows of `x`; `out`: [x.rows(), w.rows].
 ///
 /// # Safety
-/// The processor has AVX-512 F, BW, DQ, VL and VNNI, `w` lies in panels, and no other task writes these columns of `out`.
+/// The processor has AVX-512 F, BW, DQ, VL and VNNI, `w` lies in panels, and no other task writes these columns of
+/// `out`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn panels(x: &Activations, w: Weights, first: usize, count: usize, out: DisjointParts<f32>) {
     macro_rules! of {
@@ -69,7 +67,6 @@ fn of_format<const F: usize>(x: &Activations, w: Weights, first: usize, count: u
     }
 }
 
-/// One panel times no more than `M` rows of activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn few<const F: usize, const M: usize>(x: &Activations, panel: &[u8], w: &Weights, at: usize, out: DisjointParts<f32>) {
     let kind = const { kind_of(F) };
@@ -122,7 +119,6 @@ fn few<const F: usize, const M: usize>(x: &Activations, panel: &[u8], w: &Weight
     }
 }
 
-/// The sums of one row of activations with one panel go to their place.
 #[target_feature(enable = "avx512f")]
 fn store(sums: __m512, m: usize, w: &Weights, panel: usize, out: DisjointParts<f32>) {
     let rows = PANEL.min(w.rows - panel * PANEL);
@@ -133,18 +129,13 @@ fn store(sums: __m512, m: usize, w: &Weights, panel: usize, out: DisjointParts<f
     }
 }
 
-/// A block of weights, unpacked.
 #[repr(C, align(64))]
 struct Block {
-    /// [step][row][4 columns]
-    q: [[u8; 64]; STEPS],
-    /// [group][row]: sixteen groups, or eight.
-    scale: [[f32; PANEL]; 16],
-    /// [unit][row]
-    min: [[f32; PANEL]; 8],
+    q: [[u8; 64]; STEPS],      // [step][row][4 columns]
+    scale: [[f32; PANEL]; 16], // [group][row]: sixteen groups, or eight
+    min: [[f32; PANEL]; 8],    // [unit][row]
 }
 
-/// Two panels times all rows of activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn many<const F: usize>(
     x: &Activations,
@@ -211,16 +202,15 @@ fn unpack<const F: usize>(bytes: &[u8], halves: bool, to: &mut Block) {
     }
 }
 
-/// Asks the memory for the blocks that come two after these, while these are multiplied: all at once would be waited for.
+/// Prefetch of the blocks two after these, spread over the multiplication of these: all at once would stall.
 struct Ahead {
     places: [*const u8; TOGETHER],
-    /// Lines of a block that are not asked for yet, and how many are with each group.
+    /// Lines of a block that are still to be prefetched, and their number with each group.
     left: usize,
     at_once: usize,
 }
 
 impl Ahead {
-    /// While this block is multiplied with so many groups of activations.
     fn new(panels: [&[u8]; TOGETHER], block: usize, block_bytes: usize, groups: usize) -> Ahead {
         let wanted = (block + BLOCKS_AHEAD) * block_bytes;
         // Behind the last block of two panels the next two begin.
@@ -230,7 +220,7 @@ impl Ahead {
         Ahead { places, left: lines, at_once: lines.div_ceil(groups) }
     }
 
-    /// What lies outside of everything may be asked for: the processor does not mind.
+    /// Prefetches the next lines. Any address is allowed: the processor ignores a bad one.
     #[inline(always)]
     fn ask(&mut self) {
         for _ in 0..self.at_once.min(self.left) {
@@ -244,7 +234,8 @@ impl Ahead {
     }
 }
 
-/// One block of two panels times one tile. `HALVES`: groups of 16, of weights or of activations. `MIN`: with minima, and no offset then.
+/// Multiplies one block of two panels with one tile. `HALVES`: groups of 16, of weights or of activations. `MIN`: with
+/// minima, and no offset then.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn add_tile<const HALVES: bool, const MIN: bool>(
     blocks: &[Block; TOGETHER],
@@ -304,7 +295,6 @@ fn add_tile<const HALVES: bool, const MIN: bool>(
     }
 }
 
-/// The factors of a block's integer scales and mins, where there are any.
 struct Header {
     d: __m512,
     minus_dmin: __m512,
@@ -332,16 +322,13 @@ impl Header {
     }
 }
 
-/// 32 columns of a panel.
 struct Unit {
-    /// [step]: [row][4 columns], without sign.
-    q: [__m512i; 8],
-    /// Of both halves.
-    scale: [__m512; 2],
+    q: [__m512i; 8],    // [step]: [row][4 columns], without sign
+    scale: [__m512; 2], // of both halves
     min: __m512,
 }
 
-/// Signed codes are moved to the top of their byte.
+/// Signed codes are moved to the top of their byte; this factor moves them back.
 const fn shift_back(kind: PanelFormat) -> f32 {
     match kind.codes {
         Codes::Centred => 1.0 / (1 << (8 - kind.bits)) as f32,
@@ -350,7 +337,7 @@ const fn shift_back(kind: PanelFormat) -> f32 {
 }
 
 impl Unit {
-    /// `ASKS`: it asks the memory for the bytes that lie `AHEAD`.
+    /// Unpacks a unit. `ASKS`: it prefetches the bytes that lie `AHEAD`.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     #[inline]
     fn of<const F: usize, const ASKS: bool>(bytes: &[u8], at: usize, header: &Header) -> Unit {
@@ -406,13 +393,12 @@ impl Unit {
     }
 }
 
-/// The codes of one step from its nibbles and from the bits beside them.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 #[inline]
 fn code<const F: usize>(packed: __m512i, rest: [__m512i; 2], step: usize) -> __m512i {
     let kind = const { kind_of(F) };
     let centred = kind.codes == Codes::Centred;
-    // Where the nibble goes, and where the other bits: below it where codes are moved to the top.
+    // Shifts of the nibble and of the other bits: these lie below it where codes are moved to the top.
     let (nibble_to, rest_to, mask) = if centred { (4, 4 - kind.rest(), 0xf0_u8) } else { (0, 4, 0x0f) };
     let nibble = shifted(packed, nibble_to - 4 * (step as i32 / 4));
     let mask = _mm512_set1_epi8(mask as i8);
@@ -428,7 +414,7 @@ fn code<const F: usize>(packed: __m512i, rest: [__m512i; 2], step: usize) -> __m
     _mm512_and_si512(both, _mm512_set1_epi8(all as i8))
 }
 
-/// Bits move up, or down where `by` is negative; across bytes, so that what is not wanted has to be masked.
+/// Shifts bits up, or down where `by` is negative; across bytes, so that the caller masks the rest.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn shifted(bytes: __m512i, by: i32) -> __m512i {

@@ -7,7 +7,7 @@ use super::{Activations, BLOCK, Weights};
 use crate::cpu::CpuLevel;
 use crate::format::{Ints, unpack_padded};
 
-/// Weight rows `first..first + rows` times all rows of `x`; `out`: [x.rows(), rows], zeros before.
+/// Multiplies weight rows `first..first + rows` with all rows of `x`; `out`: [x.rows(), rows], zeros before.
 pub(super) fn rows(level: CpuLevel, x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f32]) {
     match level {
         #[cfg(target_arch = "x86_64")]
@@ -48,7 +48,7 @@ fn portable(x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f
     }
 }
 
-/// Sixteen products summed in pairs: the shape of the multiply-and-add-neighbours instruction.
+/// Sums sixteen products in pairs: the shape of the multiply-and-add-neighbours instruction.
 fn group_products(a: &[i8], b: &[i8]) -> [i32; 8] {
     let mut lanes = [0i32; 8];
     for lane in 0..8 {

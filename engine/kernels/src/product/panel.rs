@@ -1,12 +1,12 @@
 //! Weights in panels: sixteen rows side by side, so that a lane of a register is a row and no sum goes across lanes.
 //!
-//! A matrix is a sequence of panels, a panel a sequence of blocks of 256 columns, padded with zeros where rows or columns
-//! end. A block:
+//! A matrix is a sequence of panels, a panel a sequence of blocks of 256 columns, padded with zeros where rows or
+//! columns end. A block:
 //!
 //! ```text
 //! scales [group][row], mins [group][row], then d [row], dmin [row] where scales are small integers
 //! eight units of 32 columns: the codes' nibbles, [step 0..4][row][4 columns], step s in the low and step s + 4 in the
-//!     high halves (8-bit codes: [step 0..8][row][4 columns]), then the bits that a nibble has no room for
+//! high halves (8-bit codes: [step 0..8][row][4 columns]), then the bits that a nibble has no room for
 //! ```
 //!
 //! The numbers are those of the file, in another order and hardly more bytes: the values are exactly the same.
@@ -17,40 +17,31 @@ use super::{BLOCK, Weights};
 use crate::cpu::{CpuLevel, Lanes, at_level};
 use crate::format::{Format, IQ4, IQ4_CODES, Ints, unpack_padded};
 
-/// Changes with what is written here of how panels lie: packed weights of another order are packed again.
+/// Version of the order written here: packed weights of another order are packed again.
 pub const PANEL_ORDER: u32 = 1;
-/// Weight rows of a panel: the lanes of a register.
-pub const PANEL: usize = 16;
-/// Steps of four columns in a block.
-pub(super) const STEPS: usize = BLOCK / 4;
-/// Columns of a unit.
-pub(super) const UNIT: usize = 32;
+pub const PANEL: usize = 16; // weight rows of a panel: the lanes of a register
+pub(super) const STEPS: usize = BLOCK / 4; // steps of four columns in a block
+pub(super) const UNIT: usize = 32; // columns
 
-/// How a format lies in panels.
 #[derive(Clone, Copy)]
 pub(super) struct PanelFormat {
     pub bits: usize,
     pub codes: Codes,
-    /// Columns that share a scale.
-    pub group: usize,
-    /// Scales are small integers times one d of the row's block; else each is a half of its own.
+    pub group: usize, // columns that share a scale
+    /// True if scales are small integers times one d of the row's block; else each is a half of its own.
     pub shared: bool,
-    /// Value = scale · code + min; else there is no min.
+    /// True if value = scale · code + min; else there is no min.
     pub min: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Codes {
-    /// The number itself.
     Plain,
-    /// The number plus half the range.
-    Centred,
-    /// An index into `IQ4`.
+    Centred, // the number plus half the range
     Book,
 }
 
 impl PanelFormat {
-    /// None: the format stays as it is.
     pub const fn of(format: Format) -> Option<PanelFormat> {
         let (bits, codes, group, shared, min) = match format {
             Format::Q4_0 => (4, Codes::Centred, 32, false, false),
@@ -76,17 +67,15 @@ impl PanelFormat {
         BLOCK / self.group
     }
 
-    /// Bytes of all scales of a block, and of all mins.
     pub const fn scales(self) -> usize {
+        // bytes of all scales of a block, and of all mins
         self.groups() * PANEL * if self.shared { 1 } else { 2 }
     }
 
-    /// Where d and dmin begin.
     pub const fn d_at(self) -> usize {
         self.scales() * (1 + self.min as usize)
     }
 
-    /// Where the units begin.
     pub const fn units_at(self) -> usize {
         self.d_at() + if self.shared { 2 * PANEL * (1 + self.min as usize) } else { 0 }
     }
@@ -99,19 +88,18 @@ impl PanelFormat {
         self.units_at() + 8 * self.unit_bytes()
     }
 
-    /// Bits beside the nibble.
     pub const fn rest(self) -> usize {
         if self.bits == 8 { 0 } else { self.bits - 4 }
     }
 }
 
-/// Bytes of a matrix in panels; None where its format has no such form.
+/// Bytes of a matrix in panels; `None` if its format has no such form.
 pub fn panel_bytes(format: Format, rows: usize, cols: usize) -> Option<usize> {
     let blocks = rows.div_ceil(PANEL).checked_mul(cols.div_ceil(BLOCK))?;
     PanelFormat::of(format)?.block_bytes().checked_mul(blocks)
 }
 
-/// Brings panel `panel` of `w`, which lies row by row, into `out`: the panel's share of `panel_bytes`.
+/// Packs panel `panel` of `w`, which lies row by row, into `out`: the panel's share of `panel_bytes`.
 pub fn pack_panel(level: CpuLevel, w: &Weights, panel: usize, out: &mut [u8]) {
     at_level!(level, pack_body(w: &Weights<'_>, panel: usize, out: &mut [u8]));
 }
@@ -143,7 +131,6 @@ fn pack_body<L: Lanes>(w: &Weights<'_>, panel: usize, out: &mut [u8]) {
     }
 }
 
-/// The integer form of one row's block, as the file's own block has it.
 fn block_of_row(kind: PanelFormat, block: &[u8], row: usize, ints: &mut Ints) {
     let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
     let (d, dmin) = if kind.shared {
@@ -186,14 +173,12 @@ fn block_of_row(kind: PanelFormat, block: &[u8], row: usize, ints: &mut Ints) {
     }
 }
 
-/// The values of one row of a matrix in panels.
 pub(super) fn row_values(w: &Weights, row: usize, out: &mut [f32]) {
     for (block, out) in out.chunks_mut(BLOCK).enumerate() {
         block_values(w, row, block, out);
     }
 }
 
-/// The values of one block of a row.
 pub(super) fn block_values(w: &Weights, row: usize, block: usize, out: &mut [f32]) {
     let kind = PanelFormat::expect(w.format);
     let blocks = w.cols.div_ceil(BLOCK);
@@ -237,8 +222,8 @@ fn put_scales(kind: PanelFormat, format: Format, bytes: &[u8], ints: &Ints, row:
     }
     for group in 0..kind.groups() {
         let first = group * kind.group / 16;
-        // d times a small integer is exact in f32, so the quotient is that integer. (Of a d that is not finite it is
-        // zero, and the product is as little a number as it was.)
+        // d times a small integer is exact in f32, so the quotient is that integer. (If d is not finite, the quotient
+        // is zero and the product is as little a number as before.)
         let small = |product: f32, d: f16| (product / d.to_f32()) as i32 as u8;
         out[group * PANEL + row] = small(ints.scale[first], d);
         if kind.min {
@@ -257,7 +242,7 @@ fn put_unit(kind: PanelFormat, codes: &[[u32; PANEL]; 8], out: &mut [u8]) {
         }
         return;
     }
-    // Four codes of one byte each in a word: what stays inside its byte can be shifted as a word.
+    // Four codes of one byte each in a word: bits that stay inside their byte can be shifted as a word.
     let every = |byte: u32| byte * 0x0101_0101;
     let centred = kind.codes == Codes::Centred;
     let nibble = |code: u32| (if centred { code >> rest } else { code }) & every(15);

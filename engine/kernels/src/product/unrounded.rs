@@ -1,10 +1,10 @@
 //! The f32 path: unrounded activations times weights in any format, which are widened to f32 on the way.
 //!
-//! A few rows of activations take weight rows as they lie in memory, and a weight is widened in a register. Many take a block
-//! of weights that was widened and turned once, so that no sum goes across lanes.
+//! A few rows of activations take weight rows as they lie in memory, and a weight is widened in a register. Many take a
+//! block of weights that was widened and turned once, so that no sum goes across lanes.
 //!
-//! Dot products of bf16 have an instruction of their own on some processors. It does half of what `fma` does in f32 where
-//! it was measured (115 against 230 billion operations a second), and would round activations besides.
+//! Dot products of bf16 have an instruction of their own on some processors. It does half of what `fma` does in f32 on
+//! the one that was measured (115 against 230 billion operations a second), and would round activations besides.
 
 use super::{Activations, BLOCK, MatrixOrder, Weights, panel};
 use crate::cpu::{Cpu, DisjointParts, Lanes, at_level, lanes::prefetch};
@@ -13,25 +13,19 @@ use crate::format::Format;
 use crate::scratch::with_scratch;
 use crate::unpack::unpack;
 
-/// From so many rows of activations on it pays to turn weights.
-const WORTH_TURNING: usize = 8;
-/// Weight rows of a task where they are turned: whole registers at every level, and enough of them side by side.
+const WORTH_TURNING: usize = 8; // rows of activations from which on it pays to turn weights
+/// Weight rows of a task that turns them: whole registers at every level, and enough of them side by side.
 const ROWS: usize = 64;
-/// Weight rows of a task where they are not turned.
-const ROWS_OF_FEW: usize = 16;
-/// Weight rows that a few rows of activations meet together.
-const TOGETHER: usize = 4;
-/// Columns that are turned at once: with `ROWS` they stay near the core.
-const TURNED: usize = BLOCK / 2;
-/// How far ahead weights are asked for, in bytes.
-const AHEAD: usize = 4096;
+const ROWS_OF_FEW: usize = 16; // weight rows of a task that does not turn them
+const TOGETHER: usize = 4; // weight rows that a few rows of activations meet together
+const TURNED: usize = BLOCK / 2; // columns that are turned at once: with `ROWS` they stay in the core's cache
+const AHEAD: usize = 4096; // prefetch distance in bytes
 
-/// Weight rows of a task.
 pub(super) fn rows_of_a_task(x: &Activations) -> usize {
     if x.rows() < WORTH_TURNING { ROWS_OF_FEW } else { ROWS }
 }
 
-/// Weight rows `first..first + rows` times all rows of `x`, into their columns of `out`: [x.rows(), w.rows].
+/// Multiplies weight rows `first..first + rows` with all rows of `x`, into their columns of `out`: [x.rows(), w.rows].
 ///
 /// # Safety
 /// No other task writes these columns.
@@ -68,17 +62,16 @@ pub(super) unsafe fn rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, 
     });
 }
 
-/// A few rows of weights in a format that registers widen.
 #[derive(Clone, Copy)]
 struct Few<'a> {
     format: Format,
     rows: [&'a [u8]; TOGETHER],
-    /// How many of `rows` count; the rest repeat the last one, and their results are not read.
+    /// Number of `rows` that count; the others repeat the last one, and their results are not read.
     count: usize,
 }
 
 impl<'a> Few<'a> {
-    /// As they lie in memory where that is possible, else widened here.
+    /// Takes rows as they lie in memory if registers can widen them, else widens them here.
     fn of(cpu: &Cpu, w: &Weights<'a>, first: usize, count: usize, widened: &'a mut [f32]) -> Few<'a> {
         let last = |row: usize| row.min(count - 1);
         if w.order == MatrixOrder::Rows && !w.format.is_quantised() {
@@ -97,7 +90,6 @@ impl<'a> Few<'a> {
     }
 }
 
-/// The values of one row's block of columns.
 fn widen(cpu: &Cpu, w: &Weights, row: usize, block: usize, values: &mut [f32]) {
     match w.order {
         MatrixOrder::Rows => {
@@ -157,7 +149,7 @@ fn few_rows_of<L: Lanes, const FORMAT: u32>(few: Few<'_>, x: &[f32], sums: &mut 
     }
 }
 
-/// M rows of `x` with each of N rows of weights; `APART` sums of each pair do not wait for each other.
+/// Multiplies M rows of `x` with each of N rows of weights; `APART` sums of each pair do not wait for each other.
 #[inline(always)]
 fn dots<L: Lanes, const M: usize, const N: usize, const APART: usize, const FORMAT: u32>(
     weights: [&[u8]; N],
@@ -188,7 +180,7 @@ fn dots<L: Lanes, const M: usize, const N: usize, const APART: usize, const FORM
             for apart in 1..APART {
                 sum = L::add(sum, sums[apart][m][n]);
             }
-            // What the registers leave over, fewer values than one has lanes.
+            // The rest behind whole registers.
             let rest: f32 = (at..cols).map(|i| one::<L, FORMAT>(weights[n], i) * x[m][i]).sum();
             out[m][n] = L::sum(sum) + rest;
         }
@@ -246,19 +238,17 @@ unsafe fn load<L: Lanes, const FORMAT: u32>(from: *const u8) -> L::V {
     }
 }
 
-/// A block of columns of some weight rows, with all rows of activations.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     x: &'a [f32],
     cols: usize,
     start: usize,
     width: usize,
-    /// [rows, BLOCK]
-    weights: &'a [f32],
+    weights: &'a [f32], // [rows, BLOCK]
     rows: usize,
 }
 
-/// `sums`: [rows of activations, ROWS], what came of the columns before.
+/// Adds to `sums`: [rows of activations, ROWS].
 #[inline(always)]
 fn turned_times_rows<L: Lanes>(part: Part<'_>, turned: &mut [f32], sums: &mut [f32]) {
     let m = sums.len() / ROWS;
@@ -303,7 +293,7 @@ mod tests {
                 activations.set(m, cols, &x);
                 let mut out = vec![f32::NAN; m * rows];
                 product(&cpu, Precision::F32, &activations, w, &mut out);
-                // A few values may nearly cancel: what counts is how large they could have been.
+                // A few values may nearly cancel: the largest possible sum is the measure.
                 let size = (cols as f64 / 9.0).sqrt();
                 for (ours, expected) in out.iter().zip(&expected) {
                     prop_assert!(f64::from((ours - expected).abs()) <= 1e-5 * size, "{ours} for {expected}, {}", level.name());

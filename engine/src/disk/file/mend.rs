@@ -1,11 +1,10 @@
-//! Makes the sizes and checksums of files right whose bytes are not: what stands behind a checksum is read then, too.
+//! Corrects the sizes and checksums in a fuzzed file, so that the bytes behind a checksum are read too.
 
 use bytemuck::Zeroable;
 
 use super::{PageHead, PageName, SequenceHead};
 use crate::state::PAGE_TOKENS;
 
-/// Files are not made longer than this.
 const MOST_BYTES: u64 = 1 << 18; // not a window: bytes of a file
 
 pub(in crate::disk) fn mend(line: &mut Vec<u8>, page: &mut [u8]) {
@@ -22,7 +21,6 @@ pub(in crate::disk) fn mend(line: &mut Vec<u8>, page: &mut [u8]) {
     sum(page, &[size_of::<PageHead>() as u64, (page.len().saturating_sub(size_of::<PageHead>() + 8)) as u64]);
 }
 
-/// The name of a sequence's first full page, as its file says it.
 pub(in crate::disk) fn first_name(line: &[u8]) -> Option<PageName> {
     let head = head(line)?;
     let at = (size_of::<SequenceHead>() as u64 + 8).checked_add(head.tokens.checked_mul(4)?)?;
@@ -36,7 +34,6 @@ fn head(line: &[u8]) -> Option<SequenceHead> {
     Some(head)
 }
 
-/// Writes the checksum behind each part that is there.
 fn sum(file: &mut [u8], parts: &[u64]) {
     let mut at = 0_usize;
     for bytes in parts {

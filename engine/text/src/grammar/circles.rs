@@ -1,4 +1,5 @@
-//! Schemas that refer to nothing but themselves: no value fits them, and a reply that came to one could not go on.
+//! Detection of schemas that refer to nothing but themselves: no value fits them, and a reply that reached one could
+//! not continue.
 
 use std::collections::HashSet;
 
@@ -8,12 +9,11 @@ use super::parts::children;
 
 pub const CIRCLE: &str = "its references go round in a circle or too far; let each lead to a type";
 
-/// Steps that looking at one schema may take.
 const MOST_STEPS: usize = 100_000;
-/// References from one to the next.
 const MOST_REFERENCES: usize = 100;
 
-/// A part that refers to nothing but itself, as a JSON pointer. A reference that leads to nothing is not for this to tell.
+/// Returns the JSON pointer of a part that refers to nothing but itself. References without a target are left to the
+/// compiler.
 pub fn circle(root: &Value) -> Option<String> {
     let mut search =
         CircleSearch { root, seen: HashSet::new(), sound: HashSet::new(), steps: 0, targets: vec![("#", root)] };
@@ -28,10 +28,10 @@ pub fn circle(root: &Value) -> Option<String> {
 struct CircleSearch<'a> {
     root: &'a Value,
     seen: HashSet<*const Value>,
-    /// Those that are more than a reference to themselves.
+    /// Schemas that are more than a reference to themselves.
     sound: HashSet<*const Value>,
     steps: usize,
-    /// What references lead to, and was not looked at.
+    /// Targets of references that the search has yet to visit.
     targets: Vec<(&'a str, &'a Value)>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> CircleSearch<'a> {
         Some((reference, self.root.pointer(reference.strip_prefix('#')?)?))
     }
 
-    /// `followed`: what must be sound for this to be asked.
+    /// Tests whether a value can fit. `followed` holds the schemas whose answer depends on this one.
     fn is_sound(&mut self, schema: &'a Value, followed: &mut Vec<*const Value>) -> bool {
         let this = std::ptr::from_ref(schema);
         if self.sound.contains(&this) {

@@ -1,4 +1,4 @@
-//! Compiles what a request asks for into the matcher of one sequence. The latest grammars are kept compiled.
+//! Compiles a request's grammar into the matcher of one sequence, and keeps the latest compiled grammars.
 
 use std::collections::VecDeque;
 
@@ -7,15 +7,16 @@ use super::error::{GrammarError, why};
 use super::matcher::Matcher;
 use super::{Constraint, Grammar, schema};
 
-/// How many grammars are kept compiled, the latest ones: a conversation asks for the same tools at every turn. Enough for a
-/// household's sessions, at some hundred KiB each.
+/// Number of compiled grammars that are kept, the latest ones: a conversation asks for the same tools at every turn.
+/// Enough for a household's sessions, at some hundred KiB each.
 const MOST_COMPILED: usize = 8;
-/// What they take together. A schema that was written to be large takes tens of MiB, and is compiled at each of its turns.
+/// Memory of all kept grammars. A schema that was written to be large takes tens of MiB, and is compiled anew at each
+/// turn.
 const MOST_COMPILED_BYTES: usize = 16 << 20;
 
 impl GrammarEnv {
-    /// Compiles the grammar for one sequence: some milliseconds, more for large schemas. A schema that is not supported
-    /// is refused here, and the error says at which part.
+    /// Compiles the grammar for one sequence: some milliseconds, more for large schemas. An unsupported schema is an
+    /// error that names the part.
     pub fn matcher(&self, grammar: &Grammar) -> Result<Matcher, GrammarError> {
         if grammar.after_reasoning && self.shared.think_end.is_none() {
             return Err(GrammarError::MissingToken { name: "</think>" });
@@ -28,7 +29,7 @@ impl GrammarEnv {
         let parser = self.shared.factory.create_parser(source);
         let bytes = parser.as_ref().map_or(0, |parser| parser.parser.lexer_stats().num_bytes);
         let mut inner = llguidance::Matcher::new(parser);
-        // The first mask tells what compiling does not: that nothing fits.
+        // The first mask finds an error that compiling misses: that no token fits.
         if let Err(error) = inner.compute_mask_or_eos() {
             return Err(self.refusal(grammar, why(error)));
         }
@@ -46,7 +47,7 @@ impl GrammarEnv {
         }
     }
 
-    /// A deep copy: the states that one sequence adds to it do not slow the others down.
+    /// Returns a deep copy: states that one sequence adds to it do not slow the others down.
     fn copy_of_compiled(&self, key: &str) -> Option<llguidance::Matcher> {
         let mut compiled = self.shared.compiled.lock();
         let at = compiled.iter().position(|known| known.source == key)?;

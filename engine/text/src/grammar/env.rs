@@ -1,4 +1,4 @@
-//! The vocabulary as llguidance wants it: every token's bytes in a trie, control tokens marked.
+//! The vocabulary for llguidance: every token's bytes in a trie, control tokens marked.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -13,12 +13,12 @@ use super::error::{GrammarError, why};
 use super::free::Marker;
 use crate::Tokenizer;
 
-/// How many states the lexer of one sequence may have, at about 2 KiB each. Only texts with a length limit in the
-/// thousands come near it.
+/// Limit on the lexer states of one sequence, at about 2 KiB each. Only texts with a length limit in the thousands come
+/// near it.
 const MOST_LEXER_STATES: usize = 50_000;
 
-/// What all grammars of one model share. Built once, which takes about a second for a large vocabulary; a clone is the
-/// same one.
+/// State that all grammars of one model share. Building it takes about a second for a large vocabulary; a clone shares
+/// it.
 #[derive(Clone)]
 pub struct GrammarEnv {
     pub(super) shared: Arc<SharedEnv>,
@@ -26,17 +26,14 @@ pub struct GrammarEnv {
 
 pub(super) struct SharedEnv {
     pub factory: ParserFactory,
-    /// Every token that has text, as a mask.
     pub used: Vec<u32>,
     pub stop_tokens: Vec<u32>,
     pub think_end: Option<Marker>,
     pub call_start: Option<Marker>,
     call_end: Option<u32>,
-    /// Grammars that were compiled, the latest last.
     pub compiled: Mutex<VecDeque<CompiledGrammar>>,
 }
 
-/// A grammar that is kept for the next request that has the same.
 pub(super) struct CompiledGrammar {
     pub source: String,
     pub matcher: llguidance::Matcher,
@@ -44,7 +41,7 @@ pub(super) struct CompiledGrammar {
 }
 
 impl GrammarEnv {
-    /// `stop_tokens` end a reply: `<|im_end|>` and whatever else the model's files name.
+    /// Builds the environment. `stop_tokens` end a reply: `<|im_end|>` and any other that the model's files name.
     pub fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32]) -> Result<GrammarEnv, GrammarError> {
         let ids = 0..tokenizer.len() as u32;
         let tokens: Vec<Vec<u8>> = ids.clone().map(|id| tokenizer.token_bytes(id).to_vec()).collect();
@@ -52,7 +49,8 @@ impl GrammarEnv {
         GrammarEnv::from_tokens(tokens, &control, stop_tokens, Some(tokenizer))
     }
 
-    /// From plain data. The tokenizer chooses the tokens of forced text; without one the longest tokens are taken.
+    /// Builds the environment from plain data. The tokenizer chooses the tokens of forced text; without one the longest
+    /// tokens are chosen.
     pub(super) fn from_tokens(
         tokens: Vec<Vec<u8>>,
         control: &[bool],
@@ -119,7 +117,6 @@ impl GrammarEnv {
         self.shared.factory.create_parser(source).err().map(why)
     }
 
-    /// The ids of `<tool_call>` and `</tool_call>`.
     pub(super) fn call_tokens(&self) -> Result<(u32, u32), GrammarError> {
         let start = self.shared.call_start.as_ref().ok_or(GrammarError::MissingToken { name: "<tool_call>" })?;
         let end = self.shared.call_end.ok_or(GrammarError::MissingToken { name: "</tool_call>" })?;

@@ -1,4 +1,4 @@
-//! Why a grammar cannot be used, or a token not be taken.
+//! Errors of grammars that cannot be used, and of tokens that a grammar refuses.
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
@@ -10,26 +10,26 @@ pub enum GrammarError {
     UnknownTool { name: String, known: String },
     #[error("a tool call is asked for but the request has no tools; send some")]
     NoTools,
-    #[error("the vocabulary has no token {name}; this model cannot be held to such a format")]
+    #[error("the vocabulary has no token {name}; this model cannot write replies of this format")]
     MissingToken { name: &'static str },
     #[error("the vocabulary cannot be used for grammars: {why}")]
     Vocabulary { why: String },
     #[error("token {token} ({text:?}) is not allowed here by the grammar")]
     Rejected { token: u32, text: String },
-    #[error("the grammar is too costly to follow or cannot be: {why}; simplify it")]
+    #[error("the reply cannot follow the grammar: {why}; simplify the schema")]
     Failed { why: String },
 }
 
 const BEYOND: &str = "a number or a length in it is beyond what can be promised: choose a smaller one";
 
-const NOTHING_FITS: &str = "nothing can be written that fits it; it may refer to nothing but itself";
+const NOTHING_FITS: &str = "no reply can fit it; it may refer to nothing but itself";
 
-/// An error of llguidance without the dump of its state.
+/// Returns an error of llguidance without the dump of its state.
 pub fn why(error: impl std::fmt::Display) -> String {
     let text = error.to_string();
     let end = ["\n<state>", "\n<non-verbose/>", "\n<backtrace>"].iter().filter_map(|mark| text.find(mark)).min();
     let text = text[..end.unwrap_or(text.len())].trim();
-    // The library broke, and catches that itself: by numbers at the end of their range, for one.
+    // The library panicked and caught it itself, for example at a number at the end of its range.
     if text.starts_with("panic") {
         return BEYOND.to_string();
     }

@@ -1,6 +1,6 @@
 //! Free text that ends at a control token.
 
-/// A control token, and how its name could be spelled with other tokens.
+/// A control token, and the ways to spell its name with other tokens.
 #[derive(Debug, Clone)]
 pub struct Marker {
     pub id: u32,
@@ -10,7 +10,8 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// None without an id: the vocabulary has no such control token. `tokens`: the ordinary ones and their bytes.
+    /// Builds a marker from `tokens`, the ordinary tokens and their bytes. `None` without an id: the vocabulary has no
+    /// such control token.
     pub fn new<'t>(id: Option<u32>, name: &str, tokens: impl Iterator<Item = (u32, &'t [u8])>) -> Option<Marker> {
         let (id, name) = (id?, name.as_bytes().to_vec());
         let mut completions = vec![Vec::new(); name.len()];
@@ -28,13 +29,13 @@ impl Marker {
         Some(Marker { id, name, completions })
     }
 
-    /// The tokens that must not follow the first `written` bytes of the name.
+    /// Returns the tokens that must not follow the first `written` bytes of the name.
     pub fn completions(&self, written: usize) -> impl Iterator<Item = u32> + '_ {
         let begun = if written > 0 { self.completions[written].as_slice() } else { &[] };
         self.completions[0].iter().chain(begun).copied()
     }
 
-    /// How many bytes of the name stand at the end after `bytes` were added to `written` of them.
+    /// Counts the bytes of the name at the end of the text, after `bytes` were added behind `written` of them.
     pub fn written_after(&self, written: usize, bytes: &[u8]) -> usize {
         // A name begins with '<' and has no second one, so after a mismatch at most that one byte is written.
         debug_assert!(!self.name[1..].contains(&self.name[0]));

@@ -1,4 +1,4 @@
-//! One sequence on its way through a grammar.
+//! The walk of one sequence through a grammar.
 
 use std::sync::Arc;
 
@@ -9,31 +9,23 @@ use super::env::SharedEnv;
 use super::error::{GrammarError, why};
 use super::free::Marker;
 
-/// Says before each token which ones may come, and is told after it which one came.
+/// Masks the allowed tokens before each token, and takes the chosen token after it.
 #[derive(Clone)]
 pub struct Matcher {
     shared: Arc<SharedEnv>,
     inner: llguidance::Matcher,
     phase: MatcherPhase,
-    /// The reply may end without the constrained part.
     optional: bool,
     finished: bool,
-    /// What `mask` answered last, until a token is accepted.
     computed: Option<SimpleVob>,
     free_mask: Vec<u32>,
 }
 
-/// `written`: bytes of the name that ends a free phase which stand at the end of the text.
+/// Phase of the reply. `written`: length of the marker's name as far as the end of the text spells it.
 #[derive(Clone, Copy)]
 enum MatcherPhase {
-    /// Until `</think>`.
-    Reasoning {
-        written: usize,
-    },
-    /// Until `<tool_call>`.
-    Speech {
-        written: usize,
-    },
+    Reasoning { written: usize },
+    Speech { written: usize },
     Constrained,
 }
 
@@ -48,8 +40,8 @@ impl Matcher {
         Matcher { shared, inner, phase, optional, finished: false, computed: None, free_mask: Vec::new() }
     }
 
-    /// Which tokens may come next: bit `i % 32` of word `i / 32` for token `i`, tokens past the end may not. `None`:
-    /// everything may. After the end, the stop tokens.
+    /// Returns the allowed tokens: bit `i % 32` of word `i / 32` for token `i`; tokens past the end are forbidden.
+    /// `None` allows every token. A finished grammar allows only stop tokens.
     pub fn mask(&mut self) -> Result<Option<&[u32]>, GrammarError> {
         if let MatcherPhase::Constrained = self.phase {
             if self.computed.is_none() {
@@ -88,7 +80,7 @@ impl Matcher {
         Ok(some_forbidden.then_some(self.free_mask.as_slice()))
     }
 
-    /// Goes on by one token. A token that is not allowed is refused and changes nothing.
+    /// Advances by one token. A forbidden token is an error and changes nothing.
     pub fn accept(&mut self, token: u32) -> Result<(), GrammarError> {
         if self.finished {
             return if self.shared.stop_tokens.contains(&token) { Ok(()) } else { Err(self.rejected(token)) };
@@ -128,7 +120,7 @@ impl Matcher {
         Ok(())
     }
 
-    /// Nothing can follow but a stop token.
+    /// Returns true if only a stop token can follow.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
@@ -158,7 +150,7 @@ impl std::fmt::Debug for Matcher {
     }
 }
 
-/// The control token that ends this free part, and how much of its name is written.
+/// Returns the control token that ends this free part, and the written length of its name.
 fn marker_of(shared: &SharedEnv, phase: MatcherPhase) -> Option<(&Marker, usize)> {
     match phase {
         MatcherPhase::Reasoning { written } => shared.think_end.as_ref().map(|marker| (marker, written)),

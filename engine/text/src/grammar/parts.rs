@@ -1,8 +1,8 @@
-//! What stands in a schema.
+//! Parts of a schema.
 
 use serde_json::Value;
 
-/// The schemas that stand in a schema, with their paths.
+/// Returns the direct subschemas with their paths.
 pub fn children(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     let named = ["properties", "patternProperties", "$defs", "definitions"].into_iter().flat_map(|key| {
         let map = schema.get(key).and_then(Value::as_object).into_iter().flatten();
@@ -17,7 +17,6 @@ pub fn children(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     named.chain(listed).chain(single).filter(|(_, child)| child.is_object())
 }
 
-/// A name as it stands in a JSON pointer.
 pub fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

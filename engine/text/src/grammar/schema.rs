@@ -1,4 +1,4 @@
-//! JSON schemas on their way to llguidance.
+//! Checks and prepares JSON schemas for llguidance.
 
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value, json};
@@ -8,20 +8,21 @@ use super::env::GrammarEnv;
 use super::error::GrammarError;
 use super::parts::{children, escaped};
 
-/// How deep a schema may be nested. Compiling follows the nesting on the stack, which must not run out.
+/// Limit on nesting. The compiler recurses, and its stack must not overflow.
 const DEEPEST_SCHEMA: usize = 64;
-/// How many parts of a refused schema are compiled on their own to name the one at fault.
+/// Limit on the parts of a refused schema that are compiled on their own to name the one at fault.
 const MOST_PARTS_TRIED: usize = 200;
 
-/// What may stand between the parts of a JSON reply: a space, or one new line and its indentation. The bound is there
-/// because a small model may otherwise write blanks without end.
+/// White space between the parts of a JSON reply: a space, or one new line and its indentation. Bounded, because a
+/// small model may otherwise write blanks without end.
 const WHITESPACE: &str = r"\x20|\r?\n[\x20\t]{0,32}";
 
-/// llguidance turns bounds round, and follows the least integer of 64 bits, which has no opposite, until the stack runs out.
+/// llguidance negates bounds. The least 64-bit integer has no opposite, and the library recurses on it until the stack
+/// overflows.
 const LEAST_NUMBER: f64 = -9e18;
 const LOWER_BOUNDS: [&str; 2] = ["minimum", "exclusiveMinimum"];
 
-/// Refuses what would end the process when it is compiled, and what no reply could fit.
+/// Refuses schemas that would crash the compiler, and schemas that no reply could fit.
 pub fn check(schema: &Value) -> Result<(), GrammarError> {
     let refused = |part: String, why: String| Err(GrammarError::Schema { part, why });
     if depth_exceeds(schema, DEEPEST_SCHEMA) {
@@ -39,13 +40,12 @@ pub fn check(schema: &Value) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// JSON as a whole reply.
 pub fn of_reply(name: &str, schema: &Value) -> GrammarWithLexer {
     with_options(name, schema, json!({ "whitespace_pattern": WHITESPACE }))
 }
 
-/// JSON inside a tool call, spaced as the template writes it into the history. `lenient`: demands that a grammar cannot
-/// keep are dropped.
+/// Prepares JSON inside a tool call, spaced as the template writes it into the history. `lenient` drops demands that a
+/// grammar cannot keep.
 pub fn of_argument(name: &str, schema: &Value, lenient: bool) -> GrammarWithLexer {
     let options = json!({
         "whitespace_flexible": false,
@@ -56,7 +56,7 @@ pub fn of_argument(name: &str, schema: &Value, lenient: bool) -> GrammarWithLexe
     with_options(name, schema, options)
 }
 
-/// The smallest part of a refused schema that is refused on its own too, as a JSON pointer, and why.
+/// Finds the smallest part of a refused schema that is refused on its own too: its JSON pointer and the reason.
 pub fn unsupported_part(env: &GrammarEnv, schema: &Value, lenient: bool, why: String) -> (String, String) {
     let mut search = RefusedPartSearch { env, root: schema, lenient, tries: 0 };
     let mut found = ("#".to_string(), why);
@@ -68,7 +68,7 @@ pub fn unsupported_part(env: &GrammarEnv, schema: &Value, lenient: bool, why: St
     found
 }
 
-/// The schema with the definitions of `root`, so that its references are found.
+/// Returns the schema with the definitions of `root`, so that its references resolve.
 pub fn with_definitions(schema: &Value, root: &Value) -> Value {
     let mut schema = schema.clone();
     if let (Value::Object(schema), Value::Object(root)) = (&mut schema, root) {
@@ -127,11 +127,10 @@ fn is_too_low(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number < LEAST_NUMBER)
 }
 
-/// Where a number is too low for the compiler.
 fn number_too_low(value: &Value, in_constant: bool) -> Option<String> {
     match value {
         Value::Object(map) => map.iter().find_map(|(name, value)| {
-            // Lower bounds are raised, and a default says nothing about what fits.
+            // Lower bounds are raised elsewhere, and a default does not decide what fits.
             let is_let_be = LOWER_BOUNDS.contains(&name.as_str()) || name == "default";
             let may_be_low = !in_constant && value.is_number() && is_let_be;
             let in_constant = in_constant || matches!(name.as_str(), "const" | "enum");
@@ -146,7 +145,7 @@ fn number_too_low(value: &Value, in_constant: bool) -> Option<String> {
     }
 }
 
-/// A schema that allows all integers of 64 bits loses none that a model ever says.
+/// Raises lower bounds that the compiler cannot take. Every integer that a model would say still fits.
 fn raise_lower_bounds(value: &mut Value) {
     match value {
         Value::Object(map) => {

@@ -1,4 +1,4 @@
-//! Random walks through grammars: whatever the masks allow must parse and fit its schema.
+//! Random walks through grammars: every reply that the masks allow must parse and fit its schema.
 
 mod calls;
 mod hostile;

@@ -24,8 +24,8 @@ use super::error::GrammarError;
 use super::values::{Form, NEVER_IN_TEXT, PartsBudget, Unsupported, VALUE_END, forms_of};
 use super::{CallChoice, lark, schema};
 
-/// llguidance keeps the parameters that were given in a number of so many bits. More parameters come in one order, the
-/// required ones first.
+/// Bits of the number in which llguidance keeps the parameters that were written. More parameters come in one order,
+/// the required ones first.
 const MOST_IN_ANY_ORDER: usize = 64;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -39,12 +39,10 @@ pub struct Tools {
 struct Function {
     name: String,
     strict: bool,
-    /// The required ones first.
     parameters: Vec<Parameter>,
     required: usize,
-    /// It names no parameters and allows any.
+    /// True if the schema names no parameters and allows any.
     open: bool,
-    /// What references point into, for the search of a part that is not supported.
     root: Value,
 }
 
@@ -73,12 +71,11 @@ impl Tools {
         Ok(Tools { functions, optional: *choice == CallChoice::Auto, several })
     }
 
-    /// A reply without a call is complete too.
     pub fn is_optional(&self) -> bool {
         self.optional
     }
 
-    /// `before`: what stands before the first call, as Lark.
+    /// Renders the grammar. `before`: Lark for the text before the first call.
     pub fn source(&self, before: &str, env: &GrammarEnv) -> Result<Vec<GrammarWithLexer>, GrammarError> {
         let (start, end) = env.call_tokens()?;
         let mut source = LarkSource::default();
@@ -95,7 +92,6 @@ impl Tools {
         Ok(grammars)
     }
 
-    /// Which tool's schema was refused, and at which part.
     pub fn unsupported_part(&self, env: &GrammarEnv, why: String) -> GrammarError {
         for function in &self.functions {
             for parameter in &function.parameters {
@@ -167,7 +163,7 @@ impl Function {
     }
 }
 
-/// Lark text under construction, and the JSON schemas it refers to by name.
+/// Lark text under construction, and the JSON schemas that it names.
 #[derive(Default)]
 struct LarkSource {
     lark: String,
@@ -180,7 +176,6 @@ impl LarkSource {
         self.lark.push('\n');
     }
 
-    /// Any text and the tag at its end.
     fn add_text(&mut self) {
         let [end, never] = NEVER_IN_TEXT;
         self.line(&format!("text[suffix={}]: TEXT", quoted(end)));
@@ -216,7 +211,7 @@ impl LarkSource {
         }
     }
 
-    /// A rule for the value and what ends it.
+    /// Adds a rule for the value and the tag that ends it.
     fn add_value(&mut self, rule: &str, forms: &[Form], lenient: bool) {
         let terminal = rule.to_ascii_uppercase();
         let mut choices = Vec::new();
@@ -230,7 +225,7 @@ impl LarkSource {
                 }
                 Form::OneOf(texts) => {
                     let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
-                    // The end is part of the terminal, so that "bell" and "bell tower" are told apart.
+                    // The end is part of the terminal, which tells "bell" from "bell tower".
                     self.line(&format!("{terminal}-{index}: ({}) {}", texts.join(" | "), quoted(VALUE_END)));
                     choices.push(format!("{terminal}-{index}"));
                 }
@@ -248,7 +243,7 @@ impl LarkSource {
     }
 }
 
-/// A string as Lark writes it, which is as JSON does but for one control character.
+/// Quotes a string for Lark: as in JSON but for one control character.
 fn quoted(text: &str) -> String {
     Value::String(text.to_string()).to_string().replace('\u{7f}', "\\u007f")
 }

@@ -1,8 +1,8 @@
-//! What the value of one tool parameter may look like, by its schema.
+//! The forms of one tool parameter's value, from its schema.
 //!
-//! In a call, a string stands without quotes and may have several lines. Objects, arrays and numbers are JSON. Booleans
-//! and null may be JSON or Python (`True`, `None`), because the template writes them as Python does. No string can
-//! contain the tags by which a parser finds the end of a value and of a call.
+//! Inside a call, a string has no quotes and may have several lines. Objects, arrays and numbers are JSON. Booleans and
+//! null may be JSON or Python (`True`, `None`), because the template writes them as Python does. No string can contain
+//! the tags by which a parser finds the end of a value and of a call.
 
 use std::cell::Cell;
 
@@ -11,45 +11,40 @@ use serde_json::Value;
 use super::circles::CIRCLE;
 use super::schema::with_definitions;
 
-/// What stands behind a value that is not free text.
+/// End of a value that is not free text.
 pub const VALUE_END: &str = "\n</parameter>";
-/// What no text can contain. Text ends at the first of these even without a new line before it: a parser of calls
+/// Tags that no text can contain. Text ends at the first of these even without a new line before it: a parser of calls
 /// does not ask for one.
 pub const NEVER_IN_TEXT: [&str; 2] = ["</parameter>", "</tool_call>"];
 
-/// A reader that knows only floats cannot tell integers beyond these apart.
+/// Bound within which a reader that knows only floats tells integers apart.
 const LARGEST_INTEGER: i64 = (1 << 53) - 1;
 
-/// How many references are followed from one value before its schema is called circular.
+/// Limit on the references from one value; its schema is then called circular.
 const MOST_REFERENCES: usize = 16;
 
-/// How many forms one value may have. Choices between constants are one form.
+/// Limit on the forms of one value. Choices between constants are one form.
 const MOST_FORMS: usize = 100;
 
-/// How many parts of schemas the tools of one request may have, each counted as often as a form or a reference repeats it:
-/// twenty kilobytes of references can stand for more parts than there is memory.
+/// Limit on the schema parts of one request's tools, each counted as often as a form or a reference repeats it: twenty
+/// kilobytes of references can stand for more parts than there is memory.
 const MOST_PARTS: usize = 200_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Form {
-    /// Any text.
     Text,
     /// Text that also matches these regular expressions, from beginning to end.
     Matching(Vec<String>),
-    /// One of these texts.
     OneOf(Vec<String>),
-    /// JSON that fits the schema.
     Json(Value),
 }
 
-/// A part of the schema, as a path from the value, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unsupported {
     pub part: String,
     pub why: String,
 }
 
-/// What is left of `MOST_PARTS` for the tools of one request.
 pub struct PartsBudget(Cell<usize>);
 
 impl Default for PartsBudget {
@@ -59,7 +54,6 @@ impl Default for PartsBudget {
 }
 
 impl PartsBudget {
-    /// Takes the parts of a schema that is copied.
     pub fn take(&self, copied: &Value) -> Result<(), Unsupported> {
         self.spend(1)?;
         match copied {
@@ -78,8 +72,8 @@ impl PartsBudget {
     }
 }
 
-/// The forms that a value may have. `root` is the schema that references point into. A demand that a grammar cannot
-/// keep is an error with `strict`, and dropped without.
+/// Lists the forms of a value. `root` is the target of references. A demand that a grammar cannot keep is an error with
+/// `strict`, and dropped without.
 pub fn forms_of(schema: &Value, root: &Value, strict: bool, budget: &PartsBudget) -> Result<Vec<Form>, Unsupported> {
     let mut forms = Forms::default();
     add_forms(schema, &SchemaContext { root, strict, budget }, MOST_REFERENCES, &mut forms)?;
@@ -106,11 +100,10 @@ struct SchemaContext<'a> {
     budget: &'a PartsBudget,
 }
 
-/// The forms of one value, each once.
 #[derive(Default)]
 struct Forms<'a> {
     found: Vec<Form>,
-    /// The references that were followed, and whether that has ended: a second time they give nothing new.
+    /// References that were followed, and whether each has ended: a second visit gives nothing new.
     followed: Vec<(&'a Value, bool)>,
 }
 
@@ -163,7 +156,10 @@ fn add_forms<'a>(
     if let Some(reference) = schema.get("$ref") {
         let target = reference.as_str().and_then(|reference| context.root.pointer(reference.strip_prefix('#')?));
         let Some(target) = target else {
-            return Err(unsupported("/$ref", &format!("nothing stands at {reference}; only '#/…' is followed")));
+            return Err(unsupported(
+                "/$ref",
+                &format!("there is no schema at {reference}; only references such as '#/$defs/NAME' are supported"),
+            ));
         };
         let at = forms.followed.len();
         match forms.followed.iter().find(|(followed, _)| std::ptr::eq(*followed, target)) {
@@ -233,7 +229,7 @@ fn bound(schema: &mut serde_json::Map<String, Value>, keys: [&str; 2], value: i6
     }
 }
 
-/// Several schemas at once: JSON where none of them is about text, which then stands quoted.
+/// Adds the forms of several schemas at once: JSON if none of them is about text, which is then quoted.
 fn add_intersection<'a>(
     schema: &serde_json::Map<String, Value>,
     parts: &'a [Value],
@@ -296,8 +292,8 @@ const DATE: &str = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])";
 const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\\.[0-9]{1,9})?)?";
 const ZONE: &str = "(Z|[+\\-]([01][0-9]|2[0-3]):[0-5][0-9])";
 
-/// A schema's pattern may match anywhere in the text; here the whole text must match. None where that cannot be said
-/// simply: anchors inside, word borders, look-around, references to groups.
+/// Rewrites a pattern, which may match anywhere in a text, to match the whole text. `None` if that has no simple form:
+/// anchors inside, word borders, look-around, references to groups.
 fn whole_match(pattern: &str) -> Option<String> {
     let (mut anchored, mut has_choice) = ((false, false), false);
     let (mut in_class, mut depth) = (false, 0usize);
@@ -335,7 +331,6 @@ fn whole_match(pattern: &str) -> Option<String> {
     Some(format!("{}({inner}){}", any(anchored.0), any(anchored.1)))
 }
 
-/// How a value of an enumeration stands in a call.
 fn literal(value: &Value, key: &str) -> Result<String, Unsupported> {
     let text = match value {
         Value::String(text) => text.clone(),

@@ -11,11 +11,10 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenCall {
     pub name: String,
-    /// In the order in which they were written, values as they were written.
     pub parameters: Vec<(String, String)>,
 }
 
-/// What stands between `<tool_call>` and `</tool_call>`: one function or several. None when it is anything else.
+/// Parses the text between `<tool_call>` and `</tool_call>`: one function or several. `None` for any other text.
 pub fn parse(body: &str) -> Option<Vec<WrittenCall>> {
     let mut calls = Vec::new();
     let mut rest = body.trim();
@@ -42,15 +41,15 @@ fn function(text: &str) -> Option<(WrittenCall, &str)> {
     }
 }
 
-/// `<function=NAME>` to the name and what follows.
+/// Splits `<function=NAME>` into the name and the text behind it.
 fn opening<'t>(text: &'t str, start: &str) -> Option<(&'t str, &'t str)> {
     let (name, rest) = text.strip_prefix(start)?.split_once('>')?;
     let name = name.trim();
     if name.is_empty() || name.contains('\n') { None } else { Some((name, rest)) }
 }
 
-/// A value ends at the `</parameter>` after which the function goes on: the tag may stand in the value itself. One
-/// line end on each side belongs to the format.
+/// Finds the `</parameter>` that ends a value: the one with the function's next tag behind it, because the value itself
+/// may hold the tag. One line end on each side belongs to the format.
 fn value(text: &str) -> Option<(&str, &str)> {
     const END: &str = "</parameter>";
     let ends = text.match_indices(END).map(|(at, _)| at);

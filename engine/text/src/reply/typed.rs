@@ -4,20 +4,19 @@
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
 
-/// The parameter schemas of the tools of a request, by name.
 #[derive(Debug, Default)]
 pub struct ToolTypes {
     schemas: HashMap<String, Value>,
 }
 
-/// From the type that the fewest texts fit to the one that any text fits but for strings.
+/// JSON types but strings, from the one that the fewest texts fit to the one that most do.
 const NARROW_FIRST: [&str; 6] = ["null", "boolean", "integer", "number", "object", "array"];
 
-/// How deep a schema is followed: it may refer to itself.
+/// Limit on the depth of a schema: it may refer to itself.
 const DEPTH: usize = 16;
 
 impl ToolTypes {
-    /// Tools as chat completions have them (`{"type": "function", "function": {..}}`) or bare.
+    /// Reads tools as chat completions have them (`{"type": "function", "function": {..}}`) or bare.
     pub fn new(tools: &[Value]) -> Self {
         let functions = tools.iter().map(|tool| tool.get("function").unwrap_or(tool));
         let schemas = functions.filter_map(|function| {
@@ -27,8 +26,8 @@ impl ToolTypes {
         Self { schemas: schemas.collect() }
     }
 
-    /// The JSON object of a call's arguments in pieces, one for each argument. A parameter that was written twice has its
-    /// last value.
+    /// Writes the JSON object of a call's arguments in pieces, one for each argument. A parameter that was written
+    /// twice has its last value.
     pub fn arguments(&self, tool: &str, parameters: &[(String, String)]) -> Vec<String> {
         let whole = self.schemas.get(tool).unwrap_or(&Value::Null);
         let mut arguments = Map::new();
@@ -62,7 +61,7 @@ fn typed(text: &str, schema: &Value, whole: &Value) -> Value {
     }
     let trimmed = text.trim();
     if types.is_empty() && members.is_empty() {
-        // The schema allows anything. Only objects and arrays are taken for more than text.
+        // The schema allows anything. Only objects and arrays become more than text.
         let structure =
             serde_json::from_str(trimmed).ok().filter(|value: &Value| value.is_object() || value.is_array());
         return structure.unwrap_or_else(|| Value::from(text));
@@ -71,7 +70,6 @@ fn typed(text: &str, schema: &Value, whole: &Value) -> Value {
     read.unwrap_or_else(|| Value::from(text))
 }
 
-/// The types that a schema allows and the values that it lists.
 fn collect<'s>(
     schema: &'s Value,
     whole: &'s Value,
@@ -99,7 +97,7 @@ fn collect<'s>(
         }
     }
     let referred = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.strip_prefix('#'));
-    // A second time a reference gives nothing new, and a few of them in a row would give it by the million.
+    // A second visit of a reference gives nothing new, and a few references in a row would repeat it a million times.
     if let Some(schema) = referred.and_then(|path| whole.pointer(path))
         && !followed.iter().any(|known| std::ptr::eq(*known, schema))
     {
@@ -108,7 +106,8 @@ fn collect<'s>(
     }
 }
 
-/// The template writes values as Python does, so a model may write `True` and `None` as well as `true` and `null`.
+/// Parses a text as one JSON type. The template writes values as Python does, so a model may write `True` and `None` as
+/// well as `true` and `null`.
 fn read(text: &str, kind: &str) -> Option<Value> {
     match (kind, text) {
         ("null", "null" | "None") => Some(Value::Null),
@@ -122,7 +121,7 @@ fn read(text: &str, kind: &str) -> Option<Value> {
     }
 }
 
-/// `5.0` is an integer in JSON schema.
+/// Parses an integer; in JSON Schema `5.0` is one.
 fn integer(text: &str) -> Option<Number> {
     integer_text(text).or_else(|| {
         let number = float(text)?.as_f64()?;
@@ -142,7 +141,6 @@ fn float(text: &str) -> Option<Number> {
     if plausible { text.parse().ok().and_then(Number::from_f64) } else { None }
 }
 
-/// Whether a text stands for a value that the schema lists.
 fn is_written(text: &str, member: &Value) -> bool {
     match member {
         Value::String(member) => text == member,

@@ -2,12 +2,11 @@
 
 pub use jiff::civil::DateTime as LocalTime;
 
-/// The date and time in UTC, of seconds since 1970.
+/// Converts seconds since 1970 to a date and time in UTC.
 pub fn utc(seconds: i64) -> LocalTime {
     jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::from_second(seconds).unwrap_or_default())
 }
 
-/// As Python's `strftime` in the C locale.
 pub fn format(time: LocalTime, format: &str) -> Result<String, String> {
     jiff::fmt::strtime::format(format, time).map_err(|error| error.to_string())
 }
@@ -18,7 +17,7 @@ mod tests {
 
     #[test]
     fn seconds_become_the_date_that_they_are() {
-        // As `date -u -d @N +'%F %T %j %a'` has it.
+        // As `date -u -d @N +'%F %T %j %a'` prints it.
         let cases = [
             (0, "1970-01-01 00:00:00 001 Thu"),
             (-1, "1969-12-31 23:59:59 365 Wed"),

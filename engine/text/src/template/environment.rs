@@ -1,4 +1,4 @@
-//! A minijinja environment that does what Python's Jinja does, set up as `transformers` sets it up.
+//! A minijinja environment that behaves like Python's Jinja, set up as `transformers` sets it up.
 
 use super::date::{self, LocalTime};
 use super::python::{self, JsonStyle};
@@ -7,10 +7,10 @@ use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 use regex::Regex;
 
-/// Where the render context holds the date for `strftime_now`.
+/// Name of the date in the render context, for `strftime_now`.
 pub const NOW: &str = "reprise_now";
 
-/// What a template says with `raise_exception` about the messages.
+/// A template's own complaint about the messages (`raise_exception`).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TemplateRefusal(pub String);
@@ -43,7 +43,7 @@ pub fn like_python() -> Environment<'static> {
     environment
 }
 
-/// `{% generation %}` marks what the assistant said, for training. It becomes `{% if true %}`, so that the rules for
+/// Replaces `{% generation %}`, which marks assistant text for training, by `{% if true %}`, so that the rules for
 /// white space around blocks still hold.
 pub fn without_generation_tags(source: &str) -> String {
     let Ok(open) = Regex::new(r"\{%([-+]?)\s*generation\s*([-+]?)%\}") else { return source.to_string() };
@@ -59,7 +59,7 @@ fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
     date::format(now, format).map_err(|why| failed(format!("strftime_now: {why}")))
 }
 
-/// `json.dumps(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
+/// Implements `json.dumps(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
 fn to_json(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
     let argument = |at: usize, name: &str| -> Result<Option<Value>, Error> {
         let value = match positional.get(at) {
@@ -103,7 +103,7 @@ fn items(value: &Value) -> Result<Value, Error> {
     }
 }
 
-/// Methods of Python's types. Python counts a few characters more as white space than Rust does.
+/// Implements methods of Python's types. Python counts a few characters more as white space than Rust does.
 fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     let no_argument = arguments.is_empty() || matches!(arguments, [only] if only.is_none());
     match (value.as_str(), name) {

@@ -1,9 +1,10 @@
-//! Keeps text from outside from becoming control tokens. A user may type `<|im_end|>` or `</tool_response>`; in the rendered
-//! prompt only its position tells it from the template's own.
+//! Keeps text from outside from becoming control tokens. A user may type `<|im_end|>` or `</tool_response>`; in the
+//! rendered prompt only its position tells it from the template's own.
 //!
-//! Before rendering, each `<` in messages, tools and options, with which all control tokens of the family begin, becomes a
-//! private-use character that occurs nowhere else; after rendering that character becomes `<` again and its position is
-//! noted. The rendered text is the same to the byte, but that a template does not find its own words in such text.
+//! Before rendering, each `<` in messages, tools and options, with which all control tokens of the family begin,
+//! becomes a private-use character that occurs nowhere else; after rendering, that character becomes `<` again and its
+//! position is noted. The rendered text is the same to the byte, except that a template does not find its own tags in
+//! such text.
 //!
 //! Templates look for the model's reasoning in the text of an assistant's message: there `<think>` and `</think>` stay.
 
@@ -13,7 +14,7 @@ use minijinja::Value;
 use serde_json::Value as Json;
 use std::collections::HashSet;
 
-/// Chosen anew for each prompt: None when nothing in it needs one.
+/// Character that marks a `<`, chosen anew for each prompt. `None` if no `<` needs a mark.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark(Option<char>);
 
@@ -39,7 +40,6 @@ impl Mark {
         }
     }
 
-    /// A message as the template sees it.
     pub fn message_of(self, json: &Json) -> Value {
         match json {
             Json::Object(map) if map.get("role").and_then(Json::as_str) == Some("assistant") => {
@@ -53,7 +53,6 @@ impl Mark {
         }
     }
 
-    /// A JSON value as the template sees it.
     pub fn value_of(self, json: &Json) -> Value {
         self.value_by(json, ANY)
     }
@@ -87,7 +86,7 @@ impl Mark {
         Value::from(marked)
     }
 
-    /// The text with `<` where the marks were, and where that is.
+    /// Returns the text with `<` for each mark, and the positions of these.
     pub fn restore(self, rendered: String) -> (String, Vec<usize>) {
         let Some(mark) = self.0 else { return (rendered, Vec::new()) };
         let mut text = String::with_capacity(rendered.len());
@@ -104,7 +103,6 @@ impl Mark {
     }
 }
 
-/// The next `<` from a byte on that is marked.
 type MarkRule = fn(&str, usize) -> Option<usize>;
 
 const ANY: MarkRule = |text, from| text[from..].find('<').map(|at| from + at);

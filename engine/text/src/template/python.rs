@@ -1,5 +1,5 @@
-//! How Python writes values: `str()`, `repr()`, `json.dumps()`, `str.strip()`. Templates were written for and tested
-//! with Python, and one different character is a different prompt.
+//! Python's way to write values: `str()`, `repr()`, `json.dumps()`, `str.strip()`. Templates were written for and
+//! tested with Python, and one different character is a different prompt.
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
@@ -7,7 +7,7 @@ use regex::Regex;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-/// What `str(value)` gives, and so what `{{ value }}` and the filter `string` write.
+/// Writes `str(value)`, as `{{ value }}` and the filter `string` do.
 pub fn str_of(value: &Value) -> String {
     match (value.as_str(), value.kind()) {
         (Some(text), _) => text.to_string(),
@@ -22,7 +22,7 @@ pub fn repr_of(value: &Value) -> String {
     out
 }
 
-/// A float as `repr(float)` writes it: the shortest digits that read back as the same number.
+/// Writes a float as `repr(float)` does: the shortest digits that read back as the same number.
 pub fn float_repr(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_string();
@@ -42,12 +42,12 @@ pub fn float_repr(number: f64) -> String {
     }
 }
 
-/// `str.strip()` knows four separators as white space that Unicode does not.
+/// Tests for white space as `str.strip()` does: four separators more than Unicode.
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// Options of `json.dumps`; the default is what chat templates get: `", "`, `": "`, no indent, non-ASCII as it is.
+/// Options of `json.dumps`; the default is the one of chat templates: `", "`, `": "`, no indent, non-ASCII as it is.
 pub struct JsonStyle {
     pub ensure_ascii: bool,
     pub indent: Option<String>,
@@ -165,7 +165,7 @@ fn json_number(value: &Value) -> String {
     }
 }
 
-/// The number when it is a float, None when it is an integer: `5.0` and `5` are written differently.
+/// Returns a float, and `None` for an integer: `5.0` and `5` are written differently.
 fn float_of(value: &Value) -> Option<f64> {
     if value.is_integer() { None } else { f64::try_from(value.clone()).ok() }
 }
@@ -225,7 +225,7 @@ fn write_repr_string(text: &str, out: &mut String) {
                 out.push('\\');
                 out.push(c);
             }
-            // May stand for a `<` from content while the template renders (inert.rs).
+            // Possibly the mark of a `<` from content (inert.rs).
             c if super::MARKS.contains(&c) => out.push(c),
             c if is_printable(c) => out.push(c),
             c => {

@@ -1,17 +1,15 @@
-//! Vocabulary files write a token's bytes as printable characters: a byte that is a printable Latin-1 character stands
+//! Bytes as vocabulary files write them, in printable characters: a byte that is a printable Latin-1 character stands
 //! for itself, the others are numbered from U+0100 on in their order.
 
-/// The character of each byte.
 pub const CHARS: [char; 256] = chars();
-/// The byte of each character.
 const BYTES: [Option<u8>; 0x144] = bytes();
 
-/// A text as the file would write its bytes.
+/// Writes a text's bytes as vocabulary files do.
 pub fn chars_of(text: &str) -> impl Iterator<Item = char> + '_ {
     text.bytes().map(|byte| CHARS[byte as usize])
 }
 
-/// The bytes of a token as the file writes it. None when a character stands for no byte.
+/// Reads the bytes of a token as the file writes it. `None` if a character stands for no byte.
 pub fn bytes_of(token: &str) -> Option<Vec<u8>> {
     token.chars().map(|c| BYTES.get(c as usize).copied().flatten()).collect()
 }

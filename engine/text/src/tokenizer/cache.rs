@@ -1,12 +1,12 @@
-//! Tokens of text that was seen before, within a limit. Two generations: when the young one is full it becomes the old
-//! one, and what the old one still held is forgotten; a hit in the old one makes the entry young again. That is close
-//! to 'least recently used' and needs no list.
+//! Tokens of text that was encoded before, within a limit. Two generations: when the young one is full it becomes the
+//! old one, and the former old one is dropped; a hit in the old one makes the entry young again. That is close to
+//! 'least recently used' and needs no list.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 pub const WORTH_CACHING_BYTES: usize = 16;
-/// What an entry costs besides its text and its tokens: two map slots' worth of pointers and counters.
+/// Cost of an entry besides its text and its tokens: two map slots' worth of pointers and counters.
 const ENTRY_BYTES: usize = 96;
 
 #[derive(Debug)]

@@ -6,7 +6,6 @@ use aho_corasick::{AhoCorasick, Input, MatchKind};
 #[derive(Debug)]
 pub struct ControlTokens {
     names: AhoCorasick,
-    /// Of each name.
     ids: Vec<u32>,
 }
 
@@ -18,7 +17,7 @@ impl ControlTokens {
         Ok(Self { names, ids: named().map(|(_, id)| *id).collect() })
     }
 
-    /// The first control token that begins at the byte `from` or later: start, end, id.
+    /// Finds the first control token that begins at the byte `from` or later: start, end, id.
     pub fn find(&self, text: &str, from: usize) -> Option<(usize, usize, u32)> {
         let found = self.names.find(Input::new(text).range(from..))?;
         Some((found.start(), found.end(), self.ids[found.pattern().as_usize()]))

@@ -11,7 +11,6 @@ const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// A value of `tokenizer.ggml.pre` and what it stands for.
 struct PreTokenizer {
     name: &'static str,
     pattern: &'static str,
@@ -44,7 +43,8 @@ pub fn read(tokens: Vec<String>, types: &[u32], merges: Vec<String>, pre: &str) 
             1 | 6 => {
                 normal.entry(token).or_insert(id);
             }
-            // 'Unknown' is a token that is never in a text, but has a name; 'user-defined' is recognised as it stands.
+            // 'Unknown' is a token that is never in a text, but has a name; 'user-defined' is recognised as it is
+            // written.
             2..=4 => control.push((token, id)),
             0 | 5 => {}
             other => return Err(Error::Vocabulary(format!("token type {other} is not one of 0 to 6"))),

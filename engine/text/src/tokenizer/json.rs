@@ -1,5 +1,5 @@
-//! Reads `tokenizer.json`. Only what byte-level BPE of this kind needs is understood; anything else is an error that
-//! says what was found, because ids that are nearly right are worse than none.
+//! Reads `tokenizer.json`, as far as byte-level BPE of this kind needs it; anything else is an error that says what was
+//! found, because ids that are nearly right are worse than none.
 
 use super::parts::{self, TokenizerParts};
 use super::{Tokenizer, gguf};
@@ -31,7 +31,7 @@ struct Added {
     single_word: bool,
 }
 
-/// A normaliser or pre-tokenizer: the fields of all the kinds that are understood.
+/// A normaliser or pre-tokenizer: the fields of all the supported kinds.
 #[derive(Deserialize)]
 struct Step {
     r#type: String,
@@ -70,7 +70,7 @@ struct BpeModel {
     end_of_word_suffix: Option<String>,
 }
 
-/// `"a b"` in older files, `["a", "b"]` in newer ones.
+/// A merge: `"a b"` in older files, `["a", "b"]` in newer ones.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a merge must be two tokens, as an array or as a string with a space between")]
 enum Merge {

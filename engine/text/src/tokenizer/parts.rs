@@ -1,4 +1,4 @@
-//! From the parts that every source is brought to, to a tokenizer.
+//! Parts that every source of a vocabulary becomes, and the tokenizer that they make.
 
 use super::control::ControlTokens;
 use super::table::TokenTable;
@@ -8,20 +8,18 @@ use tokenizers::models::bpe::{self, BPE, Merges, Vocab};
 use tokenizers::utils::SysRegex;
 
 pub struct TokenizerParts<'a> {
-    /// Ids go from 0 to here, unused ones included.
     pub count: usize,
-    /// Tokens that are reached by merging bytes, their bytes written as characters (byte_chars.rs).
+    /// Tokens that merging bytes makes, their bytes written as characters (byte_chars.rs).
     pub normal: Vocab,
     pub control: Vec<(String, u32)>,
     pub merges: Merges,
-    /// Cuts a text into words.
     pub pattern: &'a str,
-    /// A word that is itself a token is taken whole, whatever the merges say (Llama 3).
+    /// True if a word that is itself a token stays whole, whatever the merges say (Llama 3).
     pub ignore_merges: bool,
     pub nfc: bool,
 }
 
-/// The two sides of a merge written as one string. A token never holds a plain space, it is written `Ġ`.
+/// Splits a merge that is written as one string. A token never holds a plain space, it is written `Ġ`.
 pub fn pair_of(merge: &str) -> Result<(String, String), Error> {
     match merge.split_once(' ') {
         Some((left, right)) if !left.is_empty() && !right.is_empty() => Ok((left.to_string(), right.to_string())),
@@ -66,7 +64,7 @@ fn model(normal: Vocab, merges: Merges, ignore_merges: bool) -> Result<BPE, Erro
     if let Some((left, right)) = merges.iter().find(|(left, right)| left.len() + right.len() > longest) {
         return Err(needs(&format!("{left}{right}")));
     }
-    // The library keeps words by thread, and goes on keeping them when the tokenizer is gone.
+    // The library keeps words by thread, and keeps them beyond the tokenizer's life.
     let builder = BPE::builder().vocab_and_merges(normal, merges).ignore_merges(ignore_merges).cache_capacity(0);
     builder.build().map_err(|error| match error.downcast_ref() {
         Some(bpe::Error::MergeTokenOutOfVocabulary(token)) => needs(token),

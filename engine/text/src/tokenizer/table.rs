@@ -1,4 +1,4 @@
-//! The bytes of all tokens in the order of their ids, and what each token is.
+//! Bytes and kind of each token, in the order of ids.
 
 use super::{TokenKind, byte_chars};
 use crate::Error;
@@ -6,18 +6,18 @@ use crate::Error;
 #[derive(Debug)]
 pub struct TokenTable {
     bytes: Vec<u8>,
-    /// Where the bytes of each token end. An unused one has none.
+    /// End of each token's bytes. An unused token has none.
     ends: Vec<u32>,
     kinds: Vec<TokenKind>,
 }
 
 impl TokenTable {
-    /// From tokens as files write them: the bytes of normal ones as characters (byte_chars.rs), control ones by name.
+    /// Reads tokens as files write them: normal ones as characters for bytes (byte_chars.rs), control ones by name.
     pub fn new(tokens: &[(&str, TokenKind)]) -> Result<Self, Error> {
         let mut bytes = Vec::with_capacity(tokens.len() * 8);
         let mut ends = Vec::with_capacity(tokens.len());
         for (token, kind) in tokens {
-            // Some converters list control tokens as normal ones: what is not in byte characters is plain text.
+            // Some converters list control tokens as normal ones: text that is not in byte characters is plain text.
             match byte_chars::bytes_of(token).filter(|_| *kind == TokenKind::Normal) {
                 Some(token_bytes) => bytes.extend_from_slice(&token_bytes),
                 None => bytes.extend_from_slice(token.as_bytes()),

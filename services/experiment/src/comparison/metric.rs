@@ -1,4 +1,4 @@
-//! What is measured of a turn.
+//! Metrics of a turn.
 
 use crate::bootstrap::Statistic;
 use serde::Serialize;
@@ -39,10 +39,8 @@ pub enum MetricUnit {
     Ms,
     TokensPerSecond,
     Tokens,
-    /// How often a turn has one.
-    Times,
-    /// Of all turns, or of a window.
-    Share,
+    Times, // how often a turn has one
+    Share, // of all turns, or of a window
     Bytes,
 }
 
@@ -50,7 +48,7 @@ use Better::{Higher, Lower, Neither};
 use MetricUnit::{Bytes, Ms, Share, Times, Tokens, TokensPerSecond};
 use Statistic::{Mean, Median, P95};
 
-/// Words for people, the unit, what stands for many turns in a comparison, and which way is better.
+/// Words for people, the unit, the statistic of a comparison, and the better direction.
 const FACTS: [(Metric, &str, MetricUnit, Statistic, Better); 19] = [
     (Metric::FirstTokenMs, "time to first token", Ms, Median, Lower),
     (Metric::FirstTokenP95Ms, "time to first token, p95", Ms, P95, Lower),
@@ -94,7 +92,7 @@ impl Metric {
         FACTS[self as usize].4
     }
 
-    /// Whether its values are times, which the first turn after a start distorts.
+    /// Returns true for times, which the first turn after a start distorts.
     pub fn is_time(self) -> bool {
         matches!(self.unit(), Ms | TokensPerSecond)
     }

@@ -1,7 +1,6 @@
 use super::*;
 use crate::SeededRandom;
 
-/// Users with sessions of some turns; `shift` is what the second arm waits longer.
 fn live(users: u64, seed: u64, shift: f64) -> Vec<ArmTurn> {
     let mut random = SeededRandom::new(seed);
     let mut turns = Vec::new();
@@ -104,7 +103,7 @@ fn an_arm_without_turns_is_no_trouble() {
     assert_eq!(compare(&arms(), &[], &[], true, 1).rows, []);
 }
 
-/// The same turns at the same time: what they have in common cannot hide a small difference.
+/// The same turns at the same time: their common load cannot hide a small difference.
 #[test]
 fn pairs_see_more_than_single_turns() {
     let play = |shift: f64| {

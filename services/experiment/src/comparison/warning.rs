@@ -1,4 +1,4 @@
-//! What makes a comparison worth less than it looks.
+//! Warnings about a comparison that is worth less than it looks.
 
 use super::{ArmTurn, ComparedUnit, LEAST_UNITS, Traffic};
 use crate::bootstrap::{Pairing, Resampling, Sample, Statistic, difference};
@@ -32,8 +32,7 @@ pub enum Warning {
     UnevenSessions { arm: String, turns_per_session: f64, first: f64 },
 }
 
-/// What less than one comparison in a thousand would show by chance.
-const UNLIKELY: f64 = 0.001;
+const UNLIKELY: f64 = 0.001; // less than one comparison in a thousand shows it by chance
 
 pub fn warnings(
     arms: &[String],

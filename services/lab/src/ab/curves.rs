@@ -1,4 +1,4 @@
-//! How something goes on over a conversation: its median at each turn, and the range of most.
+//! Curves over a conversation: the median at each turn, and the range of most.
 
 use experiment::{ArmTurn, Metric, quantile};
 use serde::Serialize;
@@ -7,25 +7,20 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curve {
     pub metric: Metric,
-    /// One an arm, in its order.
-    pub arms: Vec<Vec<CurvePoint>>,
+    pub arms: Vec<Vec<CurvePoint>>, // one an arm, in its order
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CurvePoint {
-    /// The middle of the turns that are put together here, counted from 1.
-    pub turn: f64,
+    pub turn: f64, // middle of the turns that this point joins, counted from 1
     pub n: usize,
     pub median: f64,
-    /// One in ten is below, one in ten above.
-    pub p10: f64,
+    pub p10: f64, // one in ten is below, one in ten above
     pub p90: f64,
 }
 
-/// What is told of the way of a conversation.
 const METRICS: [Metric; 3] = [Metric::FirstTokenMs, Metric::FillShare, Metric::SessionBytes];
-/// More points than that are no clearer.
-const MOST_POINTS: u64 = 100;
+const MOST_POINTS: u64 = 100; // more points are no clearer
 
 pub fn curves(arms: usize, turns: &[ArmTurn]) -> Vec<Curve> {
     let last = turns.iter().map(|turn| turn.turn).max().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! One conversation with the service, as a client in the same process has it: the same sessions, store and engine as behind
-//! a socket.
+//! One conversation with the service, through a client in the same process: the same sessions, store and engine as
+//! behind a socket.
 
 use super::recall::FactZone;
 use anyhow::{Context, Result, bail};
@@ -18,22 +18,18 @@ pub struct ReplayPlayer {
     pub session: SessionRef,
     connected: Connected,
     written: Written,
-    /// The last item of the conversation: a reply, where it has words.
-    pub last_item: Option<String>,
+    pub last_item: Option<String>, // last item of the conversation: a reply, if it has words
     pub last_reply: String,
     patience: Duration,
 }
 
-/// What became of one turn.
 #[derive(Debug, Default)]
 pub struct ReplayedReply {
     pub response: Option<String>,
     pub text: String,
     pub input_tokens: u64,
-    /// The reply before was talked over.
-    pub cut_last_reply: bool,
-    /// Why there is no reply.
-    pub failed: Option<String>,
+    pub cut_last_reply: bool,   // the user talked over the reply before
+    pub failed: Option<String>, // why there is no reply
 }
 
 impl ReplayPlayer {
@@ -49,12 +45,11 @@ impl ReplayPlayer {
         ReplayPlayer::begin_session(runtime, new, patience).await
     }
 
-    /// A session of its own.
     pub async fn begin_session(runtime: &Runtime, new: NewSession<'_>, patience: Duration) -> Result<ReplayPlayer> {
         ReplayPlayer::connect(runtime, runtime.create(new).await?, patience).await
     }
 
-    /// Goes on with a session from an item that is known to be whole: what came after it is taken back.
+    /// Resumes a session from an item that is known to be whole, and deletes the later ones.
     pub async fn go_on(
         runtime: &Runtime,
         store: &Store,
@@ -64,7 +59,7 @@ impl ReplayPlayer {
     ) -> Result<ReplayPlayer> {
         let view = store.load(&session).await?;
         let known = view.items.iter().position(|item| Some(&item.item_id) == last_item.as_ref());
-        // Where a summary tells all of it there is nothing to take back.
+        // If a summary tells all of it there is nothing to delete.
         let after = known.map_or(view.items.len(), |at| at + 1);
         let mut player = ReplayPlayer::connect(runtime, session, patience).await?;
         for item in view.items.get(after..).unwrap_or_default() {
@@ -131,7 +126,7 @@ impl ReplayPlayer {
         }
     }
 
-    /// What the store measured of a reply: it comes behind the reply. None where a reply that failed has none.
+    /// Returns the store's measurement of a reply, which comes behind the reply. `None` for a failed reply without one.
     pub async fn measured(&mut self, store: &Store, reply: &ReplayedReply) -> Result<Option<Measurement>> {
         if reply.failed.is_some() {
             return Ok(None);
@@ -145,11 +140,11 @@ impl ReplayPlayer {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        let row: Result<Measurement> = timeout(self.patience, wait).await.context("a turn was not measured")?;
+        let row: Result<Measurement> =
+            timeout(self.patience, wait).await.context("the store has no measurement of a turn")?;
         row.map(Some)
     }
 
-    /// Where an item stands for the model now.
     pub async fn zone_of(&self, store: &Store, item_id: &str) -> Result<FactZone> {
         let view = store.load(&self.session).await?;
         if view.items.iter().any(|item| item.item_id == item_id) {
@@ -162,7 +157,7 @@ impl ReplayPlayer {
     }
 
     async fn say(&self, input: Input) -> Result<()> {
-        if self.connected.say(None, input).await { Ok(()) } else { bail!("the session is gone") }
+        if self.connected.say(None, input).await { Ok(()) } else { bail!("the session has ended") }
     }
 
     async fn until(&mut self, is_it: impl Fn(&Event) -> bool) -> Result<()> {
@@ -170,13 +165,14 @@ impl ReplayPlayer {
         Ok(())
     }
 
-    /// A refusal is an error here: nothing that a script says should be refused.
+    /// Waits for an event. A refusal is an error: the service should refuse nothing of a script.
     async fn event(&mut self) -> Result<Arc<Event>> {
-        let next = timeout(self.patience, self.written.next()).await.context("the service says nothing any more")?;
+        let next =
+            timeout(self.patience, self.written.next()).await.context("no event came from the service in time")?;
         let ToWrite::Event(event) = next else { bail!("the session ended") };
         self.written.done(1);
         if let Event::Refused { refusal, .. } = &*event {
-            bail!("the service says: {refusal}");
+            bail!("the service refused an event: {refusal}");
         }
         Ok(event)
     }

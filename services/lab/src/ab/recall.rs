@@ -1,18 +1,14 @@
-//! What was remembered: of the facts that were told, how many were right when they were asked for.
+//! Recall: the share of planted facts that replies gave back.
 
 use experiment::wilson;
 use serde::{Deserialize, Serialize};
 
-/// Where a fact stood when it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FactZone {
-    /// Word for word in the prompt.
-    Tail,
-    /// A summary stood for it.
-    Summarised,
-    /// Neither: only the store had it.
-    History,
+    Tail,       // word for word in the prompt
+    Summarised, // in a summary
+    History,    // neither: only the store had it
 }
 
 impl FactZone {
@@ -27,31 +23,25 @@ impl FactZone {
     }
 }
 
-/// One question and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AskedFact {
     pub fact: String,
     pub zone: FactZone,
-    /// How much of its window the conversation had filled.
-    pub fill: f64,
-    /// Turns since it was told.
-    pub turns_since: usize,
+    pub fill: f64,          // share of its window that the conversation had filled
+    pub turns_since: usize, // turns since it was told
     pub right: bool,
     pub answer: String,
 }
 
-/// Of one arm and one zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecallRow {
     pub arm: usize,
     pub zone: FactZone,
     pub right: usize,
     pub asked: usize,
-    /// Wilson's, of 95 in 100.
-    pub low: f64,
+    pub low: f64, // Wilson's, of 95 in 100
     pub high: f64,
-    /// By fill, in parts of as many tenths as `FILLS` says.
-    pub by_fill: Vec<FillScore>,
+    pub by_fill: Vec<FillScore>, // by fill, in the parts of `FILLS`
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -60,8 +50,7 @@ pub struct FillScore {
     pub asked: usize,
 }
 
-/// Where parts of a window end.
-pub const FILLS: [f64; 4] = [0.25, 0.5, 0.75, f64::INFINITY];
+pub const FILLS: [f64; 4] = [0.25, 0.5, 0.75, f64::INFINITY]; // ends of the parts of a window
 pub const FILL_NAMES: [&str; 4] = ["fill below 25 %", "25 to 50 %", "50 to 75 %", "above 75 %"];
 
 pub fn recall(arms: usize, asked: &[(usize, &AskedFact)]) -> Vec<RecallRow> {

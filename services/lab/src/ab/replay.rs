@@ -1,8 +1,8 @@
 //! `reprise ab replay`: the same conversation through each arm.
 //!
-//! Each run begins with an empty store and a model that remembers nothing. All arms then hear each turn one after the other,
-//! in an order that changes, so that whatever else the machine does hits all of them. Every turn is written down when it is
-//! over; a command that was interrupted goes on from there.
+//! Each run begins with an empty store and a model with an empty cache. All arms then hear each turn one after the
+//! other, in an order that changes, so that other load of the machine hits all of them. Every turn is recorded when it
+//! is over; an interrupted command resumes from the record.
 
 mod runs;
 
@@ -20,7 +20,7 @@ use settings::Settings;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
-/// Plays one conversation through each arm and tells what differs, and what each of them remembers
+/// Plays one conversation through each arm, and prints their differences and what each of them remembers
 ///
 /// Without arguments it is a demonstration that takes minutes: windows of 1,000 and 2,000 tokens of the built-in model.
 #[derive(Debug, clap::Args)]
@@ -31,45 +31,46 @@ pub struct Args {
     /// Presets of one model; the others are compared with the first
     #[arg(long, value_delimiter = ',', default_values_t = ["builtin-1k".to_owned(), "builtin-2k".to_owned()])]
     arms: Vec<String>,
-    /// How often all of it is played
+    /// Times the whole script is played
     #[arg(long, default_value_t = 3)]
     runs: u64,
-    /// Only the first turns of the script
+    /// Number of turns to play [default: all of the script]
     #[arg(long)]
     turns: Option<usize>,
-    /// Tokens of a reply at most [default: what the preset allows]
+    /// Most tokens of a reply [default: the preset's limit]
     #[arg(long)]
     reply: Option<u32>,
-    /// Seconds of silence at most after each turn, which a service uses for summaries; it is left as soon as that is done
+    /// Most seconds of silence after each turn, which a service uses for summaries; the next turn comes as soon as they
+    /// are done
     #[arg(long, default_value_t = 60.0)]
     pause: f64,
-    /// Seconds until a silent service is given up
+    /// Seconds after which a silent service is given up
     #[arg(long, default_value_t = 600)]
     patience: u64,
-    /// Where it is written down what was played; a replay that is there goes on [default: a folder beside the store]
+    /// Folder of the record; an existing replay resumes [default: a folder beside the store]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Begins anew what is there
+    /// Starts over and deletes an existing replay
     #[arg(long)]
     again: bool,
     #[command(flatten)]
     output: OutputArgs,
-    /// Of the draws that make the intervals, or of the script that is generated
+    /// Seed of the draws that make the intervals, or of the generated script
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Writes a script into this file and plays nothing: see --turns, --language, --window, --fills
     #[arg(long, value_name = "FILE")]
     generate: Option<PathBuf>,
-    /// With --generate: its name
+    /// Name of the generated script
     #[arg(long, requires = "generate", default_value = "household")]
     name: String,
-    /// With --generate: some of en, de, fr, es
+    /// Languages of the generated script, some of en, de, fr, es
     #[arg(long, requires = "generate", value_delimiter = ',', default_values_t = ["en".to_owned()])]
     language: Vec<String>,
-    /// With --generate: the smallest window that will be compared, in tokens
+    /// Smallest window, in tokens, for which --generate makes a script
     #[arg(long, requires = "generate", default_value_t = 1000)]
     window: usize,
-    /// With --generate: how much is said between a fact and its questions, in shares of that window
+    /// Distance between a fact and its questions in a generated script, in shares of that window
     #[arg(long, requires = "generate", value_delimiter = ',', default_values_t = [0.1, 0.3, 0.5, 0.8, 1.2, 2.0, 3.0])]
     fills: Vec<f64>,
 }
@@ -102,12 +103,13 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         let beside = settings.store.path.parent().unwrap_or(std::path::Path::new("."));
         beside.join("replays").join(format!("{}-{}", script.head.script, args.arms.join("-")))
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")?;
     let played = runtime.block_on(async {
         tokio::select! {
             played = runs::play(args, settings, &script, &out) => played,
             _ = tokio::signal::ctrl_c() => {
-                bail!("interrupted; the same command goes on from here ({})", out.display())
+                bail!("interrupted; the same command resumes from here ({})", out.display())
             }
         }
     })?;
@@ -118,7 +120,7 @@ const DEFAULT_TURNS: usize = 60;
 const DEFAULT_REPLY: usize = 40;
 
 fn report(args: &Args, settings: &Settings, script: &ConversationScript, played: &[PlayedTurn]) -> ArmReport {
-    // A barge-in is known after its turn was measured.
+    // The record of a barge-in comes after its turn was measured.
     let cut: HashSet<(u64, u64, usize)> = played
         .iter()
         .filter(|played| played.cut_last_reply && played.turn > 0)
@@ -165,7 +167,7 @@ fn report(args: &Args, settings: &Settings, script: &ConversationScript, played:
 fn turn(played: &PlayedTurn) -> ArmTurn {
     let mut values = played.measurement.as_ref().map(values).unwrap_or_default();
     if played.after_start {
-        // The first turn waits for what all others find done.
+        // The first turn waits for work that all others find done.
         values.retain(|metric, _| !metric.is_time());
     }
     values.insert(Metric::Failures, f64::from(u8::from(played.failed.is_some())));

@@ -1,4 +1,4 @@
-//! `reprise ab report`: an experiment on live traffic, from what the store measured.
+//! `reprise ab report`: an experiment on live traffic, from the store's measurements.
 
 use super::curves::curves;
 use super::turns::values;
@@ -11,17 +11,17 @@ use settings::{DrawnBy, Experiment, Settings};
 use std::collections::HashMap;
 use store::{ExperimentTurn, Store};
 
-/// Tells what differs between the arms of an experiment on live traffic, and what does not
+/// Prints the differences between the arms of an experiment on live traffic
 ///
-/// What is resampled for the intervals are users with all their turns (sessions, where there are too few users), because
-/// turns of one user resemble each other. All intervals hold together in 95 of 100 comparisons.
+/// The intervals come from resampling users with all their turns (sessions, if there are too few users), because turns
+/// of one user resemble each other. All intervals hold together in 95 of 100 comparisons.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Its name [default: the configured one, else the newest that has turns]
+    /// Name of the experiment [default: the configured one, else the newest that has turns]
     experiment: Option<String>,
     #[command(flatten)]
     output: OutputArgs,
-    /// Of the draws that make the intervals
+    /// Seed of the draws that make the intervals
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -51,7 +51,6 @@ async fn name(args: &Args, settings: &Settings, store: &Store) -> Result<String>
     }
 }
 
-/// None where nothing was measured.
 fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTurn], seed: u64) -> Option<ArmReport> {
     let arms = arms(configured, measured);
     let (mut users, mut sessions) = (HashMap::new(), HashMap::new());
@@ -71,7 +70,7 @@ fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTur
         })
         .collect();
     let (first, last) = (measured.first()?, measured.last()?);
-    // Where sessions are drawn, what they have of users says nothing of the draw.
+    // If sessions are drawn, the counts of users say nothing about the draw.
     let weights = match configured.filter(|experiment| experiment.by == DrawnBy::User) {
         Some(experiment) => arms.iter().map(|arm| weight(experiment, arm)).collect(),
         None => Vec::new(),
@@ -87,7 +86,7 @@ fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTur
     Some(ArmReport { title: format!("Experiment {}", clean(name)), facts, comparison, curves, recall: Vec::new() })
 }
 
-/// Those with turns and those that are configured, the smallest window first: the others are compared with it.
+/// Lists arms with turns and configured ones, the smallest window first: the others are compared with it.
 fn arms(configured: Option<&Experiment>, measured: &[ExperimentTurn]) -> Vec<String> {
     let mut arms: Vec<(u64, String)> = Vec::new();
     for turn in measured {

@@ -1,4 +1,4 @@
-//! From what the store measured to what is compared.
+//! Converts the store's measurements to turns of a comparison.
 
 use experiment::Metric;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What the report and the page tell of a comparison, in words and numbers with their units: for the terminal and for the page.
+//! Words and numbers with their units of a comparison, for the terminal and for the page.
 
 use super::ArmReport;
 use super::curves::Curve;
@@ -12,22 +12,19 @@ use serde::Serialize;
 
 #[derive(Serialize)]
 pub struct ReportView {
-    /// One an arm.
-    pub letters: Vec<String>,
+    pub letters: Vec<String>, // one an arm
     pub warnings: Vec<String>,
-    /// The table in sentences.
-    pub leads: Vec<String>,
+    pub leads: Vec<String>, // the table in sentences
     pub rows: Vec<RowView>,
-    /// How the verdicts came about.
-    pub method: String,
+    pub method: String, // how the verdicts came about
 }
 
 #[derive(Serialize)]
 pub struct RowView {
     pub name: &'static str,
-    /// One an arm: how many, what stands for them, and what 95 in 100 do not pass.
+    /// For each arm: the count, the value, and the number that 95 in 100 do not pass.
     pub cells: Vec<[String; 3]>,
-    /// One for every arm but the first: the interval, the verdict, and whether that is good or bad.
+    /// For every arm but the first: the interval, the verdict, and whether that is good or bad.
     pub differences: Vec<[String; 3]>,
 }
 
@@ -44,7 +41,6 @@ impl ReportView {
     }
 }
 
-/// A curve with the range of most turns.
 pub fn chart(curve: &Curve) -> Chart {
     let (unit, divisor) = match curve.metric.unit() {
         MetricUnit::Share => ("% of the window", 0.01),
@@ -143,9 +139,8 @@ fn verdict(found: &Difference) -> String {
     format!("{}{share}", found.verdict.into_str())
 }
 
-/// A value with its unit.
 fn number(metric: Metric, value: f64) -> String {
-    // What is rounded to nothing has no sign.
+    // A number that rounds to zero has no sign.
     let text = with_unit(metric, value);
     if value < 0.0 && !text.contains(|letter: char| letter.is_ascii_digit() && letter != '0') {
         return with_unit(metric, 0.0);

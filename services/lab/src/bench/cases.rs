@@ -23,28 +23,22 @@ struct PlayedCase {
 #[derive(Serialize)]
 struct CaseRow {
     case: String,
-    /// Median.
-    first_token_ms: Option<f64>,
+    first_token_ms: Option<f64>, // median
     computed_tokens: Option<f64>,
-    /// What it is compared with.
-    against: String,
+    against: String, // the case to compare with
     ratio: Option<f64>,
-    /// None: nothing is asked of it.
-    holds: Option<bool>,
+    holds: Option<bool>, // verdict; `None` if the case has no limit
     note: String,
 }
 
-/// Histories that are compared with longer ones.
-const SHORT_HISTORY: usize = 1_000;
+const SHORT_HISTORY: usize = 1_000; // length to which longer histories are compared
 const SESSIONS: usize = 10;
-/// Turns of a case that needs few.
-const FEW: usize = 5;
-/// Silence in which what was computed reaches the disk.
-pub(super) const WRITING_S: f64 = 4.0;
+const FEW: usize = 5; // turns of a short case
+pub(super) const WRITING_S: f64 = 4.0; // silence in which computed sequences reach the disk
 
 pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     args.check()?;
-    // The longest history, which may have half as many tokens more than it was meant to, with what is said after it.
+    // The longest history, which may have half as many tokens more than planned, with the turns after it.
     let longest = args.histories.iter().copied().max().unwrap_or(SHORT_HISTORY).max(args.restart_history);
     let window = longest + longest / 2 + args.persona + 2 * SHORT_HISTORY;
     let needs = [("model.ctx_size", window.to_string())];
@@ -65,7 +59,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
         // All turns of all cases, in the order of the rows.
         "turns": played,
     });
-    // Of all that was played with the measured service.
+    // All turns that were played with the measured service.
     let ours = played.iter().filter(|played| !matches!(played.case, "peer" | "clock" | "persona"));
     let chart = TurnKind::chart(ours.flat_map(|played| played.turns.iter().skip(1)), PROMPT_TOKENS);
     args.output.tell(&measured, &[&measured["rows"]], &[chart])
@@ -111,7 +105,7 @@ impl Cases<'_> {
 
         let short = Args { history: SHORT_HISTORY, ..self.case(Door::Chat, 1, 400) };
         let turns = play(&short, self.settings, &mut self.service).await?.turns;
-        // How many tokens the filler's words are depends on the vocabulary.
+        // The number of tokens of the filler's words depends on the vocabulary.
         let meant = (SHORT_HISTORY + args.system) as f64;
         let tokens = turns[0].prompt_tokens.map_or(meant, |tokens| tokens as f64);
         let of_tokens = |history: usize| (history as f64 * meant / tokens) as usize;
@@ -121,7 +115,7 @@ impl Cases<'_> {
         self.clocks().await
     }
 
-    /// Histories that begin alike: each is read from where the one before ends.
+    /// Plays histories that begin alike: each is read from where the one before ends.
     async fn histories(&mut self, of_tokens: impl Fn(usize) -> usize) -> Result<()> {
         let mut short: Option<(Option<f64>, Option<f64>)> = None;
         for history in std::iter::once(SHORT_HISTORY).chain(self.args.histories.iter().copied()) {
@@ -129,7 +123,7 @@ impl Cases<'_> {
             let turns = self.play("history", &long).await?;
             let name = format!("ordinary turn, history of {history} tokens");
             if let Some((short_ms, short_computed)) = short {
-                // Twice at 16 times as much, 3.5 times at 32 times: what attention reads is all that grows.
+                // Twice at 16 times as much, 3.5 times at 32 times: only attention's reading grows.
                 let at_most = (0.5 + 1.5 * history as f64 / (16 * SHORT_HISTORY) as f64).max(1.1);
                 let against = ("that of 1,000", short_ms);
                 let row = self.compare(&name, &turns, TurnKind::Turn, against, Some(at_most));
@@ -182,7 +176,7 @@ impl Cases<'_> {
         Ok(())
     }
 
-    /// What the service tells of a clock: in the system prompt it edits the past, in a note it is new text.
+    /// Plays a clock: in the system prompt it edits the past, in a note it is new text.
     async fn clocks(&mut self) -> Result<()> {
         let clock = Args { clock_in_system: true, ..self.case(Door::Chat, FEW, 800) };
         self.reasons("clock", "a clock in the system prompt", &clock, "edited").await?;
@@ -203,8 +197,8 @@ impl Cases<'_> {
         Ok(())
     }
 
-    /// Each case is a conversation of its own.
     fn case(&self, door: Door, turns: usize, seed: u64) -> Args {
+        // each case is a conversation of its own
         let seed = self.args.seed + seed;
         Args { door, turns, seed, table: false, peer: None, barge_in_every: Some(3), ..self.args.clone() }
     }
@@ -231,7 +225,7 @@ impl Cases<'_> {
         let ratio = first_token_ms.zip(ms).map(|(ours, theirs)| ours / theirs);
         let holds = ratio.zip(at_most).map(|(ratio, at_most)| ratio <= at_most);
         let limit = at_most.map_or_else(String::new, |at_most| format!(", at most {at_most:.2}"));
-        // Cases take minutes, and this shows that they go on.
+        // Cases take minutes, and this shows progress.
         eprintln!("played: {case}");
         let against = if ratio.is_some() { format!("{against}{limit}") } else { String::new() };
         let (case, note) = (case.to_owned(), String::new());
@@ -248,19 +242,18 @@ pub(super) fn medians(turns: &[TurnCost], kind: TurnKind) -> (Option<f64>, Optio
     (waits, median(turns().filter_map(|turn| Some(turn.computed_tokens? as f64))))
 }
 
-/// The same words may be a token more or less where the words before them differ.
+/// Compares token counts: the same words may be a token more or less behind other words.
 fn nearly(a: Option<f64>, b: Option<f64>) -> bool {
     a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= 3.0)
 }
 
-/// How long it takes to read all files of a folder once, and how many MiB that is.
 pub(super) fn read_all(folder: &Path) -> Result<(f64, f64)> {
     let begin = Instant::now();
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         bytes += match std::fs::read(entry?.path()) {
             Ok(read) => read.len(),
-            // The service that runs has written it anew under another name.
+            // The running service has replaced it under another name.
             Err(error) if error.kind() == ErrorKind::NotFound => 0,
             Err(error) => return Err(error.into()),
         };

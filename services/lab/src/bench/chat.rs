@@ -15,17 +15,15 @@ pub struct ChatPlayer {
     model: String,
     reply_tokens: usize,
     messages: Vec<Value>,
-    /// As the client sends them. Empty: the request names none.
-    pub tools: Vec<Value>,
-    /// The name that the client gives. Empty: none.
-    pub agent: &'static str,
+    pub tools: Vec<Value>,   // as the client sends them; empty: the request names none
+    pub agent: &'static str, // the client's name; empty: none
 }
 
 impl ChatPlayer {
-    /// `model` is its name in requests. None: the first that the service lists.
+    /// Opens a conversation. `model` is its name in requests; `None`: the first that the service lists.
     pub async fn new(service: &MeasuredService, model: Option<&str>, opening: Opening) -> Result<ChatPlayer> {
         let Opening { system, history, reply_tokens, patience } = opening;
-        let http = Client::builder().read_timeout(patience).build().context("the HTTP client")?;
+        let http = Client::builder().read_timeout(patience).build().context("cannot make an HTTP client")?;
         let model = match model {
             Some(model) => model.to_owned(),
             // Most services take any name.
@@ -65,7 +63,7 @@ impl ChatPlayer {
         Ok(turn)
     }
 
-    /// The same request to every server, with what some of them need to behave like the others.
+    /// Sends the same request to every server, with the fields that some of them need to behave like the others.
     async fn ask(&self, service: &MeasuredService, turn: &mut TurnCost) -> Result<String> {
         let mut body = json!({
             "model": self.model,
@@ -90,19 +88,20 @@ impl ChatPlayer {
         let status = response.status();
         if !status.is_success() {
             let text = response.text().await.unwrap_or_default();
-            bail!("the service refuses: {status} {}", text.chars().take(400).collect::<String>());
+            bail!("the service refused the request: {status} {}", text.chars().take(400).collect::<String>());
         }
         let mut events = response.bytes_stream().eventsource();
         let mut text = String::new();
         let (mut usage, mut timings, mut ours) = (Value::Null, Value::Null, Value::Null);
         while let Some(event) = events.next().await {
-            let event = event.context("the reply breaks off")?;
+            let event = event.context("the reply ended in the middle")?;
             if event.data == "[DONE]" {
                 break;
             }
-            let mut event: Value = serde_json::from_str(&event.data).context("the service sends no JSON")?;
+            let mut event: Value =
+                serde_json::from_str(&event.data).context("the service sent an event that is not JSON")?;
             if !event["error"].is_null() {
-                bail!("the service says: {}", event["error"]);
+                bail!("the service reported an error: {}", event["error"]);
             }
             for choice in event["choices"].as_array().into_iter().flatten() {
                 let piece = choice["delta"]["content"].as_str().unwrap_or_default();
@@ -120,7 +119,7 @@ impl ChatPlayer {
         turn.total_ms = begin.elapsed().as_secs_f64() * 1e3;
         turn.prompt_tokens = usage["prompt_tokens"].as_u64();
         turn.reply_tokens = usage["completion_tokens"].as_u64();
-        // llama.cpp's server tells it elsewhere.
+        // llama.cpp's server has it in another field.
         let cached = timings["cache_n"].as_u64();
         turn.cached_tokens = cached.or_else(|| usage["prompt_tokens_details"]["cached_tokens"].as_u64());
         turn.computed_tokens =

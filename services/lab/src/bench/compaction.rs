@@ -1,5 +1,5 @@
-//! A conversation that is many times longer than its window: what a turn after a swap waits, whether any waits for a
-//! summary, and what is remembered from where.
+//! A conversation that is many times longer than its window: the wait of a turn after a swap and during a summary, and
+//! recall by the place of a fact.
 
 use super::BenchOutput;
 use super::realtime::RealtimePlayer;
@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 
 /// Measures a conversation that outgrows its window again and again
 ///
-/// A script is said turn by turn, whatever is answered. Facts are told in it and asked for later: some of them pinned, some
-/// only in a summary, some still word for word in the prompt, some only in the history. Numbers of one run are compared
-/// with each other.
+/// The turns of a script follow each other, whatever the replies are. Their facts come up in later questions: some of
+/// them pinned, some only in a summary, some still word for word in the prompt, some only in the history. Numbers are
+/// only comparable within one run.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     target: BenchTarget,
     #[arg(long, default_value_t = 300)]
     turns: usize,
-    /// The window, in tokens [default: the preset's]
+    /// Size of the window, in tokens [default: the preset's]
     #[arg(long)]
     ctx: Option<u32>,
     /// Tokens of a reply
@@ -39,39 +39,34 @@ pub struct Args {
     /// Milliseconds of silence after each turn, as people leave them
     #[arg(long, default_value_t = 500)]
     pause_ms: u64,
-    /// Of so many summaries that are begun in a silence, the user talks into one at once; 0: into none
+    /// The user talks at once into one of this many summaries that begin in a silence; 0: into none
     #[arg(long, default_value_t = 2)]
     talk_into: usize,
-    /// Of so many facts one is told as something to remember, which pins it; 0: none
+    /// One of this many facts is told as something to remember, which pins it; 0: none
     #[arg(long, default_value_t = 4)]
     pin_every: usize,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     output: BenchOutput,
-    /// Seconds an event may take to come
+    /// Seconds after which an expected event is given up
     #[arg(long, default_value_t = 600)]
     patience_s: u64,
 }
 
-/// What the service told so far.
 #[derive(Default)]
 struct CompactionTally {
     turns: Vec<WindowTurn>,
     swaps: usize,
     drops: usize,
     failed_compactions: usize,
-    /// How long each summary took, from its begin to the swap.
-    summaries_ms: Vec<f64>,
-    /// Pins that stood in the prompt word for word after each swap, and all there were.
+    summaries_ms: Vec<f64>, // from its begin to the swap
+    /// Pins in the prompt, word for word, after each swap, and all pins.
     pins_in_prompt: [usize; 2],
-    /// Facts that were told as something to remember when there was no room for another pin.
-    pins_refused: usize,
-    /// Notes of the past that hold the answer, and others.
-    notes: [usize; 2],
+    pins_refused: usize, // facts to remember that found no room for another pin
+    notes: [usize; 2],   // notes of the past with the answer, and others
     off_notes: Vec<Value>,
-    /// Right answers and questions, by where the fact stood.
-    recall: BTreeMap<&'static str, [usize; 2]>,
+    recall: BTreeMap<&'static str, [usize; 2]>, // right answers and questions, by the place of the fact
     wrong: Vec<Value>,
 }
 
@@ -82,10 +77,8 @@ struct WindowTurn {
     fill_tokens: Option<u64>,
     after_swap: bool,
     while_summarising: bool,
-    /// The model searched the past before it spoke, which is two replies.
-    searched: bool,
-    /// The service put words of the past before what was said.
-    noted: bool,
+    searched: bool, // the model searched the past before it spoke, which is two replies
+    noted: bool,    // the service put past messages before the user's
 }
 
 pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
@@ -127,17 +120,13 @@ struct LongConversation<'a> {
     http: Client,
     player: RealtimePlayer,
     seen: CompactionTally,
-    /// In which turn each fact was told, and with which words.
-    told: HashMap<String, (usize, String)>,
-    /// The turn of each item that is known.
+    told: HashMap<String, (usize, String)>, // turn and words in which each fact was told
     turn_of_item: HashMap<String, usize>,
-    /// Turns before this one are not in the prompt.
-    covered_turns: usize,
+    covered_turns: usize, // turns before this one are not in the prompt
     summary: String,
     pins: Vec<String>,
     fill_tokens: Option<u64>,
-    /// When the service began the summary that it is making.
-    summarising: Option<Instant>,
+    summarising: Option<Instant>, // begin of the service's present summary
     summaries_begun: usize,
     swapped: bool,
 }
@@ -246,7 +235,7 @@ impl<'a> LongConversation<'a> {
                     self.covered_turns = turn + 1;
                 }
                 summary["text"].as_str().unwrap_or_default().clone_into(&mut self.summary);
-                // Beside the summary, or still in the words of the turn that asked for it.
+                // In the summary, or still in the words of the turn that asked for it.
                 let is_placed = |pin: &&Value| {
                     let beside = summary["pins"].as_array().is_some_and(|placed| placed.contains(&pin["id"]));
                     let turn = self.turn_of_item.get(pin["source_item"].as_str().unwrap_or_default());
@@ -263,7 +252,6 @@ impl<'a> LongConversation<'a> {
         Ok(())
     }
 
-    /// From where the answer would have to come.
     fn score(&mut self, question: &ScriptQuestion, asked: &str, note: &str) {
         let Some((turn, said)) = self.told.get(&question.fact) else { return };
         let zone = match () {
@@ -283,7 +271,6 @@ impl<'a> LongConversation<'a> {
         }
     }
 
-    /// Of the session that talks.
     async fn get(&self, rest: &str) -> Result<Value> {
         self.service.address.get(&self.http, &format!("/v1/sessions/{}{rest}", self.player.client.session_id())).await
     }
@@ -329,9 +316,9 @@ impl<'a> LongConversation<'a> {
             "pins_in_prompt": seen.pins_in_prompt,
             "pins_refused": seen.pins_refused,
             "recall": seen.recall,
-            // What was said, asked, told by a note and answered.
+            // Statement, question, note and answer.
             "wrong": seen.wrong,
-            // With the answer, and without: what was said may be about something that was not asked.
+            // With the answer, and without: the note may fit words that asked for nothing.
             "notes": seen.notes,
             "notes_without_answer": seen.off_notes,
             "noted_ratio": over_ordinary(median(waits(|turn| turn.noted && !turn.while_summarising))),

@@ -1,8 +1,8 @@
-//! `reprise bench drift`: what it costs to keep recurrent states in fewer bits.
+//! `reprise bench drift`: the loss from recurrent states in fewer bits.
 //!
 //! One past is read once as it is computed and once for each format, where the state is packed and unpacked again after
-//! every few tokens, as if a conversation were gone back to there each time. All read the same tokens in the same batches,
-//! so that what differs is the format's. The first row packs nothing away and must show no difference.
+//! every few tokens, as if a conversation went back to there each time. All read the same tokens in the same batches,
+//! so that only the formats differ. The first row packs nothing and must show no difference.
 
 use super::steps::Filler;
 use crate::hardware::Hardware;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::json;
 use settings::Settings;
 
-/// Measures how far states that are kept in fewer bits lead away from exact ones
+/// Measures how far states in fewer bits lead away from exact ones
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -25,10 +25,10 @@ pub struct Args {
     /// Tokens of the past
     #[arg(long, default_value_t = 2048)]
     tokens: usize,
-    /// Tokens between two times that the state is packed and unpacked, one measurement for each number
+    /// Tokens between two packings of the state, one measurement for each number
     #[arg(long, value_delimiter = ',', default_values_t = [16, 256])]
     every: Vec<usize>,
-    /// Another past
+    /// Seed of the past
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Prints one object for programs
@@ -41,17 +41,14 @@ struct DriftRow {
     format: &'static str,
     snapshot_bytes: u64,
     every_tokens: usize,
-    /// Times that the state was packed and unpacked.
-    times: usize,
-    /// Kullback-Leibler divergence from the exact distribution of the next token, in nats, over all positions behind the
-    /// first packing.
+    times: usize, // times that the state was packed and unpacked
+    /// Kullback-Leibler divergence from the exact distribution of the next token, in nats, over all positions behind
+    /// the first packing.
     kl_mean: f64,
     kl_p95: f64,
     kl_max: f64,
-    /// Over the last quarter of the past: what adds up is larger here.
-    kl_last_quarter_mean: f64,
-    /// Share of positions at which the likeliest token is the same.
-    same_top_share: f64,
+    kl_last_quarter_mean: f64, // over the last quarter of the past, where errors have added up
+    same_top_share: f64,       // share of positions at which the likeliest token is the same
 }
 
 /// Tokens that are read at once: each costs a row of the vocabulary's width for each format.
@@ -152,7 +149,7 @@ impl Drift {
     }
 }
 
-/// Of the second distribution from the first, both as logits.
+/// Computes the divergence of the second distribution from the first, both as logits.
 fn divergence(exact: &[f32], theirs: &[f32]) -> f64 {
     let whole = |logits: &[f32]| {
         let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));

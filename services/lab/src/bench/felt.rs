@@ -1,4 +1,4 @@
-//! `reprise bench felt`: what a person feels of a reply. Each table has a file of its own.
+//! `reprise bench felt`: waits that a person feels. Each table has a file of its own.
 
 mod arms;
 mod heads;
@@ -17,7 +17,7 @@ use settings::Settings;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Measures what is felt of a reply: instructions that change, a cough, several arms, thinking that ends, a sleep
+/// Measures the waits that a person feels: changed instructions, a cough, several arms, thinking that ends, a sleep
 ///
 /// Without --url each table starts a service of its own.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub struct Args {
     /// Only these tables [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     tables: Vec<FeltTable>,
-    /// Tokens, about, of the instructions [default: 3600; in the table of heads 6000 where there is a peer]
+    /// Tokens, about, of the instructions [default: 3600; with a peer 6000 in the table of heads]
     #[arg(long)]
     prompt: Option<usize>,
     /// Turns of each conversation
@@ -39,11 +39,11 @@ pub struct Args {
     /// Seconds of silence before a turn
     #[arg(long, default_value_t = 1.0)]
     pause: f64,
-    /// Seconds until a silent service is given up
+    /// Seconds after which a silent service is given up
     #[arg(long, default_value_t = 600)]
     patience: u64,
-    /// Another OpenAI-compatible server with the same model, to compare with, such as llama.cpp's: changed heads and several arms.
-    /// It has no replies that go on, no end of thinking and no sleep
+    /// Another OpenAI-compatible server with the same model, to compare with, such as llama.cpp's: changed heads and
+    /// several arms. It cannot resume replies, end thinking or sleep
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
     /// Turns of each conversation with the peer, which reads instructions anew at every turn
@@ -56,9 +56,9 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum FeltTable {
-    /// Instructions that change while the conversation goes on
+    /// Instructions that change during the conversation
     Heads,
-    /// A reply that a cough stopped, and that goes on
+    /// A reply that a cough stopped, and that resumes
     Resume,
     /// Several replies to one prompt
     Arms,
@@ -73,14 +73,13 @@ impl FeltTable {
         [FeltTable::Heads, FeltTable::Resume, FeltTable::Arms, FeltTable::Thinking, FeltTable::Sleep];
 }
 
-/// What a table is measured with.
 struct FeltBench<'a> {
     args: &'a Args,
     given: &'a [OsString],
     settings: &'a Settings,
 }
 
-/// A table is an object with its name and its rows.
+/// Runs the tables. A table is an object with its name and its rows.
 pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     let bench = FeltBench { args, given, settings };
     let wanted = FeltTable::ALL.into_iter().filter(|table| args.tables.is_empty() || args.tables.contains(table));
@@ -88,7 +87,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     for table in wanted {
         tables.push(match table {
             FeltTable::Heads => heads::measure(&bench).await.context("the table of changed heads")?,
-            FeltTable::Resume => resume::measure(&bench).await.context("the table of replies that go on")?,
+            FeltTable::Resume => resume::measure(&bench).await.context("the table of resumed replies")?,
             FeltTable::Arms => arms::measure(&bench).await.context("the table of arms")?,
             FeltTable::Thinking => thinking::measure(&bench).await.context("the table of thinking")?,
             FeltTable::Sleep => sleep::measure(&bench).await.context("the table of sleep")?,
@@ -106,23 +105,20 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     Ok(())
 }
 
-/// About what a turn takes beside its reply, and for what templates write around.
-const TURN_TOKENS: usize = 250;
+const TURN_TOKENS: usize = 250; // tokens, about, of a turn beside its reply, with the template's own
 const SPARE: usize = 400;
 const PROMPT_TOKENS: usize = 3_600;
 
-/// Where a table is played.
 struct FeltHome {
     service: MeasuredService,
     entities: usize,
-    /// Instructions of a home.
-    system: String,
+    system: String, // instructions of a home
     bar: ProgressBar,
     told: Value,
 }
 
 impl FeltHome {
-    /// Whatever was played, the service ends.
+    /// Ends the service, whether the table succeeded or not.
     async fn end<T>(self, played: Result<T>, rows: impl FnOnce(&T) -> Value) -> Result<Value> {
         let FeltHome { service, bar, mut told, .. } = self;
         service.stop().await;
@@ -133,7 +129,7 @@ impl FeltHome {
 }
 
 impl FeltBench<'_> {
-    /// The service that is measured. `needs`: settings that the table demands of one that is started here.
+    /// Opens the measured service. `needs`: settings that the table demands of one that is started here.
     async fn service(&self, needs: &[(&str, String)]) -> Result<MeasuredService> {
         MeasuredService::open(&self.args.target, self.given, self.settings, needs).await
     }
@@ -144,7 +140,7 @@ impl FeltBench<'_> {
         Ok(Some(MeasuredService::open(&target, &[], self.settings, &[]).await?))
     }
 
-    /// A service with the instructions of a home. `turns` of so many tokens are played on it.
+    /// Opens a service with the instructions of a home. `turns` turns of `turn_tokens` tokens follow.
     async fn home(&self, table: &str, turns: usize, turn_tokens: usize, needs: &[(&str, String)]) -> Result<FeltHome> {
         self.home_of(table, self.args.prompt.unwrap_or(PROMPT_TOKENS), turns, turn_tokens, needs).await
     }
@@ -168,7 +164,6 @@ impl FeltBench<'_> {
         Ok(FeltHome { service, entities, system: system(entities, "kitchen"), bar, told })
     }
 
-    /// The machine is told once, by the table that measured on it.
     fn about(&self, table: &str, service: &MeasuredService) -> Value {
         json!({
             "table": table,

@@ -22,12 +22,12 @@ use side::Side;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Plays a home: an evening, a restart, a morning, several rooms, and how long each first turn takes
+/// Plays a home: an evening, a restart, a morning, several rooms, and measures each first turn
 ///
-/// A client such as Home Assistant forgets a conversation after five minutes and begins a new one with the same long prompt
-/// and the same tools. Each row is the first turn of such a conversation; the ratio is to an ordinary turn of the same
-/// service. Everything is said over chat completions. Without --url the service is killed and started again, as by a power
-/// cut, on the same store, and puts tools into the order of their names.
+/// A client such as Home Assistant forgets a conversation after five minutes and begins a new one with the same long
+/// prompt and the same tools. Each row is the first turn of such a conversation; the ratio is to an ordinary turn of
+/// the same service. All turns go over chat completions. Without --url the service is killed and started again, as by a
+/// power cut, on the same store, and puts tools into the order of their names.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -40,10 +40,10 @@ pub struct Args {
     /// Turns of the evening's conversation
     #[arg(long, default_value_t = 6)]
     turns: usize,
-    /// How often each first turn is played: the table has medians
+    /// Times each first turn is played: the table has medians
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Conversations with prompts of their own that come between, a third as long
+    /// Number of conversations with prompts of their own that come between, a third as long
     #[arg(long, default_value_t = 3)]
     others: usize,
     /// Tokens of a reply
@@ -55,20 +55,20 @@ pub struct Args {
     /// Seconds of silence before the service is killed
     #[arg(long, default_value_t = 4.0)]
     pause_before_restart: f64,
-    /// Seconds until a silent service is given up
+    /// Seconds after which a silent service is given up
     #[arg(long, default_value_t = 600)]
     patience: u64,
     /// Another OpenAI-compatible server with the same model, to compare with
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
-    /// What starts that server, so that it can be restarted as well. Without it the peer has no rows after a restart
+    /// Command that starts that server, so that it can be restarted as well. Without it the peer has no rows after a
+    /// restart
     #[arg(long, value_name = "COMMAND", requires = "peer")]
     peer_command: Option<String>,
     #[command(flatten)]
     output: BenchOutput,
 }
 
-/// Which conversation a turn begins, or goes on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum HomeCase {
@@ -113,7 +113,7 @@ impl HomeCase {
         }
     }
 
-    /// What an ordinary turn may be multiplied by. None: nothing is asked of it.
+    /// Most ordinary turns that a turn may take; `None` for no limit.
     fn limit(self) -> Option<f64> {
         match self {
             HomeCase::FirstEver | HomeCase::OrdinaryTurn | HomeCase::NewRoom => None,
@@ -122,12 +122,9 @@ impl HomeCase {
     }
 }
 
-/// A first turn takes no longer than so many ordinary ones.
-const MOST_ORDINARY_TURNS: f64 = 1.3;
-/// Other prompts have such a part of the home's entities.
-const OTHER_PROMPTS_PART: usize = 3;
-/// Ordinary turns after each restart.
-const MORNING_TURNS: usize = 3;
+const MOST_ORDINARY_TURNS: f64 = 1.3; // most ordinary turns that a first turn may take
+const OTHER_PROMPTS_PART: usize = 3; // divisor of the home's entities in other prompts
+const MORNING_TURNS: usize = 3; // ordinary turns after each restart
 
 #[derive(Clone, Debug, Serialize)]
 struct HomeTurn {
@@ -140,17 +137,14 @@ struct HomeTurn {
 struct HomeRow {
     case: &'static str,
     first_token_ms: Option<f64>,
-    /// To an ordinary turn.
-    ratio: Option<f64>,
-    /// Of the round that reused least and computed most.
-    reused_tokens: Option<u64>,
+    ratio: Option<f64>,         // to an ordinary turn
+    reused_tokens: Option<u64>, // of the round that reused least and computed most
     computed_tokens: Option<u64>,
     holds: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<PeerCost>,
 }
 
-/// The same of the peer: its ratio is to its own ordinary turn.
 #[derive(Default, Serialize)]
 struct PeerCost {
     first_token_ms: Option<f64>,
@@ -195,15 +189,13 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     args.output.tell(&measured, &[&measured["rows"]], &[chart(&ours)])
 }
 
-/// How large the home is.
 pub(super) struct HomeSize {
     pub entities: usize,
-    /// Of a first turn.
-    pub prompt_tokens: usize,
+    pub prompt_tokens: usize, // of a first turn
 }
 
 impl HomeSize {
-    /// So that the system prompt has as many tokens as it should. A model that runs elsewhere cannot count here.
+    /// Chooses the number of entities that fills the system prompt. A model that runs elsewhere cannot count here.
     pub async fn of(target: &BenchTarget, prompt: usize, tool_count: usize, settings: &Settings) -> Result<HomeSize> {
         if target.url.is_some() {
             return Ok(HomeSize { entities: (prompt / ENTITY_TOKENS).max(1), prompt_tokens: prompt });
@@ -230,13 +222,10 @@ fn tool(verbatim: &Value) -> Tool {
     Tool { name, description: None, parameters: None, verbatim: Some(JsonText(verbatim.to_string().into())) }
 }
 
-/// About what an entity takes in the vocabularies of the family.
-const ENTITY_TOKENS: usize = 22;
-/// Entities of two lists whose tokens are compared.
-const COUNTED: [usize; 2] = [10, 110];
+const ENTITY_TOKENS: usize = 22; // tokens, about, of an entity in the vocabularies of the family
+const COUNTED: [usize; 2] = [10, 110]; // entities of two lists whose tokens are compared
 
-/// About what a turn takes beside its reply, and for what templates write around.
-const TURN_TOKENS: usize = 100;
+const TURN_TOKENS: usize = 100; // tokens, about, of a turn beside its reply, with the template's own
 const SPARE: usize = 1_000;
 
 impl Args {
@@ -259,7 +248,6 @@ impl Args {
         Duration::from_secs(self.patience)
     }
 
-    /// What the bar counts to.
     fn all_turns(&self, restarts: bool) -> usize {
         let after_restart = if restarts { 2 + MORNING_TURNS } else { 0 };
         self.rounds * (self.turns + 5 + self.others + after_restart)
@@ -324,7 +312,6 @@ impl HomeBench<'_> {
         Ok(())
     }
 
-    /// A turn of a client that has nothing to do with the home.
     async fn other(&mut self, seed: usize) -> Result<()> {
         let mut filler = Filler::with_barge_ins(seed as u64, usize::MAX);
         let prompt = system(self.entities / OTHER_PROMPTS_PART, ROOMS[0]);
@@ -350,7 +337,7 @@ impl HomeBench<'_> {
     async fn turn(&mut self, player: &mut ChatPlayer, case: HomeCase) -> Result<()> {
         tokio::time::sleep(Duration::from_secs_f64(self.args.pause)).await;
         let number = self.played.len() + 1;
-        // All that is said is of one length, so that waits can be compared.
+        // All turns have one length, so that waits can be compared.
         let turn = player.turn(&self.side.service, number, self.filler.step(1)).await?;
         self.bar.inc(1);
         self.played.push(HomeTurn { case, turn });
@@ -401,13 +388,12 @@ fn waits(played: &[HomeTurn], case: HomeCase) -> Option<f64> {
     median(of(played, case).filter_map(|turn| turn.first_token_ms))
 }
 
-/// The fewest tokens that were reused, and the most that were computed.
 fn counts(played: &[HomeTurn], case: HomeCase) -> [Option<u64>; 2] {
     let reused = of(played, case).filter_map(|turn| turn.cached_tokens).min();
     [reused, of(played, case).filter_map(|turn| turn.computed_tokens).max()]
 }
 
-/// Without the first turn ever, which is as long as all others together.
+/// Draws the turns without the very first one, which is as long as all others together.
 fn chart(played: &[HomeTurn]) -> Chart {
     let points = |is_first: bool| {
         let is_ordinary = |case| matches!(case, HomeCase::OrdinaryTurn | HomeCase::OrdinaryAfterRestart);

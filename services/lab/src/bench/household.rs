@@ -1,4 +1,4 @@
-//! Whether a home's assistant knows in the next conversation what was told in an earlier one, and nothing that was corrected,
+//! Memory of a home's assistant: the next conversation must know facts of an earlier one, and none that was corrected,
 //! taken back, or told by another person.
 
 use super::BenchOutput;
@@ -22,16 +22,17 @@ use tokio::time::Instant;
 
 /// Measures what a home's assistant remembers from one conversation to the next
 ///
-/// Three people in two rooms tell, correct and take back facts in 30 conversations and ask for them later. Without --model
-/// the prompts themselves are looked at: what stands in them a model that reads well can answer. With --model its answers are.
+/// Three people in two rooms tell, correct and take back facts in 30 conversations and ask for them later. Without
+/// --model the prompts themselves are checked: a model that reads well can answer from them. With --model its answers
+/// are.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A preset, GGUF file or folder that answers [default: none, the prompts are looked at]
+    /// A preset, GGUF file or folder that answers [default: none, the prompts are checked]
     #[arg(long)]
     model: Option<String>,
     #[arg(long, default_value_t = 30)]
     talks: usize,
-    /// Questions go on until so many times another's fact could have been told
+    /// Number of times that another's fact could have leaked, after which the questions end
     #[arg(long, default_value_t = 500)]
     tries: usize,
     #[arg(long, default_value_t = 1)]
@@ -46,12 +47,12 @@ const REPLY_TOKENS: u32 = 48;
 
 #[derive(Debug, Default)]
 struct HouseholdTally {
-    /// Facts that were asked for in a later conversation, and those that were there.
+    /// Facts in questions of a later conversation, and those that the model saw.
     asked: usize,
     in_block: usize,
     in_note: usize,
     missed: Vec<String>,
-    /// Questions in which something wrong or forgotten was shown.
+    /// Questions in which a wrong or forgotten fact was shown.
     wrong: Vec<String>,
     /// Times in which another's fact could have been shown, and was.
     tries: usize,
@@ -77,7 +78,6 @@ pub async fn run(args: &Args, settings: &Settings) -> Result<()> {
     args.output.tell(&measured, &[], &[])
 }
 
-/// Returns what was counted, and how many facts were learned.
 async fn play(args: &Args, settings: &Settings) -> Result<(HouseholdTally, usize)> {
     let home = Home::open(args, settings).await?;
     let talks = household(args.seed, args.talks, args.tries);
@@ -110,7 +110,6 @@ async fn play(args: &Args, settings: &Settings) -> Result<(HouseholdTally, usize
     Ok((tally, learned))
 }
 
-/// What the model was shown, or said, in one turn.
 struct ShownToModel {
     block: String,
     note: String,
@@ -157,14 +156,13 @@ struct Home {
     preset: String,
     heading: String,
     note: String,
-    /// The last prompt. None: a model answers.
-    prompts: Option<Arc<Mutex<Prompt>>>,
+    prompts: Option<Arc<Mutex<Prompt>>>, // the last prompt; `None`: a model answers
     _folder: tempfile::TempDir,
 }
 
 impl Home {
     async fn open(args: &Args, settings: &Settings) -> Result<Home> {
-        let folder = tempfile::tempdir().context("a folder for the store")?;
+        let folder = tempfile::tempdir().context("cannot make a folder for the store")?;
         let mut settings = settings.clone();
         settings.remember.conversations = KeptConversations::Named;
         settings.conversation.recall_wait_ms = PATIENCE.as_millis() as u64;
@@ -201,7 +199,7 @@ impl Home {
         Ok(Home { store, model, runtime, preset, heading, note, prompts, _folder: folder })
     }
 
-    /// What a reply was made of; of a model only its words count.
+    /// Returns the parts of the prompt behind a reply; of a model only its words count.
     fn shown(&self, reply: &str) -> ShownToModel {
         let Some(prompts) = &self.prompts else {
             return ShownToModel { block: String::new(), note: String::new(), all: reply.to_owned() };
@@ -219,7 +217,6 @@ impl Home {
     }
 }
 
-/// A model that says nothing of its own: what it was shown is what counts.
 struct PromptReader {
     seen: Arc<Mutex<Prompt>>,
 }

@@ -1,4 +1,4 @@
-//! A conversation over our websocket: the service keeps the history, the client says what changes.
+//! A conversation over our websocket: the service keeps the history, the client sends changes.
 
 use super::service::MeasuredService;
 use super::speaking::Speech;
@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 
 pub struct RealtimePlayer {
     pub client: ServiceClient,
-    /// The user's speech is told word by word. None: nothing is known of it before all is said.
-    speech: Option<Speech>,
-    /// What is said, in order, as the service has it.
-    pub items: Vec<String>,
+    speech: Option<Speech>, // partial transcripts, word by word; `None`: only the final words
+    pub items: Vec<String>, // the service's items, in order
     named: usize,
     pub last_reply: String,
 }
@@ -50,8 +48,8 @@ impl RealtimePlayer {
         Ok(player)
     }
 
-    /// With partial transcripts the wait begins when the last word is spoken. Without them nothing is known before, and
-    /// the wait is for all of it. `notice` gets every event that comes until the turn is over.
+    /// Plays a turn. With partial transcripts the wait begins when the last word is spoken, without them when the turn
+    /// is sent. `notice` receives every event that comes until the turn is over.
     pub async fn turn(&mut self, number: usize, step: UserStep, notice: &mut dyn FnMut(&Arrival)) -> Result<TurnCost> {
         let mut turn = TurnCost::new(number, step.kind);
         let mut begin = Instant::now();
@@ -74,7 +72,7 @@ impl RealtimePlayer {
         Ok(turn)
     }
 
-    /// After the service was started again: the same session, from the last item on.
+    /// Resumes the same session from its last item, after the service was started again.
     pub async fn go_on(&mut self, service: &MeasuredService, settings: &Settings, patience: Duration) -> Result<()> {
         let query = [("session", Some(self.client.session_id())), ("after", self.items.last().map(String::as_str))];
         self.client = service.connect(settings, patience, &query).await?;
@@ -85,7 +83,8 @@ impl RealtimePlayer {
         self.client.close().await;
     }
 
-    /// The user begins to speak over the last reply: what was heard of it is known now, what is said later.
+    /// Lets the user begin to speak over the last reply: the service learns now how much of it was heard, and later the
+    /// words.
     pub async fn interrupt(&mut self, step: &UserStep) -> Result<()> {
         let heard = heard_chars(&self.last_reply);
         if step.cuts_last_reply
@@ -158,7 +157,7 @@ impl RealtimePlayer {
         turn.prompt_tokens = usage["input_tokens"].as_u64();
         turn.reply_tokens = usage["output_tokens"].as_u64();
         turn.cached_tokens = usage["input_token_details"]["cached_tokens"].as_u64();
-        // What it cost may come behind it.
+        // The usage may come behind the reply.
         while turn.computed_tokens.is_none() {
             let Some(arrival) = self.client.next_within(REPORT_WAIT).await? else { break };
             notice(&arrival);
@@ -182,6 +181,5 @@ fn report(turn: &mut TurnCost, event: &Value) {
     turn.begun_early = event["begun_early"].as_u64();
 }
 
-/// Of a history that is told before the first turn.
-const ITEMS_AT_ONCE: usize = 16;
+const ITEMS_AT_ONCE: usize = 16; // of a history that precedes the first turn
 const REPORT_WAIT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The service that is measured: one that runs somewhere, or one that is started for this with a store of its own.
+//! The measured service: a running one, or one that is started here with a store of its own.
 
 use crate::client::{Patience, ServiceAddress, ServiceClient};
 use crate::hardware::{Hardware, ProcessMemory};
@@ -17,10 +17,10 @@ use tokio::process::{Child, ChildStdout, Command};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct BenchTarget {
-    /// A service that runs, e.g. http://127.0.0.1:8080
+    /// Address of a running service, e.g. http://127.0.0.1:8080
     #[arg(long, conflicts_with = "model")]
     pub url: Option<String>,
-    /// The key, where the service demands one
+    /// Key for the service, if it demands one
     #[arg(long, env = "REPRISE_KEY", hide_env_values = true, requires = "url")]
     pub key: Option<String>,
     /// Starts a service of its own with this preset, GGUF file or folder, and an empty store [default: the configuration's]
@@ -30,22 +30,21 @@ pub struct BenchTarget {
 
 pub struct MeasuredService {
     pub address: ServiceAddress,
-    /// A name for reports.
-    pub name: String,
+    pub name: String, // for reports
     running: Option<Running>,
 }
 
 struct Running {
     process: Child,
-    /// Kept open: a process whose output is closed fails to write.
-    screen: Lines<BufReader<ChildStdout>>,
+    screen: Lines<BufReader<ChildStdout>>, // kept open: a process whose output is closed fails to write
     arguments: Vec<OsString>,
     /// Store, state and log, which are deleted with this.
     folder: TempDir,
 }
 
 impl MeasuredService {
-    /// `given` are flags for a service that is started here, `needs` settings that the measurement demands of it.
+    /// Opens the service. `given` are flags for a service that is started here, `needs` settings that the measurement
+    /// demands of it.
     pub async fn open(
         target: &BenchTarget,
         given: &[OsString],
@@ -58,7 +57,7 @@ impl MeasuredService {
         }
         let model = target.model.as_deref().unwrap_or(&settings.model.preset);
         let (file, preset) = resolve(settings, model)?;
-        let folder = tempfile::tempdir().context("a folder for the store")?;
+        let folder = tempfile::tempdir().context("cannot make a folder for the store")?;
         let arguments = arguments(given, &file, &preset.name, folder.path(), needs);
         let spinner = ProgressBar::new_spinner().with_message(format!("starting the service with {}", file.display()));
         spinner.enable_steady_tick(Duration::from_millis(100));
@@ -68,7 +67,7 @@ impl MeasuredService {
         Ok(MeasuredService { address: ServiceAddress { url, key: None }, name: file.display().to_string(), running })
     }
 
-    /// A websocket. `query` names a session to go on with; `patience` is how long an event may take to come.
+    /// Opens a websocket. `query` names a session to resume; `patience` is the longest wait for an event.
     pub async fn connect(
         &self,
         settings: &Settings,
@@ -88,7 +87,7 @@ impl MeasuredService {
         Ok(())
     }
 
-    /// What was computed and is on disk. None where it runs elsewhere.
+    /// Folder of cached sequences on disk; `None` for a service that runs elsewhere.
     pub fn state_folder(&self) -> Option<PathBuf> {
         Some(self.running.as_ref()?.folder.path().join(STATE))
     }
@@ -97,23 +96,23 @@ impl MeasuredService {
         if self.running.is_some() { Hardware::new(settings) } else { Hardware::asking(settings) }
     }
 
-    /// None where it runs elsewhere.
     pub fn memory(&self) -> Option<ProcessMemory> {
+        // `None` for a service that runs elsewhere
         ProcessMemory::of(self.running.as_ref()?.process.id()?)
     }
 
     pub async fn stop(mut self) {
         if let Some(running) = &mut self.running {
-            // Nothing of it is kept, so it need not finish anything.
+            // Its store is deleted, so it need not finish anything.
             let _ = running.process.kill().await;
         }
     }
 }
 
-/// Until it says where it listens, which it says when it is ready.
+/// Starts the service and waits for the line with its address, which it prints when it is ready.
 async fn launch(arguments: &[OsString], folder: &Path) -> Result<(Child, Lines<BufReader<ChildStdout>>, Url)> {
     let log = folder.join("log");
-    let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
+    let mut command = Command::new(std::env::current_exe().context("cannot find the path of this program")?);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
     let mut process = command.kill_on_drop(true).spawn().context("cannot start the service")?;
     let mut screen = BufReader::new(process.stdout.take().context("the service's screen")?).lines();
@@ -126,7 +125,7 @@ async fn launch(arguments: &[OsString], folder: &Path) -> Result<(Child, Lines<B
     Err(anyhow!("the service does not start: {}", last_words(&log)))
 }
 
-/// The user's flags first: a later one wins.
+/// Builds the command line, the user's flags first: a later one wins.
 fn arguments(given: &[OsString], file: &Path, preset: &str, folder: &Path, needs: &[(&str, String)]) -> Vec<OsString> {
     let words = ["serve", "--host", "127.0.0.1", "--port", "0", "--preset", preset, "--model"];
     let mut arguments: Vec<OsString> = words.map(OsString::from).into();
@@ -147,7 +146,7 @@ fn arguments(given: &[OsString], file: &Path, preset: &str, folder: &Path, needs
     arguments
 }
 
-/// The error that ended it, which may have several lines.
+/// Returns the error that ended it, which may have several lines.
 fn last_words(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let error = text.rfind("error: ").map_or("", |at| &text[at + "error: ".len()..]);
@@ -155,7 +154,6 @@ fn last_words(log: &Path) -> String {
     if words.trim().is_empty() { "it said nothing".to_owned() } else { words.trim().to_owned() }
 }
 
-/// In the folder of a service that was started here.
-const STATE: &str = "state";
+const STATE: &str = "state"; // in the folder of a service that was started here
 
 const REQUESTS_PER_MINUTE: u32 = 1_000_000;

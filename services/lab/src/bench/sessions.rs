@@ -26,21 +26,21 @@ use std::time::{Duration, Instant};
 pub struct Args {
     #[command(flatten)]
     target: BenchTarget,
-    /// Sessions that are connected and silent
+    /// Number of sessions that are connected and silent
     #[arg(long, default_value_t = 200)]
     idle: usize,
-    /// Sessions that talk at once, beside the silent ones
+    /// Number of sessions that talk at once, beside the silent ones
     #[arg(long, default_value_t = 8)]
     talking: usize,
-    /// Those that talk do so one after the other, with a system prompt that no session used before
+    /// Lets the talking sessions talk one after the other, each with a system prompt that no session used before
     #[arg(long)]
     in_turn: bool,
-    /// Those that talk tell what is said while it is said: each speaks for seconds before a turn
+    /// Sends partial transcripts: each talking session speaks for seconds before a turn
     #[arg(long)]
     partials: bool,
     #[command(flatten)]
     speech: SpeechArgs,
-    /// Turns of each that talks, one right after the other
+    /// Turns of each talking session, one right after the other
     #[arg(long, default_value_t = 3)]
     turns: usize,
     /// Tokens of a reply
@@ -49,7 +49,7 @@ pub struct Args {
     /// Tokens, about, of the system prompt
     #[arg(long, default_value_t = 200)]
     system: usize,
-    /// Seconds until a silent service is given up
+    /// Seconds after which a silent service is given up
     #[arg(long, default_value_t = 600)]
     patience: u64,
     #[command(flatten)]
@@ -59,8 +59,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct TalkedTurn {
     session: usize,
-    /// When it was asked, since the talking began.
-    asked_ms: f64,
+    asked_ms: f64, // since the talking began
     #[serde(flatten)]
     turn: TurnCost,
 }
@@ -81,13 +80,12 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
 }
 
 impl Args {
-    /// None: nothing is known of a turn before all of it is said.
     fn speech(&self, settings: &Settings) -> Result<Option<Speech>> {
         self.partials.then(|| self.speech.speech(settings)).transpose()
     }
 }
 
-/// All come from one address.
+/// Raises the limits for one address: all sessions come from one.
 fn needs(args: &Args, settings: &Settings) -> [(&'static str, String); 5] {
     let limits = &settings.limits;
     let connections = args.idle + args.talking + SPARE;
@@ -101,12 +99,10 @@ fn needs(args: &Args, settings: &Settings) -> [(&'static str, String); 5] {
     .map(|(key, limit)| (key, limit.max(connections).to_string()))
 }
 
-/// Connections beside those that are counted.
-const SPARE: usize = 8;
-/// Handshakes at the same time.
-const CONNECTING: usize = 16;
+const SPARE: usize = 8; // connections beside the counted ones
+const CONNECTING: usize = 16; // handshakes at the same time
 
-/// What was measured, what went wrong, and the waits.
+/// Returns the measurement, the errors, and the waits.
 async fn measure(args: &Args, settings: &Settings, service: &MeasuredService) -> Result<(Value, Vec<String>, Chart)> {
     let patience = Duration::from_secs(args.patience);
     let system = Filler::new(SEED).system(args.system);
@@ -164,10 +160,10 @@ async fn measure(args: &Args, settings: &Settings, service: &MeasuredService) ->
     bar.finish_and_clear();
     let reply_tokens: u64 = turns.iter().filter_map(|talked| talked.turn.reply_tokens).sum();
     let memory = before.zip(with_idle).zip(after).map(|((before, with_idle), after)| {
-        // What belongs to no file: pages of the model come and go by themselves.
+        // Memory without files: pages of the model come and go by themselves.
         let taken = with_idle.anonymous_bytes as f64 - before.anonymous_bytes as f64;
         json!({
-            // After one conversation, so that what every service takes once is not counted as of the idle sessions.
+            // After one conversation, so that one-time memory of the service does not count for the idle sessions.
             "before": before,
             "with_idle": with_idle,
             "after": after,
@@ -186,11 +182,11 @@ async fn measure(args: &Args, settings: &Settings, service: &MeasuredService) ->
         "errors": errors,
         "connect_ms": Quantiles::of(connect_ms),
         "first_token_ms": Quantiles::of(turns.iter().filter_map(|talked| talked.turn.first_token_ms)),
-        // Of each session that talked: with one system prompt for all, the first one computes it.
+        // Of each talking session: with one system prompt for all, the first one computes it.
         "first_turn_computed_tokens": first_turns.map(|talked| talked.turn.computed_tokens).collect::<Vec<_>>(),
         // Of all replies together, from the first word asked to the last one said.
         "tokens_per_s": reply_tokens as f64 / talked_s,
-        // Unknown of a service that was not started here.
+        // Unknown for a service that was not started here.
         "memory": memory,
         "turns": turns,
     });
@@ -229,7 +225,7 @@ async fn greet(client: &mut ServiceClient, system: &str) -> Result<()> {
     client.update(json!({ "type": "realtime", "instructions": system })).await
 }
 
-/// The service reads ahead after it has answered: its memory is read when it no longer changes.
+/// Reads the memory once it no longer changes: the service reads ahead after it has answered.
 async fn settled(service: &MeasuredService) -> Option<ProcessMemory> {
     let mut last = service.memory()?;
     let deadline = Instant::now() + SETTLE;

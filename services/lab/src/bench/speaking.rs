@@ -1,4 +1,4 @@
-//! The speech of a user: words are told while they are spoken, as partial transcripts, and the final words when all are.
+//! The speech of a user: partial transcripts while the words are spoken, then the final words.
 
 use crate::client::ServiceClient;
 use anyhow::{Result, bail};
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct SpeechArgs {
-    /// How fast the user speaks [default: the configuration's speech.words_per_minute]
+    /// Words that the user speaks a minute [default: the configuration's speech.words_per_minute]
     #[arg(long)]
     pub words_per_minute: Option<f64>,
-    /// What the last partial transcript has of the final words
+    /// Relation of the last partial transcript to the final words
     #[arg(long, value_enum, default_value_t = LastPartial::ButOneWord)]
     pub last_partial: LastPartial,
-    /// Seconds for which a last partial transcript with as many words as the final ones stands still before these come
+    /// Seconds from a last partial transcript with as many words as the final ones until these come
     #[arg(long, default_value_t = 0.6)]
     pub still: f64,
 }
@@ -23,11 +23,11 @@ pub struct SpeechArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LastPartial {
-    /// All but the last one, which comes at once
+    /// The last word is missing, and comes at once
     ButOneWord,
-    /// All of them
+    /// All words are there
     Equal,
-    /// As many, and the last two are others
+    /// All are there, and the last two differ
     TwoWordsDiffer,
 }
 
@@ -50,7 +50,6 @@ impl SpeechArgs {
 }
 
 impl Speech {
-    /// Words are known when they are spoken. Returns when the final ones are.
     pub async fn speak(&self, client: &mut ServiceClient, text: &str) -> Result<()> {
         let word_time = Duration::from_secs_f64(60.0 / self.words_per_minute);
         let begin = tokio::time::Instant::now();
@@ -75,14 +74,13 @@ fn heard(text: &str) -> serde_json::Value {
     json!({ "type": "input_text_buffer.update", "text": text })
 }
 
-/// What a recogniser takes it for that has not heard all of it.
+/// Writes the text as a recogniser takes it that has not heard all of it.
 fn with_other_end(text: &str) -> String {
     let kept = text.rmatch_indices(' ').nth(1).map_or("", |(end, _)| &text[..end]);
     format!("{kept} {OTHER_WORDS}").trim_start().to_owned()
 }
 
-/// Two words that no sentence of the bench has.
-const OTHER_WORDS: &str = "silver engine.";
+const OTHER_WORDS: &str = "silver engine."; // no sentence of the bench has them
 
 #[cfg(test)]
 mod tests {

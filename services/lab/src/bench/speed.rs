@@ -1,7 +1,7 @@
 //! `reprise bench speed`: prefill and decode of a model in this process, without engine thread, cache or socket.
 //!
-//! A round reads one prompt as long as the longest context and stops the clock at each context on the way, where
-//! copies of the state decode. So the contexts cost one prefill together, and each is met as a conversation meets it.
+//! A round reads one prompt as long as the longest context and stops the clock at each context on the way, where copies
+//! of the state decode. So the contexts cost one prefill together, and each is met as a conversation meets it.
 
 mod peaks;
 
@@ -34,13 +34,13 @@ pub struct Args {
     /// Tokens to write at each context
     #[arg(long, default_value_t = 64)]
     pub(super) decode: usize,
-    /// Sequences that write at the same time, one measurement for each number
+    /// Sequences that decode at the same time, one measurement for each number
     #[arg(long, value_delimiter = ',', default_values_t = [1])]
     pub(super) batch: Vec<usize>,
-    /// Times everything is measured; the median counts
+    /// Number of rounds; the median counts
     #[arg(long, default_value_t = 3)]
     pub(super) rounds: usize,
-    /// Memory to read for finding out how fast this machine's memory is; 0 leaves that out
+    /// Memory to read for measuring the speed of this machine's memory, in MiB; 0 leaves that out
     #[arg(long, value_name = "MIB", default_value_t = 512)]
     pub(super) memory_mib: usize,
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     // Weights were packed and written for the next start, which will be faster.
     let packed_now = opened.model.keeping.is_some();
-    // What writes beside it would be measured too.
+    // The thread that writes packed weights would be measured too.
     if let Some(Err(what)) = opened.model.keeping.take().map(Keeping::wait) {
         eprintln!("note: {what}");
     }
@@ -81,7 +81,7 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     let chunk = settings.engine.chunk_tokens(device.is_some()).max(1);
     let machine = Hardware::new(settings);
     let (threads, memory_bytes) = (machine.threads.unwrap_or(1), args.memory_mib << 20);
-    // What this machine's memory gives changes by the minute, so each round is held against its own.
+    // The speed of this machine's memory changes by the minute, so each round is held against its own.
     let memory_speed = |executor: &mut Executor| match &device {
         None => memory_speed(memory_bytes, threads),
         Some(_) if memory_bytes == 0 => None,
@@ -91,7 +91,7 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     let rounds = bench.rounds(&mut executor, memory_speed)?;
     let machine = Hardware { gpu: device.as_ref().map(|device| device.name.clone()), ..machine };
     let memory_gb_per_s = median(rounds.iter().filter_map(|round| round.memory_gb_per_s));
-    // Of a GPU it is not known.
+    // Unknown for a GPU.
     let int8_gops = executor.cpu().and_then(|_| byte_speed(threads));
     let model = &opened.model.network.model;
     let token_bytes = model.bytes_per_token() as u64;
@@ -108,9 +108,9 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
         "prefill_chunk_tokens": chunk,
         "load_ms": load_ms,
         "packed_now": packed_now,
-        // What this machine's memory gives when nothing but reading happens, on all threads; a GPU's when it copies.
+        // Speed of this machine's memory with nothing but reading, on all threads; a GPU's with copies.
         "memory_gb_per_s": memory_gb_per_s,
-        // What its instruction for products of bytes gives, on all threads; null where there is none.
+        // Speed of its instruction for products of bytes, on all threads; null if there is none.
         "int8_gops": int8_gops,
         "contexts": contexts,
         "model": {
@@ -119,13 +119,12 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
             "precision": if precision == Precision::F32 { "f32" } else { "default" },
             "kv": [kv.key.name(), kv.value.name()],
             "weight_bytes": engine::model_bytes::weight_bytes(model),
-            // Of them what one token of one sequence needs.
+            // Weights that one token of one sequence needs.
             "weight_bytes_per_token": token_bytes,
         },
     }))
 }
 
-/// For people: a row for each context and each batch.
 fn rows_of(contexts: &Value) -> Value {
     let rows = contexts.as_array().into_iter().flatten().flat_map(|at| {
         at["decode"].as_array().into_iter().flatten().map(|decode| {
@@ -147,16 +146,13 @@ struct SpeedBench<'a> {
 
 struct Round {
     contexts: Vec<SeenContext>,
-    /// What the memory gave at its end.
-    memory_gb_per_s: Option<f64>,
+    memory_gb_per_s: Option<f64>, // at its end
 }
 
-/// What one round saw at one context.
 struct SeenContext {
     prefill: Took,
     last_chunk_tokens_per_s: f64,
-    /// One for each batch.
-    decode: Vec<Took>,
+    decode: Vec<Took>, // one for each batch
     memory: Option<ProcessMemory>,
     gpu_bytes: Option<usize>,
 }
@@ -217,7 +213,7 @@ impl SpeedBench<'_> {
         Ok(seen)
     }
 
-    /// Of what all rounds saw at this context. `token_bytes`: weights that one token needs.
+    /// Sums up all rounds at this context. `token_bytes`: weights that one token needs.
     fn context(
         &self,
         ctx: usize,
@@ -226,7 +222,7 @@ impl SpeedBench<'_> {
         int8_gops: Option<f64>,
     ) -> Option<Value> {
         let seen: Vec<&SeenContext> = rounds.iter().map(|(seen, _)| *seen).collect();
-        // What the threads together computed in the best round, whatever else the machine did meanwhile.
+        // Computing time of all threads in the best round, whatever else the machine did meanwhile.
         let least_cpu_ms = |took: &dyn Fn(&SeenContext) -> Duration| {
             let least = seen.iter().map(|seen| took(seen)).min().filter(|least| !least.is_zero());
             least.map(|least| least.as_secs_f64() * 1e3)
@@ -235,7 +231,7 @@ impl SpeedBench<'_> {
             let total_s = median(seen.iter().map(|seen| seen.decode[index].wall.as_secs_f64()))?;
             let step_s = total_s / self.args.decode as f64;
             let same_weights = batch == 1 || self.network.shape().moe.is_none();
-            // Unknown where the sequences of a batch need different experts.
+            // Unknown if the sequences of a batch need different experts.
             let weight_gb_per_s = same_weights.then(|| token_bytes as f64 / step_s / 1e9);
             let share = |(seen, memory): &(&SeenContext, Option<f64>)| {
                 let step_s = seen.decode[index].wall.as_secs_f64() / self.args.decode as f64;
@@ -253,7 +249,7 @@ impl SpeedBench<'_> {
         });
         let prefill_s = median(seen.iter().map(|seen| seen.prefill.wall.as_secs_f64()))?;
         let prefill_tokens_per_s = ctx as f64 / prefill_s;
-        let gops = self.network.model.sum_per_token(|matrix| 2 * matrix.rows * matrix.cols) as f64
+        let gops = self.network.model.sum_per_token(|matrix| 2 * matrix.rows() * matrix.cols()) as f64
             * prefill_tokens_per_s
             / 1e9;
         let mut context = json!({
@@ -264,10 +260,10 @@ impl SpeedBench<'_> {
             // The last piece of it, where attention reads most.
             "prefill_last_chunk_tokens_per_s": median(seen.iter().map(|seen| seen.last_chunk_tokens_per_s))?,
             "prefill_cpu_ms": least_cpu_ms(&|seen| seen.prefill.cpu),
-            // Multiplications and additions with weights, of all that the processor could do with bytes.
+            // Multiplications and additions with weights, as a share of the processor's peak with bytes.
             "prefill_share_of_int8": int8_gops.map(|peak| gops / peak),
             "decode": decode.collect::<Option<Vec<_>>>()?,
-            // The most memory that was ever taken until here in the first round.
+            // Peak memory until here in the first round.
             "peak_rss_bytes": seen.first()?.memory.map(|memory| memory.peak_rss_bytes),
         });
         if let Some(bytes) = seen.first()?.gpu_bytes {
@@ -299,7 +295,7 @@ impl SpeedBench<'_> {
         })
     }
 
-    /// A device does what it is asked later than it is asked.
+    /// Times some work. A device finishes later than its calls return.
     fn took(&self, executor: &mut Executor, work: impl FnOnce(&mut Executor)) -> Result<Took> {
         let (begin, begin_cpu) = (Instant::now(), cpu_time());
         work(executor);
@@ -307,7 +303,7 @@ impl SpeedBench<'_> {
         Ok(Took { wall: begin.elapsed(), cpu: cpu_time().saturating_sub(begin_cpu) })
     }
 
-    /// What is read does not matter for the time, except that experts are chosen by it: so not one token again and again.
+    /// Chooses a token: its value does not matter for the time, but experts depend on it, so the tokens vary.
     fn token(&self, at: usize) -> u32 {
         (at.wrapping_mul(7919) % self.network.shape().vocab) as u32
     }
@@ -316,8 +312,7 @@ impl SpeedBench<'_> {
 #[derive(Clone, Copy, Default)]
 struct Took {
     wall: Duration,
-    /// Of all threads together; zero where the system does not tell.
-    cpu: Duration,
+    cpu: Duration, // of all threads together; zero if the system does not tell
 }
 
 fn charts(measured: &Value) -> Vec<Chart> {

@@ -1,29 +1,25 @@
-//! What is said in a conversation that is played: the same for every door and server, so that two runs compare.
+//! Words of a played conversation: the same for every door and server, so that two runs compare.
 
 use crate::charts::{Chart, Series};
 use experiment::SeededRandom;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What voice does to a history, and what a power cut does to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnKind {
-    /// The user answers.
     #[default]
     Turn,
-    /// The user talked over the last reply: of it only the first third was heard.
-    BargeIn,
-    /// The oldest turns become a summary.
-    Compaction,
-    /// The service was killed and started again, and the conversation goes on.
+    BargeIn,    // the user talked over the last reply after its first third
+    Compaction, // the oldest turns become a summary
+    /// The service was killed and started again, and the conversation continues.
     Restart,
 }
 
 impl TurnKind {
     pub const ALL: [TurnKind; 4] = [TurnKind::Turn, TurnKind::BargeIn, TurnKind::Compaction, TurnKind::Restart];
 
-    /// The time to the first token of these turns, in series of their kinds.
+    /// Draws the time to the first token, in series by kind.
     pub fn chart<'a>(turns: impl Iterator<Item = &'a TurnCost> + Clone, x: &'static str) -> Chart {
         let at =
             |turn: &TurnCost| if x == TURNS { Some(turn.turn as f64) } else { turn.prompt_tokens.map(|n| n as f64) };
@@ -36,35 +32,30 @@ impl TurnKind {
     }
 }
 
-/// What a chart of turns goes along: how long the prompt is, or, where a service does not count, which turn it is.
+/// Axis of a chart of turns: the length of the prompt, or the number of the turn if a service does not count.
 pub const PROMPT_TOKENS: &str = "tokens of the prompt";
 pub const TURNS: &str = "turns";
 
-/// One turn: first what happens to the past, then what the user says.
+/// One turn: first a change of the past, then the user's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserStep {
     pub kind: TurnKind,
-    /// Also at a compaction the last reply may have been talked over.
+    /// True if the user talked over the last reply, also at a compaction.
     pub cuts_last_reply: bool,
-    /// What the assistant is told to be, where it changes.
-    pub system: Option<String>,
-    /// What the client tells the assistant just before the user speaks: a system message behind the history.
+    pub system: Option<String>, // new instructions, if they change
+    /// System message behind the history, just before the user speaks.
     pub note: Option<String>,
-    /// Stands for all but the last `KEPT` messages.
-    pub summary: Option<String>,
+    pub summary: Option<String>, // replaces all but the last `KEPT` messages
     pub says: String,
 }
 
-/// How a conversation begins, whichever door it takes.
 pub struct Opening {
     pub system: String,
-    /// Pairs of what the user said and what was answered.
-    pub history: Vec<(String, String)>,
+    pub history: Vec<(String, String)>, // pairs of the user's and the assistant's words
     pub reply_tokens: usize,
     pub patience: Duration,
 }
 
-/// What a turn cost, as far as the service tells.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TurnCost {
     pub turn: usize,
@@ -73,17 +64,14 @@ pub struct TurnCost {
     pub cached_tokens: Option<u64>,
     pub computed_tokens: Option<u64>,
     pub reply_tokens: Option<u64>,
-    /// How long it waited for what the model did before.
-    pub queue_ms: Option<f64>,
-    /// None where the reply had no words.
-    pub first_token_ms: Option<f64>,
+    pub queue_ms: Option<f64>,       // wait for the model's earlier work
+    pub first_token_ms: Option<f64>, // `None`: the reply had no words
     pub total_ms: f64,
-    /// Why tokens had to be computed.
-    pub reason: Option<String>,
-    /// Tokens of the reply that were there when it was asked for.
+    pub reason: Option<String>, // why tokens had to be computed
+    /// Tokens of the reply that were ready when the client asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begun_early: Option<u64>,
-    /// Had changed instructions been told in a note.
+    /// Tokens that a note would have saved instead of changed instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub would_save_tokens: Option<u64>,
 }
@@ -94,16 +82,13 @@ impl TurnCost {
     }
 }
 
-/// Messages that a compaction leaves as they are.
-pub const KEPT: usize = 4;
+pub const KEPT: usize = 4; // messages that a compaction leaves as they are
 
-/// What follows a summary, because roles take turns.
-pub const NOTED: &str = "Noted.";
+pub const NOTED: &str = "Noted."; // follows a summary, because roles take turns
 
-/// Words that say nothing, the same for a seed.
 pub struct Filler {
     random: SeededRandom,
-    /// How often a reply is talked over, and how often the oldest turns become a summary. None: never.
+    /// Turns between two barge-ins, and between two compactions. `None`: never.
     barge_in_every: usize,
     compact_every: Option<usize>,
 }
@@ -113,12 +98,12 @@ impl Filler {
         Filler { random: SeededRandom::new(seed), barge_in_every: 6, compact_every: Some(9) }
     }
 
-    /// Barge-ins so often, and no compactions; all that is said is of one length, so that waits can be compared.
+    /// Sets the distance of barge-ins, without compactions; all turns have one length, so that waits can be compared.
     pub fn with_barge_ins(seed: u64, every: usize) -> Filler {
         Filler { random: SeededRandom::new(seed), barge_in_every: every, compact_every: None }
     }
 
-    /// About as many tokens as `words`: each word is one in the vocabularies of the family.
+    /// Writes about as many tokens as `words`: each word is one in the vocabularies of the family.
     pub fn system(&mut self, words: usize) -> String {
         let mut text = "You are a voice assistant.".to_owned();
         for _ in 0..words / 13 {
@@ -128,14 +113,14 @@ impl Filler {
         text
     }
 
-    /// What was said before, pairs of the user's and the assistant's words, of about so many tokens.
+    /// Writes pairs of the user's and the assistant's words, of about `tokens` tokens.
     pub fn history(&mut self, tokens: usize) -> Vec<(String, String)> {
         let pairs = tokens / (SAID_WORDS + ANSWERED_WORDS + AROUND_TOKENS);
         (0..pairs).map(|_| (self.sentence(SAID_WORDS), self.sentence(ANSWERED_WORDS))).collect()
     }
 
-    /// Turns count from one.
     pub fn step(&mut self, turn: usize) -> UserStep {
+        // turns count from one
         let cuts_last_reply = turn > 4 && turn.is_multiple_of(self.barge_in_every);
         let compacts = turn > 6 && self.compact_every.is_some_and(|every| turn.is_multiple_of(every));
         let summary = compacts.then(|| {
@@ -167,7 +152,6 @@ impl Filler {
     }
 }
 
-/// What of a reply is heard that is talked over, in characters.
 pub fn heard_chars(reply: &str) -> usize {
     let chars = reply.chars().count();
     (chars / 3).max(8).min(chars)
@@ -175,8 +159,7 @@ pub fn heard_chars(reply: &str) -> usize {
 
 const SAID_WORDS: usize = 16;
 const ANSWERED_WORDS: usize = 40;
-/// Two full stops and what a template writes around two messages.
-const AROUND_TOKENS: usize = 14;
+const AROUND_TOKENS: usize = 14; // two full stops and the template's own around two messages
 
 const WORDS: [&str; 32] = [
     "kitchen", "lamp", "morning", "bread", "river", "paper", "clock", "garden", "music", "window", "summer", "table",

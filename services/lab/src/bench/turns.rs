@@ -1,4 +1,4 @@
-//! `reprise bench turns`: a voice conversation, turn by turn, and how long the user waits for the first word.
+//! `reprise bench turns`: a voice conversation, turn by turn, and the user's wait for the first word.
 
 use super::BenchOutput;
 use super::chat::ChatPlayer;
@@ -17,19 +17,19 @@ use std::time::{Duration, Instant};
 
 /// Plays a voice conversation and measures the wait for the first word of each reply
 ///
-/// Every sixth turn is a barge-in (of the last reply a third was heard), every ninth a compaction (all but the last four
-/// messages become a summary). The first turn is cold and stands beside the summary.
+/// Every sixth turn is a barge-in (the user heard a third of the last reply), every ninth a compaction (all but the
+/// last four messages become a summary). The first turn is cold and has a row of its own.
 ///
-/// --pause is real silence between the end of a reply and the next turn: a service may use it, and every service that is
-/// compared gets the same. Over a websocket the service is told what was heard of a reply when the user begins to speak
-/// over it, which is before the silence; over chat completions with the next turn. With --door realtime-partial the user
-/// then speaks at --words-per-minute, which is real time too; the wait is measured from the final words, and --last-partial
-/// says what was heard before them. With the other doors it is measured from sending the turn.
+/// --pause is real silence between the end of a reply and the next turn: a service may use it, and every compared
+/// service gets the same. Over a websocket the service learns how much of a reply was heard when the user begins to
+/// speak over it, which is before the silence; over chat completions with the next turn. With --door realtime-partial
+/// the user then speaks at --words-per-minute, which is real time too; the wait is measured from the final words, and
+/// --last-partial chooses the words before them. With the other doors it is measured from sending the turn.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     pub(super) target: BenchTarget,
-    /// Where one talks with it
+    /// Protocol of the conversation
     #[arg(long, value_enum, default_value_t = Door::Chat)]
     pub(super) door: Door,
     /// The model's name in requests of --door chat [default: the first that the server lists]
@@ -43,47 +43,47 @@ pub struct Args {
     /// Seconds of silence between a reply and the next turn
     #[arg(long, default_value_t = 1.0)]
     pub(super) pause: f64,
-    /// Tokens, about, that were said before the first turn
+    /// Tokens, about, of a history before the first turn
     #[arg(long, default_value_t = 0)]
     pub(super) history: usize,
     /// Tokens, about, of the system prompt
     #[arg(long, default_value_t = 600)]
     pub(super) system: usize,
-    /// Kills the service before this turn and starts it again on the same store. Of what was computed survives what was
-    /// written in idle time: with --set memory.disk_idle_s=0 that is all of it, once the pause is long enough
+    /// Kills the service before this turn and starts it again on the same store. Only cached sequences that were
+    /// written in idle time survive: with --set memory.disk_idle_s=0 these are all, once the pause is long enough
     #[arg(long, value_name = "TURN", conflicts_with = "url")]
     pub(super) restart_before: Option<usize>,
-    /// The system prompt ends with the time of day, another one at every turn
+    /// Ends the system prompt with the time of day, another one at every turn
     #[arg(long)]
     pub(super) clock_in_system: bool,
-    /// A system message before each of the user's tells the time of day
+    /// Tells the time of day in a system message before each of the user's
     #[arg(long, conflicts_with = "clock_in_system")]
     pub(super) clock_as_note: bool,
     #[command(flatten)]
     pub(super) speech: SpeechArgs,
-    /// Another conversation of the same kind
+    /// Seed of the conversation
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Seconds until a silent service is given up
+    /// Seconds after which a silent service is given up
     #[arg(long, default_value_t = 600)]
     pub(super) patience: u64,
     /// Plays every case that a household meets and prints one table: ordinary turns, barge-ins, partial transcripts, a
     /// restart, long histories, ten sessions with one persona, a clock in the system prompt. Takes minutes
     #[arg(long, conflicts_with_all = ["url", "restart_before", "clock_in_system", "clock_as_note", "history"])]
     pub(super) table: bool,
-    /// With --table: another OpenAI-compatible server that runs on this machine with the same model, to compare with
+    /// Another OpenAI-compatible server on this machine with the same model, to compare with (--table)
     #[arg(long, value_name = "URL", requires = "table")]
     pub(super) peer: Option<String>,
-    /// With --table: the longest histories, in tokens, about, that are compared with one of 1,000
+    /// Longest histories of --table, in tokens, about, that are compared with one of 1,000
     #[arg(long, value_delimiter = ',', default_values_t = [16_000, 32_000], requires = "table")]
     pub(super) histories: Vec<usize>,
-    /// With --table: history, in tokens, about, of the session that is restarted
+    /// History of the restarted session of --table, in tokens, about
     #[arg(long, default_value_t = 8_000, requires = "table")]
     pub(super) restart_history: usize,
-    /// With --table: tokens, about, of the system prompt that ten sessions share
+    /// Tokens, about, of the system prompt that ten sessions of --table share
     #[arg(long, default_value_t = 2_000, requires = "table")]
     pub(super) persona: usize,
-    /// A reply is talked over every so many turns, and no turns become a summary
+    /// Turns between two barge-ins; then no turns become a summary
     #[arg(long)]
     pub(super) barge_in_every: Option<usize>,
     #[command(flatten)]
@@ -97,14 +97,12 @@ pub(super) enum Door {
     Chat,
     /// Our websocket
     Realtime,
-    /// Our websocket, told what the user says while the user says it
+    /// Our websocket, with partial transcripts while the user speaks
     RealtimePartial,
 }
 
-/// What was played.
 pub(super) struct PlayedTurns {
-    /// From the kill to the first connection.
-    restart_ms: Option<f64>,
+    restart_ms: Option<f64>, // from the kill to the first connection
     pub(super) turns: Vec<TurnCost>,
 }
 
@@ -114,7 +112,6 @@ enum Player {
 }
 
 impl Player {
-    /// The user begins to speak over the last reply.
     async fn interrupt(&mut self, step: &UserStep) -> Result<()> {
         match self {
             Player::Chat(_) => Ok(()),
@@ -158,7 +155,6 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
 }
 
 impl Args {
-    /// Words a minute, where the user's are told while they are spoken.
     fn speech(&self, settings: &Settings) -> Result<Option<Speech>> {
         (self.door == Door::RealtimePartial).then(|| self.speech.speech(settings)).transpose()
     }
@@ -169,7 +165,7 @@ impl Args {
             bail!("--pause is seconds, --turns and --reply are numbers from 1 upwards");
         }
         if self.restart_before.is_some_and(|turn| turn < 2 || turn > self.turns) {
-            bail!("--restart-before names a turn from 2 to --turns: before the first there is nothing to go on with");
+            bail!("--restart-before names a turn from 2 to --turns: before the first there is nothing to resume");
         }
         if self.barge_in_every == Some(0) {
             bail!("--barge-in-every is a number of turns from 1 upwards");
@@ -181,7 +177,7 @@ impl Args {
 pub(super) async fn play(args: &Args, settings: &Settings, service: &mut MeasuredService) -> Result<PlayedTurns> {
     let mut filler = Filler::new(args.seed);
     let (system, history) = (filler.system(args.system), filler.history(args.history));
-    // What is said then is the same after a history of whatever length.
+    // The turns are then the same behind a history of any length.
     if let Some(every) = args.barge_in_every {
         filler = Filler::with_barge_ins(args.seed + 1, every);
     }
@@ -228,8 +224,8 @@ pub(super) async fn play(args: &Args, settings: &Settings, service: &mut Measure
     Ok(PlayedTurns { restart_ms, turns })
 }
 
-/// Without the first turn.
 fn summary(kind: TurnKind, turns: &[TurnCost]) -> Option<Value> {
+    // without the first turn
     let turns: Vec<&TurnCost> = turns.iter().skip(1).filter(|turn| turn.kind == kind).collect();
     (!turns.is_empty()).then(|| {
         json!({

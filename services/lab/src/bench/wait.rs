@@ -1,4 +1,4 @@
-//! `reprise bench wait`: how far the wait for a reply is from its floor, in one table: turns, prompts, decode, a restart.
+//! `reprise bench wait`: the wait for a reply against its floor, in one table: turns, prompts, decode, a restart.
 
 mod drafting;
 mod played;
@@ -18,8 +18,8 @@ use std::ffi::OsString;
 
 /// Measures the wait for a reply beside its floor, and beside another server
 ///
-/// The floor is what `bench speed` finds for the same model in the same run: the tokens of a turn at its rate, and one step.
-/// Without --url services of its own are started, one after the other.
+/// The floor comes from `bench speed` for the same model in the same run: the tokens of a turn at its rate, and one
+/// step. Without --url the command starts services of its own, one after the other.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub struct Args {
     /// Turns of each conversation; every third is a barge-in
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(4..))]
     turns: u64,
-    /// Prompts of each length
+    /// Number of prompts of each length
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     /// Tokens of a reply
@@ -39,13 +39,13 @@ pub struct Args {
     /// Seconds of silence before a turn
     #[arg(long, default_value_t = 0.5)]
     pause: f64,
-    /// Tokens, about, that were said before the service is killed
+    /// Tokens, about, of the history before the service is killed
     #[arg(long, default_value_t = 8_000)]
     history: usize,
-    /// Other conversations of the same kind
+    /// Seed of the conversations
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seconds until a silent service is given up
+    /// Seconds after which a silent service is given up
     #[arg(long, default_value_t = 600)]
     patience: u64,
     /// Another OpenAI-compatible server with the same model, to compare with: llama.cpp's own, with --jinja
@@ -58,13 +58,13 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum WaitTable {
-    /// Turns whose words were known before they were final
+    /// Turns with partial transcripts before the final words
     Partial,
     /// Ordinary turns, and those after a barge-in
     Turn,
     /// Prompts of 512 and 2,048 tokens, and a log of many messages
     Prefill,
-    /// One sequence's decode, and prefill, as shares of what the machine can do; drafting
+    /// Decode and prefill of one sequence, as shares of the machine's peaks; drafting
     Decode,
     /// A service that was killed
     Restart,
@@ -75,7 +75,7 @@ impl WaitTable {
         [WaitTable::Partial, WaitTable::Turn, WaitTable::Prefill, WaitTable::Decode, WaitTable::Restart];
 }
 
-/// Lengths of prompts that are measured by themselves.
+/// Lengths of prompts that have a row of their own.
 const PROMPTS: [usize; 2] = [512, 2048]; // not a window: tokens of a prompt
 const DECODE_TOKENS: usize = 64;
 const MEMORY_MIB: usize = 512;
@@ -85,9 +85,9 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
         bail!("--pause is seconds, --reply and --history are numbers from 1 upwards");
     }
     let wants = |table: WaitTable| args.tables.is_empty() || args.tables.contains(&table);
-    // Before a service has the cores and the memory.
+    // Before a service takes the cores and the memory.
     let speed = match &args.target.url {
-        None => Some(speed(args, settings).context("the model by itself")?),
+        None => Some(speed(args, settings).context("the model without a service")?),
         Some(_) => None,
     };
     let peer = match &args.peer {
@@ -111,7 +111,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
             }
             WaitTable::Restart => waits.restart().await.context("the table of a restart")?,
         };
-        // Tables take minutes, and this shows that they go on.
+        // Tables take minutes, and this shows progress.
         told.iter().for_each(|row| eprintln!("measured: {}", row.what));
         rows.extend(told);
     }
@@ -147,7 +147,6 @@ fn speed(args: &Args, settings: &Settings) -> Result<Value> {
     speed::measure(&speed, settings)
 }
 
-/// What `bench speed` finds.
 fn decode(speed: Option<&Value>) -> Vec<WaitRow> {
     let found = |path: &str| speed.and_then(|speed| speed.pointer(path)?.as_f64());
     let percent = |path: &str| found(path).map(|share| share * 100.0);

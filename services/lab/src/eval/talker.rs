@@ -1,4 +1,4 @@
-//! A model that is asked one thing after the other, always for its likeliest words, without thinking.
+//! A model that answers one question after the other, always with its likeliest words, without thinking.
 
 use crate::answer::LocalModel;
 use anyhow::Result;
@@ -10,15 +10,12 @@ pub struct Talker(pub LocalModel);
 #[derive(Debug, Default)]
 pub struct ModelAnswer {
     pub content: String,
-    /// Name and arguments of each call.
-    pub calls: Vec<(String, Map<String, Value>)>,
+    pub calls: Vec<(String, Map<String, Value>)>, // name and arguments of each call
     pub tokens: u32,
-    /// The model ended it, not a limit.
-    pub finished: bool,
+    pub finished: bool, // the model ended it, not a limit
 }
 
 impl Talker {
-    /// The answer to the last message.
     pub fn answer(&mut self, messages: &[Value], tools: &[Value], max_tokens: usize) -> Result<ModelAnswer> {
         let mut body = json!({"messages": messages});
         if !tools.is_empty() {
@@ -39,7 +36,7 @@ impl Talker {
         })
     }
 
-    /// Tokens of a prompt of these and of an empty message of the user: without one the template makes no prompt.
+    /// Counts the tokens of these messages and an empty one of the user: without one the template makes no prompt.
     pub fn count(&self, messages: &[Value]) -> Result<u32> {
         let messages = [messages, &[json!({"role": "user", "content": ""})]].concat();
         let prompt = self.0.encode(&json!({"messages": messages}), false)?;

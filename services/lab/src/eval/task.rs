@@ -1,4 +1,4 @@
-//! The cases, and when an answer is right.
+//! Cases, and the judgement of answers.
 
 use anyhow::Result;
 use compaction::{
@@ -17,13 +17,12 @@ pub struct EvalQuestion {
     expect: Expect,
 }
 
-/// Stretches of conversation, each of which is summarised on top of what came before, and questions after the last.
+/// Stretches of conversation, each of which is summarised on top of the ones before, and questions after the last.
 #[derive(Debug, Deserialize)]
 pub struct CompactedCase {
     system: String,
     stages: Vec<Vec<Value>>,
-    /// What the last summary has to say.
-    lines: Vec<String>,
+    lines: Vec<String>, // demands on the last summary
     questions: Vec<LaterQuestion>,
 }
 
@@ -50,12 +49,10 @@ struct ExpectedCall {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Style {
-    /// Be called so.
-    Call,
+    Call, // be called so
     End,
     Begin,
-    /// Answer with one word.
-    One,
+    One, // answer with one word
 }
 
 #[derive(Clone)]
@@ -65,13 +62,11 @@ pub struct Judged {
     pub expected: Value,
 }
 
-/// What stands for the stretches that were summarised.
 #[derive(Clone, Debug, Default)]
 pub struct CompactedPrompt {
     pub summary: String,
     pins: Vec<PinnedText>,
-    /// What no summary stands for.
-    kept: Vec<Value>,
+    kept: Vec<Value>, // messages that no summary tells
 }
 
 impl EvalQuestion {
@@ -82,7 +77,7 @@ impl EvalQuestion {
 }
 
 impl CompactedCase {
-    /// The first summary that the model makes of each stretch, good or bad: what the model can.
+    /// Makes the model's first summary of each stretch, good or bad: the ability of the model.
     pub fn summarise(&self, talker: &mut Talker) -> Result<CompactedPrompt> {
         let mut prompt = CompactedPrompt::default();
         for stage in &self.stages {
@@ -95,7 +90,7 @@ impl CompactedCase {
         Ok(prompt)
     }
 
-    /// As the service does it: a summary is checked, asked for again, and completed with what it lacks.
+    /// Makes summaries as the service does: checked, requested again, and completed with missing facts.
     pub fn compact(&self, talker: &mut Talker) -> Result<CompactedPrompt> {
         let mut prompt = CompactedPrompt::default();
         for stage in &self.stages {
@@ -123,7 +118,7 @@ impl CompactedCase {
                         (prompt.summary, prompt.kept) = (outcome.summary, Vec::new());
                         break;
                     }
-                    // What was said stays in the prompt.
+                    // The messages stay in the prompt.
                     AttemptStep::GiveUp(_) => break,
                 };
             }
@@ -131,7 +126,6 @@ impl CompactedCase {
         Ok(prompt)
     }
 
-    /// Which lines the last summary has.
     pub fn keeps(&self, talker: &mut Talker) -> Result<Vec<Judged>> {
         let said = self.summarise(talker)?.summary;
         let judged = |line: &String| {
@@ -141,7 +135,6 @@ impl CompactedCase {
         Ok(self.lines.iter().map(judged).collect())
     }
 
-    /// The questions, after one of the two ways to compact.
     pub fn ask_after(
         &self,
         way: fn(&CompactedCase, &mut Talker) -> Result<CompactedPrompt>,
@@ -178,7 +171,7 @@ impl CompactedCase {
     }
 }
 
-/// All of it goes into the summary: the sets end where the service would cut.
+/// Plans a summary of everything: the sets end where the service would cut.
 fn whole(kept: &[Value]) -> SummaryPlan {
     let through = kept.len().saturating_sub(1).to_string();
     SummaryPlan { through, left_out: Vec::new(), request_tokens: 0, expected_tokens: 0 }
@@ -197,7 +190,6 @@ fn text_of(message: &Value) -> String {
     message["content"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The sentences that the service would pin.
 fn pins(message: &Value) -> Vec<PinnedText> {
     if message["role"] != "user" {
         return Vec::new();
@@ -233,14 +225,14 @@ impl Expect {
     }
 }
 
-/// The sets have numbers as text, the parser gives what the tool's schema says.
+/// Writes a value as text: the sets have numbers as text, the parser gives the type of the tool's schema.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 const REPLY_TOKENS: usize = 120;
 const SUMMARY_TOKENS: usize = 700;
-/// What summaries and pins may take of the window, as in the built-in model's preset; the other numbers are not asked here.
+/// Limits of the built-in model's preset for summaries and pins; the other numbers are not used here.
 const LIMITS: CompactionLimits = CompactionLimits {
     ctx_size: 4000,
     soft_fill: 0.75,

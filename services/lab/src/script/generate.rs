@@ -1,4 +1,4 @@
-//! A script of any length: small talk, facts between it, and each fact asked for again when so much was said since then.
+//! Generator of scripts of any length: small talk, facts between it, and questions for each fact at set distances.
 
 use super::languages::{FactPattern, Language, Values};
 use super::{ConversationScript, ExpectedAnswer, ScriptHead, ScriptQuestion, ScriptTurn};
@@ -14,16 +14,13 @@ pub struct ScriptRecipe {
     pub seed: u64,
     /// Codes of languages; several change every few turns.
     pub languages: Vec<String>,
-    /// The window that `fills` are shares of, in tokens: the smallest that is compared.
+    /// Smallest compared window, in tokens, which `fills` are shares of.
     pub window_tokens: usize,
-    /// How much is said between a fact and its question.
-    pub fills: Vec<f64>,
-    /// Tokens, about, of a reply.
-    pub reply_tokens: usize,
+    pub fills: Vec<f64>,     // distances between a fact and its questions
+    pub reply_tokens: usize, // tokens, about, of a reply
 }
 
 impl ScriptRecipe {
-    /// The recipe of those that are in the binary.
     pub fn built_in(turns: usize) -> ScriptRecipe {
         ScriptRecipe {
             name: format!("household-{turns}"),
@@ -41,8 +38,7 @@ struct PendingQuestion {
     fact: String,
     question: String,
     expects: ExpectedAnswer,
-    /// Tokens that were said when it is to be asked for.
-    due_tokens: usize,
+    due_tokens: usize, // position of the question, in tokens
 }
 
 pub fn generate(asked: &ScriptRecipe) -> Result<ConversationScript> {
@@ -78,7 +74,7 @@ pub fn generate(asked: &ScriptRecipe) -> Result<ConversationScript> {
             turn.says = capitalised(&fill_in(random.pick(&fact.told).map_or("{about}: {value}.", String::as_str)));
             turn.plants = Some(name.clone());
             let expects = ExpectedAnswer::Contains(vec![heart_of(&value)]);
-            // People come back to things, sooner and later.
+            // People come back to facts, sooner and later.
             for _ in 0..QUESTIONS {
                 if fills.is_empty() {
                     fills = asked.fills.clone();
@@ -86,7 +82,7 @@ pub fn generate(asked: &ScriptRecipe) -> Result<ConversationScript> {
                 }
                 let after = (fills.pop().unwrap_or(1.0) * asked.window_tokens as f64) as usize;
                 let question = capitalised(&fill_in(random.pick(&fact.asked).map_or("{about}?", String::as_str)));
-                // What cannot be asked for any more is told all the same.
+                // A fact without room for a question is told nevertheless.
                 if after < left_tokens {
                     let due_tokens = said_tokens + after;
                     waiting.push(PendingQuestion {
@@ -118,17 +114,16 @@ pub fn generate(asked: &ScriptRecipe) -> Result<ConversationScript> {
     Ok(ConversationScript { head, turns })
 }
 
-/// Share of turns, of those that ask for nothing, in which a fact is told.
+/// Share of turns without a question in which a fact is told.
 const FACTS: f64 = 0.3;
-/// How often a fact is asked for.
-const QUESTIONS: usize = 2;
+const QUESTIONS: usize = 2; // questions for each fact
 /// Share of small talk with which the user talks over the last reply.
 const CUTS: f64 = 0.15;
 const TURNS_OF_A_LANGUAGE: usize = 10;
-/// What a turn takes beside the reply: a sentence, and what a template writes around two messages.
+/// Tokens of a turn beside the reply: a sentence, and the template's own around two messages.
 const TURN_TOKENS: usize = 24;
 
-/// A fact about something that was not told of yet: what it is about, as an index too.
+/// Draws a fact about a new subject, and the index of that.
 fn unused<'a>(
     random: &mut SeededRandom,
     language: &'a Language,
@@ -152,7 +147,8 @@ fn value(random: &mut SeededRandom, fact: &FactPattern, about: usize) -> String 
     random.pick(values).cloned().unwrap_or_default()
 }
 
-/// What of a value an answer must say: of a place its name, because people put the little words as they like.
+/// Returns the part of a value that an answer must have: of a place its name, because people put the little words as
+/// they like.
 fn heart_of(value: &str) -> String {
     value.rsplit([' ', '\'']).next().unwrap_or(value).to_owned()
 }
@@ -168,7 +164,7 @@ fn talk(random: &mut SeededRandom, language: &Language) -> String {
     text.replace("{number}", &number.to_string())
 }
 
-/// About three letters and a half a token, in these languages.
+/// Estimates three letters and a half for a token, in these languages.
 fn tokens(text: &str) -> usize {
     text.chars().count() * 2 / 7 + TURN_TOKENS / 2
 }

@@ -1,5 +1,5 @@
-//! What people say at home, in several languages: small talk with gaps, and facts with their questions. The words are data,
-//! a file a language; `data/languages/en.toml` says what each key means.
+//! Sentences of people at home, in several languages: small talk with gaps, and facts with their questions. The words
+//! are data, a file a language; `data/languages/en.toml` explains each key.
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -37,9 +37,8 @@ pub struct FactPattern {
 #[serde(untagged)]
 pub enum Values {
     OfAll(Vec<String>),
-    /// One list for each `about`.
-    OfEach(Vec<Vec<String>>),
-    /// Of four digits.
+    OfEach(Vec<Vec<String>>), // one list for each `about`
+    /// A number of four digits.
     #[default]
     Number,
 }

@@ -1,4 +1,4 @@
-//! Whether an answer is right.
+//! Judgement of answers.
 
 use anyhow::{Context, Result};
 use regex::RegexBuilder;
@@ -10,15 +10,13 @@ use session::speech::words;
 pub enum ExpectedAnswer {
     /// These words and no others. Case, punctuation and spaces do not count, here and below.
     Exact(String),
-    /// All of these, as whole words.
-    Contains(Vec<String>),
-    /// A regular expression, without regard to case.
-    Matches(String),
+    Contains(Vec<String>), // all of these, as whole words
+    Matches(String),       // a regular expression, without regard to case
 }
 
 impl ExpectedAnswer {
-    /// Whether it can be fulfilled at all.
     pub fn check(&self) -> Result<()> {
+        // an expectation that no answer can fulfil is an error
         match self {
             ExpectedAnswer::Exact(text) if words(text).is_empty() => anyhow::bail!("`exact` has no words"),
             ExpectedAnswer::Contains(texts) if texts.iter().all(|text| words(text).is_empty()) => {

@@ -1,14 +1,14 @@
-//! Pairs with AVX-512 and VNNI. All functions ask for their level, and for lengths that `pairs` has looked at.
+//! Pairs with AVX-512 and VNNI. Every function demands that level, and lengths that `pairs` has checked.
 
 use super::super::COLUMNS;
 use super::Product;
 use std::arch::x86_64::*;
 
-/// The largest number of 16 bits.
-const MOST: f32 = 32_767.0;
-/// The largest length of a row, as of a vector: the product of two such rows has 31 bits, and so has each part of its sum.
+const MOST: f32 = 32_767.0; // the largest 16-bit integer
+/// Largest length of a row, as of a vector: the product of two such rows has 31 bits, and so has each part of its sum.
 const LONGEST: f32 = 46_000.0;
-/// The largest value of a column: with it and so much in all weights a sum has 31 bits, and what both lose is least.
+/// Largest value of a column. With it, and with the largest weights that fit, a sum has 31 bits and the rounding errors
+/// of both are smallest.
 const MOST_VALUE: f32 = 8191.0;
 const ALL_WEIGHTS: f32 = 262_000.0;
 
@@ -30,7 +30,7 @@ pub(super) unsafe fn pack_row(row: &[f32], words: &mut [u32]) -> f32 {
             words.fill(0);
             return 0.0;
         }
-        // What is no number stays none: it is in the length.
+        // A NaN stays one: it is in the length.
         let (by_largest, by_length) = (MOST / largest, LONGEST / length);
         let scale = if by_length >= by_largest { by_largest } else { by_length };
         for at in (0..row.len()).step_by(16) {
@@ -88,7 +88,7 @@ pub(super) unsafe fn pack_values(values: &[f32], words: &mut [u32], units: &mut 
     }
 }
 
-/// Sixteen columns from this one on: two positions a word, and nothing beside the last one of an odd number.
+/// Packs sixteen columns from this one on: two positions a word, the second one zero behind an odd number.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn pack_columns(rows: &[f32], width: usize, column: usize, scale: __m512, words: &mut [u32]) {
@@ -136,14 +136,13 @@ pub(super) unsafe fn multiply(
     }
 }
 
-/// Where a product goes. `before` may be null.
+/// Output of a product. `before` may be null.
 struct Target {
     before: *const f32,
     c: *mut f32,
     c_stride: usize,
 }
 
-/// All rows of N registers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn rows<const N: usize>(product: &Product, target: &Target, m: usize, column: usize) {
@@ -161,7 +160,6 @@ unsafe fn rows<const N: usize>(product: &Product, target: &Target, m: usize, col
     }
 }
 
-/// M rows of N registers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn block<const M: usize, const N: usize>(product: &Product, target: &Target, row: usize, column: usize) {

@@ -1,30 +1,25 @@
-//! Rounded activations as the products with panels read them: a few rows side by side, block after block.
+//! Rounded activations for products with panels: a few rows side by side, block after block.
 
 use super::Activations;
 use crate::cpu::{Cpu, DisjointParts, Lanes, at_level};
 use crate::product::{BLOCK, panel::STEPS, panel::UNIT};
 
-/// Rows of a tile where there are many: as many as registers hold sums for, of two panels.
+/// Rows of a tile for many rows: as many as registers hold sums for, of two panels.
 pub(in crate::product) const ROWS: usize = 6;
 
-/// 256 columns of `R` rows; a row that is not there is undefined, and its sums are not told. A tile is no wider than the
-/// product needs: all tiles of a product are read once for each panel, and have to stay in the nearest cache.
+/// 256 columns of `R` rows; a missing row is undefined, and its sums are ignored. A tile is no wider than the product
+/// needs: all tiles of a product are read once for each panel, and have to stay in the nearest cache.
 #[repr(C, align(64))]
 #[derive(Clone)]
 pub(in crate::product) struct Tile<const R: usize> {
-    /// [step][row]: four values each.
-    pub q: [[i32; R]; STEPS],
-    /// [half of a unit][row]
-    pub scale: [[f32; R]; 16],
-    /// [unit][row]: the sum of the unit's values times their scale.
-    pub sum: [[f32; R]; 8],
-    /// [unit][row]: -128 times the sum of the unit's rounded values, what weights that were moved up by 128 give too much.
+    pub q: [[i32; R]; STEPS],  // [step][row]: four values each
+    pub scale: [[f32; R]; 16], // [half of a unit][row]
+    pub sum: [[f32; R]; 8],    // [unit][row]: the sum of the unit's values times their scale
+    /// [unit][row]: -128 times the sum of the unit's rounded values, the excess of weights that were moved up by 128.
     pub unit_offset: [[i32; R]; 8],
-    /// The same for each half of a unit.
-    pub half_offset: [[i32; R]; 16],
+    pub half_offset: [[i32; R]; 16], // the same for each half of a unit
 }
 
-/// Rows of a tile in a product of so many.
 pub(in crate::product) fn width(rows: usize) -> usize {
     match rows {
         0..=2 => rows.max(1),
@@ -34,7 +29,6 @@ pub(in crate::product) fn width(rows: usize) -> usize {
     }
 }
 
-/// Room for a part of a tile.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 struct CacheLine([u32; 16]);
@@ -43,12 +37,10 @@ struct CacheLine([u32; 16]);
 pub(in crate::product) struct Tiles {
     count: usize,
     width: usize,
-    /// [block][tile]
-    lines: Vec<CacheLine>,
+    lines: Vec<CacheLine>, // [block][tile]
 }
 
 impl Tiles {
-    /// All rows of one block of columns.
     pub fn block<const R: usize>(&self, block: usize) -> &[Tile<R>] {
         assert_eq!(self.width, R);
         let lines = size_of::<Tile<R>>() / size_of::<CacheLine>();
@@ -96,7 +88,6 @@ impl Tiles {
     }
 }
 
-/// One block of one row.
 #[derive(Clone, Copy)]
 struct RoundedBlock<'a> {
     q: &'a [i8; BLOCK],

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use crate::format::{Ints, unpack_padded};
 use crate::product::{Activations, BLOCK, Weights};
 
-/// Weight rows `first..first + out_rows` times all rows of `x`; `out`: [x.rows(), out_rows].
+/// Multiplies weight rows `first..first + out_rows` with all rows of `x`; `out`: [x.rows(), out_rows].
 ///
 /// # Safety
 /// The processor has AVX2 and FMA.

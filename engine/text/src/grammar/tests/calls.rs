@@ -38,7 +38,6 @@ fn tools() -> Vec<Value> {
     ]
 }
 
-/// The calls in a text, read strictly by the format's description.
 fn read_calls(text: &str) -> Vec<(String, Map<String, Value>)> {
     let tools = tools();
     let mut rest = text;
@@ -79,7 +78,6 @@ fn read_calls(text: &str) -> Vec<(String, Map<String, Value>)> {
     calls
 }
 
-/// The calls as the service reads them.
 fn read_as_replies_are(text: &str) -> Vec<(String, Map<String, Value>)> {
     let mut reply = ReplyParser::new(false, &tools());
     let mut pieces = Vec::new();

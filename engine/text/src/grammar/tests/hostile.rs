@@ -1,4 +1,4 @@
-//! What a stranger may send.
+//! Schemas and tools that a hostile client may send.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ fn the_least_integer_ends_no_process() {
     }
 }
 
-/// Found by hostile bytes: it was refused only when the reply began, in words of the library.
+/// Fuzzing found this: the schema passed, and the reply then failed with an error in the library's own words.
 #[test]
 fn a_schema_that_refers_to_nothing_but_itself_is_refused() {
     let definitions = json!({ "a": { "$ref": "#/$defs/b" }, "b": { "anyOf": [{ "$ref": "#/$defs/a" }] } });
@@ -103,8 +103,8 @@ fn a_schema_that_refers_to_nothing_but_itself_is_refused() {
         let tool = Grammar::tool_calls(&[json!({ "name": "t", "parameters": schema })], &CallChoice::Auto, true);
         assert!(matches!(tool, Err(GrammarError::Tool { .. })), "{schema}");
     }
-    // The library takes this for the root.
-    assert!(refused(&json!({ "$ref": "#/" })).1.contains("nothing can be written"));
+    // The library reads this reference as the root.
+    assert!(refused(&json!({ "$ref": "#/" })).1.contains("no reply can fit it"));
     for fine in [
         json!({ "anyOf": [{ "$ref": "#" }, { "type": "integer" }] }),
         json!({ "type": "object", "properties": { "a": { "$ref": "#" } } }),
@@ -112,7 +112,7 @@ fn a_schema_that_refers_to_nothing_but_itself_is_refused() {
     ] {
         assert!(Grammar::json_schema(&fine).and_then(|grammar| env().matcher(&grammar)).is_ok(), "{fine}");
     }
-    // Each of many asks each other again, and none is sound.
+    // Each of many refers to each other, and none is sound.
     let choices: Vec<Value> = (0..60).map(|at| json!({ "$ref": format!("#/$defs/d{at}") })).collect();
     let definitions: Map<String, Value> = (0..60).map(|at| (format!("d{at}"), json!({ "anyOf": choices }))).collect();
     refused(&json!({ "$defs": definitions }));
@@ -127,7 +127,7 @@ fn depth_size_and_cycles_are_errors() {
     assert!(refused(&deep).1.contains("nested"));
     let tool = json!({ "name": "t", "parameters": { "properties": { "x": deep.clone() } } });
     assert!(matches!(Grammar::tool_calls(&[tool], &CallChoice::Auto, true), Err(GrammarError::Tool { .. })));
-    // As deep as is allowed compiles, also on the small stack of a test thread.
+    // The deepest allowed nesting compiles, also on the small stack of a test thread.
     let mut nested = json!({ "type": "integer" });
     for _ in 0..31 {
         nested = json!({ "type": "array", "items": { "anyOf": [nested, { "type": "null" }] } });
@@ -154,7 +154,7 @@ fn depth_size_and_cycles_are_errors() {
     }
 }
 
-/// Definitions of which each is a choice between ten references to the next: 1.8 kB for ten million values.
+/// Builds definitions of which each is a choice between ten references to the next: 1.8 kB for ten million values.
 fn bomb(key: &str) -> Value {
     let choices = |level: usize| json!({ key: vec![json!({ "$ref": format!("#/$defs/l{}", level + 1) }); 10] });
     let mut definitions: Map<String, Value> = (0..7).map(|level| (format!("l{level}"), choices(level))).collect();
@@ -181,7 +181,7 @@ fn references_by_the_million_take_neither_time_nor_memory() {
         let tool = json!({ "name": "t", "parameters": parameters });
         Grammar::tool_calls(&[tool], &CallChoice::Required, true).unwrap_err().to_string()
     };
-    // Intersections are looked at anew each time, because they are no choice.
+    // Intersections are visited anew each time, because they are no choice.
     let all = json!({ "properties": { "x": { "$ref": "#/$defs/l0" } }, "$defs": bomb("allOf") });
     let nested = json!({ "properties": { "x": { "allOf": [
         { "anyOf": [{ "allOf": vec![json!({ "$ref": "#/$defs/l0" }); 300] }] }, { "$ref": "#/$defs/l0" }
@@ -303,7 +303,8 @@ proptest! {
         }
         let tool = json!({ "name": name, "parameters": { "properties": { "x": schema.clone(), "y": {} }, "$defs": { "a": schema } } });
         if let Ok(grammar) = Grammar::tool_calls(&[tool], &CallChoice::Required, true) {
-            // Whatever `tool_calls` lets through is valid Lark: only schemas and patterns may be refused now.
+            // Every grammar that `tool_calls` accepts is valid Lark: only schemas and patterns may be refused from here
+            // on.
             if let Err(error) = env().matcher(&grammar).map(|_| ()) {
                 prop_assert!(matches!(error, GrammarError::Tool { .. }), "{error}");
             }

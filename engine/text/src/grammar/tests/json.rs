@@ -62,7 +62,7 @@ fn any_object_is_an_object() {
     }
 }
 
-/// What a model would write by itself must not be refused.
+/// JSON as a model writes it by itself must pass.
 #[test]
 fn usual_json_is_accepted() {
     let schema = json!({
@@ -109,7 +109,7 @@ fn a_remembered_grammar_is_fresh() {
     let mut second = env().matcher(&grammar).unwrap();
     assert!(first.is_finished() && !second.is_finished());
     feed(&mut second, "\"only here\"").unwrap();
-    // More grammars than are remembered change nothing.
+    // More grammars than the cache holds change nothing.
     for n in 0..10 {
         let mut other = env().matcher(&Grammar::json_schema(&json!({ "const": n })).unwrap()).unwrap();
         feed(&mut other, &n.to_string()).unwrap();
@@ -133,7 +133,7 @@ fn reasoning_is_free_and_then_the_grammar_holds() {
     let grammar = Grammar::json_schema(&json!({ "type": "boolean" })).unwrap().after_reasoning();
     let mut matcher = env().matcher(&grammar).unwrap();
     feed(&mut matcher, "Is 5 > 3? {}[ </thin").unwrap();
-    // Neither the end of the reply, nor a tool call, nor the marker in ordinary letters.
+    // Forbidden: the end of the reply, a tool call, and the marker in ordinary letters.
     let mask = matcher.mask().unwrap().unwrap().to_vec();
     for (token, may) in [("<|im_end|>", false), ("<tool_call>", false), ("k", true), ("</think>", true), ("a", true)] {
         let token = id(token);

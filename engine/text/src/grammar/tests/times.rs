@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::walk::Dice;
 use crate::grammar::{CallChoice, Grammar, GrammarEnv};
 
-/// About as many tokens as the family's vocabulary has, and about as long: bytes, words of syllables with and without a
-/// leading blank, digits, punctuation, runs of blanks, and pieces of other scripts.
+/// Builds a vocabulary of the family's size and token lengths: bytes, words of syllables with and without a leading
+/// blank, digits, punctuation, runs of blanks, and pieces of other scripts.
 fn large_vocabulary() -> (Vec<Vec<u8>>, Vec<bool>) {
     let mut tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).collect();
     let mut seen: std::collections::HashSet<Vec<u8>> = tokens.iter().cloned().collect();
@@ -43,7 +43,7 @@ fn large_vocabulary() -> (Vec<Vec<u8>>, Vec<bool>) {
     (tokens, control)
 }
 
-/// `cargo test -p text --release -- --ignored --nocapture time_of_a_mask`
+/// Run by hand: `cargo test -p text --release -- --ignored --nocapture time_of_a_mask`
 #[test]
 #[ignore = "prints times; run it by hand"]
 fn time_of_a_mask() {
@@ -92,7 +92,7 @@ fn time_of_a_mask() {
         before.iter().for_each(|token| matcher.accept(*token).unwrap());
         let (mut times, mut rest) = (Vec::new(), text.as_bytes());
         while !rest.is_empty() {
-            // The longest token that fits, as tokenizers mostly do.
+            // The longest token that fits, as tokenizers mostly choose.
             let mut longest = (1..=rest.len().min(24)).rev();
             let longest = longest.find_map(|length| ids.get(&rest[..length]).map(|token| (*token, length)));
             let (token, length) = longest.unwrap();

@@ -1,4 +1,4 @@
-//! As much of JSON Schema as the tests' schemas use, written from the standard and not from the grammar.
+//! The part of JSON Schema that the tests' schemas use, written from the standard and not from the grammar.
 
 use serde_json::Value;
 

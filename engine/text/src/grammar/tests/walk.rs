@@ -1,11 +1,10 @@
-//! A model that knows nothing: it takes any token that is allowed.
+//! A model that knows nothing: it chooses any allowed token.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::Tokenizer;
 use crate::grammar::{Grammar, GrammarEnv, Matcher};
 
-/// The reference tokenizer with about a thousand tokens, all 256 bytes among them.
 pub fn tokenizer() -> Arc<Tokenizer> {
     static TOKENIZER: OnceLock<Arc<Tokenizer>> = OnceLock::new();
     let load = || {
@@ -25,7 +24,6 @@ pub fn id(name: &str) -> u32 {
     tokenizer().id_of(name).unwrap_or_else(|| panic!("no token {name}"))
 }
 
-/// Numbers that look random (xorshift).
 pub struct Dice(u64);
 
 impl Dice {
@@ -45,8 +43,8 @@ pub fn allowed(mask: &[u32]) -> Vec<u32> {
     (0..mask.len() as u32 * 32).filter(|id| mask[*id as usize / 32] >> (id % 32) & 1 == 1).collect()
 }
 
-/// The text of a reply that takes allowed tokens at random until it is finished. After `patience` tokens it prefers
-/// what brings it nearer to the end.
+/// Writes a reply from allowed tokens at random until it is finished. After `patience` tokens it prefers those that
+/// bring it nearer to the end.
 pub fn walk(grammar: &Grammar, seed: u64, patience: usize) -> String {
     let tokenizer = tokenizer();
     let mut matcher = env().matcher(grammar).unwrap();
@@ -77,7 +75,6 @@ pub fn walk(grammar: &Grammar, seed: u64, patience: usize) -> String {
     tokenizer.decode(&tokens)
 }
 
-/// What brings a reply nearer to its end.
 fn way_out(matcher: &Matcher) -> Option<(Matcher, Vec<u32>)> {
     let take = |text: &&str| {
         let tokens = tokenizer().encode(text);
@@ -89,7 +86,6 @@ fn way_out(matcher: &Matcher) -> Option<(Matcher, Vec<u32>)> {
     ["<|im_end|>", "</think>", "<tool_call>", "\n</parameter>"].iter().chain(json).find_map(take)
 }
 
-/// Feeds a text, and says at which token it was refused.
 pub fn feed(matcher: &mut Matcher, text: &str) -> Result<(), String> {
     let tokenizer = tokenizer();
     let tokens = tokenizer.encode(text);
@@ -105,7 +101,7 @@ pub fn feed(matcher: &mut Matcher, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The mask against the other way to ask, for every token of the vocabulary at each step of a random walk.
+/// Compares the mask with `accept`, for every token of the vocabulary at each step of a random walk.
 pub fn assert_masks_are_exact(mut matcher: Matcher, seed: u64, steps: usize) {
     let mut dice = Dice::new(seed);
     for _ in 0..steps {
@@ -113,7 +109,7 @@ pub fn assert_masks_are_exact(mut matcher: Matcher, seed: u64, steps: usize) {
         let may = allowed(mask);
         let taken: Vec<u32> =
             (0..tokenizer().len() as u32).filter(|token| matcher.clone().accept(*token).is_ok()).collect();
-        // Where one way to write a text is forced, other ways are accepted too: the mask is then a part of these.
+        // If a mask forces one way to write a text, `accept` takes other ways too: the mask is then a part of these.
         assert!(may == taken || (may.len() == 1 && taken.contains(&may[0])), "{may:?} {taken:?}");
         matcher.accept(may[dice.below(may.len())]).unwrap();
         if matcher.is_finished() {

@@ -1,4 +1,4 @@
-//! The runs of a replay: played, written down, gone on with.
+//! Runs of a replay: played, recorded, resumed.
 
 use super::Args;
 use crate::ab::player::ReplayPlayer;
@@ -20,37 +20,28 @@ use std::time::Duration;
 use store::{Measurement, Store, StoreOptions};
 use tokio::time::Instant;
 
-/// One turn of one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlayedTurn {
     pub run: u64,
     pub turn: u64,
-    /// Index into the arms.
-    pub arm: usize,
+    pub arm: usize, // index into the arms
     pub session: String,
-    /// The user's words in the store.
-    pub said_item: String,
-    /// From here a run that was interrupted goes on.
-    pub last_item: Option<String>,
-    /// The first one after the model was opened.
-    pub after_start: bool,
-    /// The user talked over the reply of the turn before.
-    pub cut_last_reply: bool,
+    pub said_item: String,         // the user's message in the store
+    pub last_item: Option<String>, // item from which an interrupted run resumes
+    pub after_start: bool,         // the first one after the model was opened
+    pub cut_last_reply: bool,      // the user talked over the reply of the turn before
     pub failed: Option<String>,
     pub asked: Option<AskedFact>,
     pub measurement: Option<Measurement>,
-    /// What the whole process held in memory.
-    pub rss_bytes: Option<u64>,
+    pub rss_bytes: Option<u64>, // memory of the whole process
 }
 
-/// What must be the same for a replay to go on.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct ReplayPlan {
     script: String,
     arms: Vec<String>,
     reply: Option<u32>,
-    /// As the presets say it: what is compared must not change in the middle.
-    presets: Vec<String>,
+    presets: Vec<String>, // their numbers: compared presets must not change in the middle
 }
 
 pub async fn play(
@@ -87,7 +78,7 @@ impl Runs<'_> {
     async fn play(&mut self, run: u64) -> Result<()> {
         let folder = self.record.folder.join(format!("run-{}", run + 1));
         if !self.record.played.iter().any(|played| played.run == run) && folder.exists() {
-            // Nothing of it was written down.
+            // The record is empty.
             fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
         }
         let service = ReplayService::start(self.args, self.settings, &folder).await?;
@@ -111,12 +102,12 @@ impl Runs<'_> {
                 }
             });
         }
-        // Words that were said before an interruption keep their id, so each attempt has others.
+        // Messages from before an interruption keep their ids, so each attempt has others.
         let begun_at_ms = wall_ms();
         let mut fresh = vec![true; players.len()];
         for number in 0..self.script.turns.len() {
             let item = format!("replay_{number}_{begun_at_ms}");
-            // The order of the arms changes, so that being first is no advantage.
+            // The order of the arms changes, so that the first one has no advantage.
             for order in 0..players.len() {
                 let arm = (order + number + run as usize) % players.len();
                 if self.record.turn(run, number, arm).is_some() {
@@ -177,7 +168,7 @@ impl Runs<'_> {
 
 const USER: &str = "replay";
 
-/// Until nothing is computed any more for a moment: reading ahead and summaries follow a reply.
+/// Waits until the model is idle for a moment: reading ahead and summaries follow a reply.
 async fn settle(model: &Model, most: Duration) {
     let end = Instant::now() + most;
     let mut quiet = 0;
@@ -191,8 +182,8 @@ async fn settle(model: &Model, most: Duration) {
 const QUIET_LOOKS: u32 = 5;
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The service without its doors.
 struct ReplayService {
+    // without its doors
     store: Store,
     model: Model,
     runtime: Runtime,
@@ -237,7 +228,7 @@ impl ReplayService {
     }
 }
 
-/// All of a preset that changes what it does, and nothing of where it was written.
+/// Writes all numbers of a preset that change its behaviour, without their origin.
 fn numbers(preset: &Preset) -> String {
     let Preset {
         ctx_size, kv, reply_reserve_tokens, thinking, compaction, sampling, sampling_thinking, source, ..
@@ -247,7 +238,6 @@ fn numbers(preset: &Preset) -> String {
     )
 }
 
-/// What was played so far, on disk.
 struct ReplayRecord {
     folder: PathBuf,
     file: File,
@@ -292,10 +282,7 @@ impl ReplayRecord {
 
     fn add(&mut self, played: PlayedTurn) -> Result<()> {
         let line = serde_json::to_string(&played)? + "\n";
-        self.file
-            .write_all(line.as_bytes())
-            .and_then(|()| self.file.sync_data())
-            .context("cannot write down a turn")?;
+        self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data()).context("cannot record a turn")?;
         self.played.push(played);
         Ok(())
     }
@@ -304,7 +291,7 @@ impl ReplayRecord {
         self.played.iter().find(|played| (played.run, played.turn, played.arm) == (run, turn as u64, arm))
     }
 
-    /// Earlier replays may have had more.
+    /// Played turns of the first `runs` runs: an earlier replay may have had more.
     fn of_runs(&self, runs: u64) -> impl Iterator<Item = &PlayedTurn> {
         self.played.iter().filter(move |played| played.run < runs)
     }

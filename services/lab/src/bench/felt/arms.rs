@@ -1,4 +1,4 @@
-//! Several replies to one prompt: what all of them wait, beside one.
+//! Several replies to one prompt: their wait beside that of one.
 
 use super::FeltBench;
 use crate::bench::service::MeasuredService;
@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 const ARMS: [usize; 3] = [1, 2, 4];
-/// About a first sentence.
-const SENTENCE_TOKENS: usize = 12;
+const SENTENCE_TOKENS: usize = 12; // tokens, about, of a first sentence
 const MOST_OF_ONE: f64 = 1.15;
 
 #[derive(Serialize)]
@@ -23,10 +22,8 @@ struct ArmsRow {
     of: &'static str,
     arms: usize,
     first_token_ms: Option<f64>,
-    /// Until each arm has its first sentence.
-    sentence_ms: Option<f64>,
-    /// To one arm.
-    ratio: Option<f64>,
+    sentence_ms: Option<f64>, // until each arm has its first sentence
+    ratio: Option<f64>,       // to one arm
     holds: Option<bool>,
 }
 
@@ -78,7 +75,7 @@ async fn play(
     turns: u64,
     bar: &ProgressBar,
 ) -> Result<Vec<Asked>> {
-    let http = Client::builder().read_timeout(bench.patience()).build().context("the HTTP client")?;
+    let http = Client::builder().read_timeout(bench.patience()).build().context("cannot make an HTTP client")?;
     let models = service.address.get(&http, "/v1/models").await?;
     let model = models["data"][0]["id"].as_str().context("the service lists no model")?;
     let mut filler = Filler::with_barge_ins(1, usize::MAX);
@@ -111,16 +108,16 @@ async fn ask(
     let request = service.address.request(http, Method::POST, "/v1/chat/completions").json(&body);
     let response = request.send().await.context("chat completions")?;
     if !response.status().is_success() {
-        bail!("the service refuses: {}", response.text().await.unwrap_or_default());
+        bail!("the service refused the request: {}", response.text().await.unwrap_or_default());
     }
     let mut events = response.bytes_stream().eventsource();
     let (mut first_token_ms, mut ended) = (None, 0);
     while let Some(event) = events.next().await {
-        let event = event.context("the reply breaks off")?;
+        let event = event.context("the reply ended in the middle")?;
         if event.data == "[DONE]" {
             break;
         }
-        let event: Value = serde_json::from_str(&event.data).context("the service sends no JSON")?;
+        let event: Value = serde_json::from_str(&event.data).context("the service sent an event that is not JSON")?;
         for choice in event["choices"].as_array().into_iter().flatten() {
             if choice["delta"]["content"].as_str().is_some_and(|piece| !piece.is_empty()) {
                 first_token_ms.get_or_insert_with(|| begin.elapsed().as_secs_f64() * 1e3);
@@ -130,7 +127,7 @@ async fn ask(
     }
     let sentence_ms = begin.elapsed().as_secs_f64() * 1e3;
     if ended != arms {
-        bail!("{ended} of {arms} replies came to an end");
+        bail!("{ended} of {arms} replies ended");
     }
     Ok(Asked { arms, first_token_ms: first_token_ms.unwrap_or(sentence_ms), sentence_ms })
 }

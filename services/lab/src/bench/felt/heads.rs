@@ -1,5 +1,5 @@
-//! Instructions in which a clock changes at every turn: at the top, in the middle, and not at all; of an API client, whose
-//! instructions stand as they are, and of a voice integration, for which notes say what changed.
+//! Instructions in which a clock changes at every turn: at the top, in the middle, and not at all; of an API client,
+//! whose instructions stay as they are, and of a voice integration, for which notes carry the changes.
 
 use super::{FeltBench, FeltHome, PROMPT_TOKENS, TURN_TOKENS};
 use crate::bench::chat::ChatPlayer;
@@ -28,27 +28,22 @@ enum FeltClient {
 }
 
 const CLOCKS: [Clock; 3] = [Clock::Unchanged, Clock::Top, Clock::Middle];
-/// An ordinary turn is one whose instructions did not change: so many of them may a turn take.
+/// Most ordinary turns, with unchanged instructions, that a turn may take.
 const MOST_ORDINARY_TURNS: f64 = 1.3;
 const LEAST_REUSED_SHARE: f64 = 0.95;
-/// Turns before are not counted: there is nothing to reuse yet.
-const FIRST_COUNTED: usize = 3;
-/// Of the instructions, where a peer reads them too.
-const PEER_PROMPT_TOKENS: usize = 6_000;
+const FIRST_COUNTED: usize = 3; // the first turns have nothing to reuse yet
+const PEER_PROMPT_TOKENS: usize = 6_000; // of the instructions, if a peer reads them too
 
 #[derive(Serialize)]
 struct HeadRow {
     clock: Clock,
     client: FeltClient,
-    /// That are counted.
-    turns: usize,
+    turns: usize, // counted turns
     prompt_tokens: Option<u64>,
-    /// Of the turn that reused least.
-    reused_share: Option<f64>,
+    reused_share: Option<f64>, // of the turn that reused least
     computed_tokens: Option<u64>,
     first_token_ms: Option<f64>,
-    /// To a turn of the same client whose instructions did not change.
-    ratio: Option<f64>,
+    ratio: Option<f64>, // to a turn of the same client with unchanged instructions
     would_save_tokens: Option<u64>,
     holds: Option<bool>,
 }
@@ -114,9 +109,9 @@ async fn play(
     Ok(Played { clock, client, turns })
 }
 
-/// No two conversations of the table share a line of their home.
+/// Writes the instructions. No two conversations of the table share a line of their home.
 fn instructions(entities: usize, clock: Clock, client: FeltClient, turn: usize) -> String {
-    // What an integration writes of its room would make a voice integration of any client.
+    // An integration's words about its room would make any client a voice integration.
     let home = system(entities, "kitchen").replace("You are in area", "The user stands in area");
     let home = home.replace("names:", &format!("{client:?} {clock:?}:"));
     let turn = if clock == Clock::Unchanged { 0 } else { turn };

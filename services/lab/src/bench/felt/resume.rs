@@ -1,4 +1,4 @@
-//! A reply that a cough stopped: what its next words wait, beside the first words of an ordinary turn.
+//! A reply that a cough stopped: the wait for its next words, beside the first words of an ordinary turn.
 
 use super::{FeltBench, TURN_TOKENS};
 use crate::bench::steps::Filler;
@@ -9,13 +9,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Pieces of a reply that are heard before the cough.
-const HEARD_PIECES: usize = 8;
+const HEARD_PIECES: usize = 8; // pieces of a reply that are heard before the cough
 /// A random model may have less to say: then the turn counts as an ordinary one only.
 const TRIES: usize = 3;
 const REPLY_TOKENS: usize = 48;
-/// From the cough to the request that the reply goes on.
-const COUGH: Duration = Duration::from_millis(300);
+const COUGH: Duration = Duration::from_millis(300); // from the cough to the request to resume
 const MOST_MS: f64 = 20.0;
 
 #[derive(Serialize)]
@@ -28,7 +26,6 @@ struct ResumeRow {
     holds: Option<bool>,
 }
 
-/// Milliseconds to the first words, and tokens that were computed for them.
 #[derive(Clone, Copy)]
 struct Waited {
     ms: f64,
@@ -89,7 +86,7 @@ pub async fn measure(bench: &FeltBench<'_>) -> Result<Value> {
     home.end(played, rows).await
 }
 
-/// Until the reply is over. After so many pieces the user coughs.
+/// Listens until the reply is over, or coughs after `pieces` pieces.
 async fn listen(client: &mut ServiceClient, begin: Instant, pieces: usize) -> Result<Reply> {
     let (mut text, mut heard, mut first, mut computed) = (String::new(), 0, None, None);
     let mut item_id = Value::Null;
@@ -107,11 +104,11 @@ async fn listen(client: &mut ServiceClient, begin: Instant, pieces: usize) -> Re
             }
             "turn.report" => computed = event["computed_tokens"].as_f64(),
             "response.done" => break event["response"]["status"].as_str().unwrap_or_default().to_owned(),
-            "error" => bail!("the service says: {}", event["error"]["message"]),
+            "error" => bail!("the service reported an error: {}", event["error"]["message"]),
             _ => {}
         }
     };
-    // What it cost may come behind it.
+    // The usage may come behind the reply.
     while computed.is_none() {
         let Some(arrival) = client.next_within(REPORT_WAIT).await? else { break };
         if arrival.event["type"] == "turn.report" {

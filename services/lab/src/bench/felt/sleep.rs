@@ -1,4 +1,4 @@
-//! A service that its users leave alone gives its memory back; and what the first turn after that waits.
+//! A service without users gives its memory back; and the wait of the first turn after that.
 
 use super::{FeltBench, TURN_TOKENS};
 use crate::bench::chat::ChatPlayer;
@@ -10,29 +10,24 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Each is a sleep that is waited for.
-const SLEEPS: usize = 3;
-/// What the service may have in memory while it sleeps.
-const MOST_ASLEEP_BYTES: u64 = 60 << 20;
-/// So many ordinary turns may the first one take beside the time to read the files.
+const SLEEPS: usize = 3; // each must be waited for
+const MOST_ASLEEP_BYTES: u64 = 60 << 20; // most memory of a sleeping service
+/// Most ordinary turns that the first one may take beside the time to read the files.
 const MOST_ORDINARY_TURNS: f64 = 1.3;
 const LOOK: Duration = Duration::from_millis(50);
-/// The service gives memory back a second time, some seconds later: what its last replies still held.
+/// The service gives memory back a second time, some seconds later, when its last replies are dropped.
 const ASLEEP_FOR: Duration = Duration::from_secs(6);
 
 #[derive(Serialize)]
 struct SleepRow {
     turn: &'static str,
     first_token_ms: Option<f64>,
-    /// To an ordinary turn.
-    ratio: Option<f64>,
-    /// Until the model was there and the turn began: the time to read its files.
+    ratio: Option<f64>, // to an ordinary turn
+    /// Time until the model was open and the turn began: its files are read meanwhile.
     opening_ms: Option<f64>,
-    /// What the turn took besides, to an ordinary turn.
-    ratio_without_opening: Option<f64>,
+    ratio_without_opening: Option<f64>, // the rest of the turn, to an ordinary turn
     computed_tokens: Option<f64>,
-    /// Before the turn.
-    rss_bytes: Option<u64>,
+    rss_bytes: Option<u64>, // before the turn
     holds: Option<bool>,
 }
 
@@ -77,7 +72,7 @@ async fn falls_asleep(service: &MeasuredService, patience: Duration) -> Result<(
     let (http, since) = (reqwest::Client::new(), Instant::now());
     while service.address.get(&http, "/healthz").await?["asleep"] != json!(true) {
         if since.elapsed() > patience {
-            bail!("the service does not fall asleep: start one of its own, without --url");
+            bail!("the service did not fall asleep in time; leave out --url to measure one that does");
         }
         tokio::time::sleep(LOOK).await;
     }

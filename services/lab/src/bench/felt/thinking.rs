@@ -1,4 +1,4 @@
-//! A model that thinks for long: when its first word comes, by itself, with a budget in milliseconds, and when the user wants it.
+//! A model that thinks for long: its first word by itself, with a budget in milliseconds, and when the user wants it.
 
 use super::{FeltBench, TURN_TOKENS};
 use crate::bench::steps::Filler;
@@ -10,15 +10,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Tokens of a thought that no one ends.
-const THOUGHT_TOKENS: usize = 256;
+const THOUGHT_TOKENS: usize = 256; // tokens of a thought without an end
 const FIRST_WORD_MS: u64 = 800;
-/// From the request until the user wants the answer.
-const STOP_AFTER: Duration = Duration::from_millis(150);
-/// The step that runs when the wish comes, and the one behind it.
-const MOST_STEPS: f64 = 2.0;
+const STOP_AFTER: Duration = Duration::from_millis(150); // from the request until the user wants the answer
+const MOST_STEPS: f64 = 2.0; // the step that runs when the wish comes, and the one behind it
 
-/// How thinking ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
     ByItself,
@@ -31,13 +27,10 @@ enum Ends {
 struct ThinkingRow {
     thinking: &'static str,
     turns: usize,
-    /// From the request.
-    first_word_ms: Option<f64>,
+    first_word_ms: Option<f64>, // from the request
     longest_ms: Option<f64>,
-    /// From the wish.
-    after_stop_ms: Option<f64>,
-    /// Between two words.
-    step_ms: Option<f64>,
+    after_stop_ms: Option<f64>, // from the wish
+    step_ms: Option<f64>,       // between two words
     holds: Option<bool>,
 }
 
@@ -66,16 +59,15 @@ pub async fn measure(bench: &FeltBench<'_>) -> Result<Value> {
     Ok(told)
 }
 
-/// On a service of these settings.
 async fn play(bench: &FeltBench<'_>, ends: &[Ends], needs: &[(&str, String)]) -> Result<(Value, Vec<Thought>)> {
     let args = bench.args;
     let turns = args.turns as usize * ends.len();
-    // Thoughts stand in no later prompt.
+    // Later prompts hold no thoughts.
     let tokens = THOUGHT_TOKENS + args.reply;
     let home = bench.home("thinking", turns, args.reply + TURN_TOKENS, needs).await?;
     let service = &home.service;
     let played = async {
-        let http = Client::builder().read_timeout(bench.patience()).build().context("the HTTP client")?;
+        let http = Client::builder().read_timeout(bench.patience()).build().context("cannot make an HTTP client")?;
         let mut client = service.connect(bench.settings, bench.patience(), &[]).await?;
         client.update(json!({ "type": "realtime", "instructions": home.system, "max_output_tokens": tokens })).await?;
         let path = format!("/v1/sessions/{}/stop_thinking", client.session_id());
@@ -102,7 +94,7 @@ async fn play(bench: &FeltBench<'_>, ends: &[Ends], needs: &[(&str, String)]) ->
     Ok((told, thoughts))
 }
 
-/// One turn, whose answer the client ends after so many words. None: the model said nothing.
+/// Plays one turn, whose answer the client ends after `most_words` words. `None`: the model said nothing.
 async fn think(
     client: &mut ServiceClient,
     ends: Ends,
@@ -111,7 +103,7 @@ async fn think(
 ) -> Result<Option<Thought>> {
     let begin = Instant::now();
     client.respond().await?;
-    // What comes meanwhile keeps its time.
+    // Events that come meanwhile keep their time.
     let mut stopped = None;
     if matches!(ends, Ends::ByEvent | Ends::ByPost) {
         tokio::time::sleep(STOP_AFTER).await;
@@ -134,9 +126,9 @@ async fn think(
                 }
             }
             "response.done" => break,
-            // A thought that had ended before the wish is told once more by the turn after it.
+            // The turn after a wish repeats it if the thought had ended before.
             "error" if stopped.is_none() && event["error"]["code"] != "stop_thinking_not_active" => {
-                bail!("the service says: {}", event["error"]["message"])
+                bail!("the service reported an error: {}", event["error"]["message"])
             }
             _ => {}
         }

@@ -1,5 +1,5 @@
-//! What Home Assistant sends for a home: its system prompt in its order, which ends with the room of the satellite, and its
-//! tools. The words are ours.
+//! Home Assistant's requests for a home: its system prompt in its order, which ends with the room of the satellite, and
+//! its tools. The words are ours.
 
 use experiment::SeededRandom;
 use serde_json::{Value, json};
@@ -36,7 +36,6 @@ domain; when a user names an area, pass the area and the domain. When the user a
 below, first ask the tool for the live state, because the list has no states.\nStatic Context: An overview of the areas and the \
 devices in this smart home:\n";
 
-/// For the satellite of one room.
 pub fn system(entities: usize, room: &str) -> String {
     let mut made: Vec<(String, &str, &str)> = (0..entities)
         .map(|at| {
@@ -83,7 +82,6 @@ pub fn tools(count: usize) -> Vec<Value> {
     (0..count).map(of).collect()
 }
 
-/// The same tools, as Home Assistant may send them after its restart.
 pub fn shuffled(tools: &[Value], seed: u64) -> Vec<Value> {
     let mut other = tools.to_vec();
     SeededRandom::new(seed).shuffle(&mut other);

@@ -1,4 +1,4 @@
-//! The service that is measured, or its peer: what talks, and how it is started again.
+//! The measured service or its peer, and its restart.
 
 use crate::bench::service::{BenchTarget, MeasuredService};
 use anyhow::{Context, Result, bail};
@@ -15,8 +15,8 @@ pub struct Side {
     peer: Option<StartedPeer>,
 }
 
-/// A peer that a command of the user started.
 struct StartedPeer {
+    // started by a command of the user
     command: String,
     process: Child,
     patience: Duration,
@@ -60,7 +60,6 @@ impl Side {
         }
     }
 
-    /// Until the peer lists its models.
     async fn wait(&mut self) -> Result<()> {
         let Some(peer) = &mut self.peer else { return Ok(()) };
         let (http, begin) = (Client::new(), Instant::now());
@@ -69,7 +68,7 @@ impl Side {
                 bail!("--peer-command ended at once: {status}");
             }
             if begin.elapsed() > peer.patience {
-                bail!("--peer-command starts nothing that answers at {}", self.service.name);
+                bail!("--peer-command runs, but nothing answers at {}", self.service.name);
             }
             tokio::time::sleep(POLL).await;
         }
@@ -86,7 +85,7 @@ impl Side {
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// The shell becomes the command, so that killing it kills the server.
+/// Starts a command. The shell becomes the command, so that killing it kills the server.
 fn start(command: &str) -> Result<Child> {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec {command}")]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

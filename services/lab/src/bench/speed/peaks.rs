@@ -1,14 +1,12 @@
-//! What this machine can do at most, and what a process computed.
+//! Peaks of this machine, and the computing time of this process.
 
 use engine::Cpu;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The best of so many counts.
-pub const TRIES: usize = 5;
+pub const TRIES: usize = 5; // tries, of which the best counts
 
-/// What this process's threads have computed, as Linux counts it.
 pub fn cpu_time() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let of_thread = |folder: PathBuf| -> Option<u64> {
@@ -17,7 +15,6 @@ pub fn cpu_time() -> Duration {
     Duration::from_nanos(threads.filter_map(|thread| of_thread(thread.path())).sum())
 }
 
-/// GB a second, when all threads read memory.
 pub fn memory_speed(bytes: usize, threads: usize) -> Option<f64> {
     let values = vec![1.0f32; bytes / size_of::<f32>()];
     if values.is_empty() {
@@ -31,7 +28,6 @@ pub fn memory_speed(bytes: usize, threads: usize) -> Option<f64> {
     Some(size_of_val(values.as_slice()) as f64 / seconds / 1e9)
 }
 
-/// Billions of multiplications and additions of bytes a second, when all threads do them.
 pub fn byte_speed(threads: usize) -> Option<f64> {
     const ROUNDS: usize = 2_000_000;
     let level = Cpu::new(1).level;

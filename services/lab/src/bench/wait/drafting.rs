@@ -1,4 +1,4 @@
-//! What drafting is worth: the same replies with it and without it, of each kind of text.
+//! Gain of drafting: the same replies with it and without it, of each kind of text.
 
 use super::row::WaitRow;
 use crate::answer::LocalModel;
@@ -10,29 +10,24 @@ use serde_json::{Value, json};
 use settings::Settings;
 use std::time::Duration;
 
-/// A reply of the model, and the tools it may call.
 struct Text {
     kind: &'static str,
     body: Value,
-    /// Such text repeats what stands before it, so that drafts come.
-    repeats: bool,
+    repeats: bool, // such text repeats earlier text, so that drafts are right
 }
 
-/// One reply. Its first token is the prompt's.
 struct Written {
     tokens: Vec<u32>,
-    /// Tokens behind the first one, and their time.
-    rest: usize,
+    rest: usize, // tokens behind the first one, and their time
     time: Duration,
     drafted: usize,
     accepted: usize,
 }
 
 const REPLY_TOKENS: usize = 160;
-/// Enough for one conversation.
-const KEPT_BYTES: usize = 1 << 30;
+const KEPT_BYTES: usize = 1 << 30; // enough for one conversation
 
-/// By turns, so that a slow moment of the machine meets both.
+/// Measures by turns, so that a slow moment of the machine meets both.
 pub fn rows(model: ModelArgs, rounds: u64, settings: &Settings) -> Result<Vec<WaitRow>> {
     let mut model = LocalModel::new(model.open(settings)?, settings, KEPT_BYTES);
     let texts = texts(&model);
@@ -42,7 +37,7 @@ pub fn rows(model: ModelArgs, rounds: u64, settings: &Settings) -> Result<Vec<Wa
             model.use_drafts(drafts);
             for (text, seen) in texts.iter().zip(&mut seen) {
                 let written = write(&mut model, &text.body)?;
-                // In the first round the engine learns which drafts come here, and what they cost.
+                // In the first round the engine learns which drafts are right, and their cost.
                 if round > 0 {
                     seen[with].push(written);
                 }
@@ -74,7 +69,8 @@ fn row(text: &Text, [with, without]: &[Vec<Written>; 2]) -> WaitRow {
     let first = without.first().map(|written| &written.tokens[..]).unwrap_or_default();
     let alike = |written: &Written| written.tokens.iter().zip(first).take_while(|(one, other)| one == other).count();
     if let Some(other) = with.iter().chain(without).find(|written| written.tokens != *first) {
-        // A step of several rows adds in another order. That is so of models that hardly prefer any token, as random ones.
+        // A step of several rows adds in another order, which decides between nearly equal tokens, as a random model
+        // has them.
         return row(None).noted(format!("with drafts another reply after {} of {} tokens", alike(other), first.len()));
     }
     let rate = |seen: &[Written]| median(seen.iter().map(|one| one.rest as f64 / one.time.as_secs_f64().max(1e-9)));
@@ -93,7 +89,6 @@ fn row(text: &Text, [with, without]: &[Vec<Written>; 2]) -> WaitRow {
     if text.repeats { row.at_least(1.5, Some(2.0)) } else { row.at_least(0.98, None) }
 }
 
-/// What is said in homes, in words that the built-in model knows.
 fn texts(model: &LocalModel) -> Vec<Text> {
     let say = |role: &str, text: &str| json!({"role": role, "content": text});
     let system = say("system", "You are a voice assistant at home. Answer in short plain sentences.");

@@ -1,4 +1,4 @@
-//! What is played on the service, and on the peer.
+//! Conversations with the service, and with the peer.
 
 use super::row::WaitRow;
 use super::{Args, PROMPTS};
@@ -20,27 +20,20 @@ pub struct Waits<'a> {
     pub args: &'a Args,
     pub given: &'a [OsString],
     pub settings: &'a Settings,
-    /// What `bench speed` found.
-    pub speed: Option<&'a Value>,
+    pub speed: Option<&'a Value>, // result of `bench speed`
     pub peer: Option<&'a MeasuredService>,
 }
 
-/// Tokens, about, of instructions, and what a turn takes beside its reply.
-const SYSTEM: usize = 600;
+const SYSTEM: usize = 600; // tokens, about, of instructions, and of a turn beside its reply
 const TURN_TOKENS: usize = 100;
 const SPARE: usize = 600;
-/// Longer than a partial transcript stands still before its reply is begun.
-const STILL_S: f64 = 0.6;
-/// Messages of a log, and words of its questions and answers.
-const LOG_PAIRS: usize = 16;
+const STILL_S: f64 = 0.6; // longer than the wait of a partial transcript before its reply begins early
+const LOG_PAIRS: usize = 16; // messages of a log, and words of its questions and answers
 const ANSWER_WORDS: usize = 29;
-/// Such a part of a prompt is counted before.
-const FIRST_PART: usize = 4;
-/// Turns beside a history.
-const FEW: usize = 5;
+const FIRST_PART: usize = 4; // divisor of a prompt for the part that is counted before
+const FEW: usize = 5; // turns beside a history
 
 impl Waits<'_> {
-    /// The final words are those of the last partial transcript, or others at their end.
     pub async fn partial(&self) -> Result<Vec<WaitRow>> {
         let service = self.service(self.window()).await?;
         let played = async {
@@ -96,7 +89,7 @@ impl Waits<'_> {
         ])
     }
 
-    /// Prompts that are new from their first words on, in two messages or in many.
+    /// Plays prompts that are new from their first words on, in two messages or in many.
     pub async fn prefill(&self) -> Result<Vec<WaitRow>> {
         let longest = PROMPTS[PROMPTS.len() - 1];
         let service = self.service(longest + longest / 4 + SPARE).await?;
@@ -123,7 +116,7 @@ impl Waits<'_> {
         Ok(rows.collect())
     }
 
-    /// Killed with a long history, and what of that is on disk.
+    /// Kills the service with a long history, and counts its bytes on disk.
     pub async fn restart(&self) -> Result<Vec<WaitRow>> {
         let name = format!("after kill -9, history of {}", self.args.history);
         let disk = "bytes on disk of that history";
@@ -133,7 +126,7 @@ impl Waits<'_> {
             return Ok(vec![none(&name, "x a turn there"), none(disk, "MiB")]);
         }
         let history = self.args.history;
-        // Words may have more tokens than were counted, and a summary would make the history shorter.
+        // Words may have more tokens than counted, and a summary would make the history shorter.
         let mut service = self.service(2 * history + SYSTEM + SPARE).await?;
         let played = self.is_killed(&mut service).await;
         let files = service.state_folder().map(|folder| read_all(&folder)).transpose();
@@ -205,7 +198,6 @@ impl Waits<'_> {
         Ok(turns)
     }
 
-    /// Tokens, and tokens a second until the first of the reply, of each kind of prompt.
     async fn prompts(&self, service: &MeasuredService) -> Result<Vec<(f64, Option<f64>)>> {
         let mut told = Vec::new();
         for kind in 0..=PROMPTS.len() {
@@ -213,7 +205,7 @@ impl Waits<'_> {
             for round in 0..=self.args.rounds {
                 self.pause().await;
                 let seed = self.args.seed + 1_000 * (kind as u64 + 1) + round;
-                // The first one, which is short, tells how many tokens the filler's words are.
+                // The first one, which is short, gives the number of tokens of the filler's words.
                 let asked = if round == 0 { words / FIRST_PART } else { words };
                 let turn = self.prompt(service, seed, asked).await?;
                 let Some(computed) = turn.computed_tokens.or(turn.prompt_tokens) else { continue };
@@ -229,7 +221,7 @@ impl Waits<'_> {
         Ok(told)
     }
 
-    /// A prompt of so many words in two messages; 0: a log.
+    /// Sends a prompt of `words` words in two messages; 0: a log.
     async fn prompt(&self, service: &MeasuredService, seed: u64, words: usize) -> Result<TurnCost> {
         let mut filler = Filler::with_barge_ins(seed, usize::MAX);
         let mut opening = Opening {
@@ -272,7 +264,6 @@ fn computed_note(computed: Option<f64>) -> String {
     computed.map_or_else(String::new, |tokens| format!("{tokens:.0} tokens computed"))
 }
 
-/// Tokens a second of `bench speed`, at one of its contexts.
 fn rate(speed: Option<&Value>, context: usize) -> Option<f64> {
     speed?["contexts"][context]["prefill_tokens_per_s"].as_f64()
 }

@@ -1,22 +1,19 @@
-//! A row of the table: what was measured, its floor, and what it must show.
+//! A row of the table: a value, its floor, and its limit.
 
 use serde::Serialize;
 
 #[derive(Debug, Default, Serialize)]
 pub struct WaitRow {
     pub what: String,
-    /// Median.
-    pub value: Option<f64>,
+    pub value: Option<f64>, // median
     pub unit: &'static str,
-    /// The same if nothing but the arithmetic took time.
-    pub floor: Option<f64>,
+    pub floor: Option<f64>, // the same if nothing but the arithmetic took time
     pub share_of_floor: Option<f64>,
     pub must_show: String,
     pub aim: String,
     pub holds: Option<bool>,
     pub peer: Option<f64>,
-    /// Ours to the peer's.
-    pub ratio: Option<f64>,
+    pub ratio: Option<f64>, // ours to the peer's
     pub note: String,
 }
 
@@ -25,8 +22,8 @@ impl WaitRow {
         WaitRow { what: what.into(), unit, value, ..WaitRow::default() }
     }
 
-    /// A wait: less is better.
     pub fn at_most(self, must: f64, aim: Option<f64>) -> WaitRow {
+        // a wait: less is better
         let holds = self.value.map(|value| value <= must);
         WaitRow {
             must_show: format!("<= {must}"),
@@ -36,8 +33,8 @@ impl WaitRow {
         }
     }
 
-    /// A rate: more is better.
     pub fn at_least(self, must: f64, aim: Option<f64>) -> WaitRow {
+        // a rate: more is better
         let holds = self.value.map(|value| value >= must);
         WaitRow {
             must_show: format!(">= {must}"),
@@ -47,7 +44,6 @@ impl WaitRow {
         }
     }
 
-    /// The floor of a wait.
     pub fn over(self, floor: Option<f64>) -> WaitRow {
         let share_of_floor = floor.zip(self.value).map(|(floor, value)| floor / value);
         WaitRow { floor, share_of_floor, ..self }

@@ -1,0 +1,51 @@
+//! Prints a model's reply as it comes: `cargo run --release -p engine --example generate -- MODEL.gguf "Why is it dark?"`
+
+use engine::open::{ModelOptions, open};
+use engine::state::KvFormats;
+use engine::{Cpu, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, Precision};
+use kernels::format::Format;
+use serde_json::{Map, json};
+use std::io::Write;
+use text::TemplateInput;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [path, question] = &arguments[..] else { return Err("give a model's file and a question".into()) };
+    let (mmap, precision) = (true, Precision::Integer);
+    let options = ModelOptions { mmap, precision, token_cache_bytes: 0, packed: None, prediction: false, gpu: None };
+    let model = open(path.as_ref(), &options, &mut |_packed, _total| ())?;
+
+    let messages = [json!({ "role": "user", "content": question })];
+    let options = Map::from_iter([("add_generation_prompt".to_string(), json!(true))]);
+    let input = TemplateInput { messages: &messages, tools: &[], options: &options, now: None };
+    let prompt = text::encode_prompt(&model.tokenizer, &model.template.render(&input)?);
+
+    let limits = EngineLimits {
+        prefill_chunk_tokens: 256,
+        max_sequences: 1,
+        max_waiting: 1,
+        max_logit_bias: 0,
+        memory_bytes: 4 << 30, // not a window: bytes
+        snapshots: Format::BF16,
+        snapshot_spacing_tokens: 512,
+        recurrence_log_tokens: 0,
+        heads: 0,
+    };
+    let kv = KvFormats { key: Format::F16, value: Format::F16 };
+    let request = EngineRequest::new(prompt.tokens, model.network.shape().native_ctx, kv);
+    let mut engine = Engine::new(Executor::on_cpu(Cpu::new(0)), model.network, model.tokenizer, limits);
+    engine.submit(EngineRequest { max_new_tokens: 1000, ..request })?;
+    let mut events = Vec::new();
+    while engine.step(&mut events) | !events.is_empty() {
+        for event in events.drain(..) {
+            match event {
+                EngineEvent::Token(token) => print!("{}", token.text),
+                EngineEvent::Failed { error, .. } => return Err(error.into()),
+                EngineEvent::Started { .. } | EngineEvent::Done { .. } => {}
+            }
+        }
+        std::io::stdout().flush()?;
+    }
+    println!();
+    Ok(())
+}
