@@ -130,7 +130,7 @@ mod tests {
             ("", "it is empty"),
             ("{}", "line 1 must be"),
             ("{\"script\": \"x\"}", "it has no turn"),
-            ("{\"script\": \"x\"}\n{\"says\": \" \"}", "line 2: nothing is said"),
+            ("{\"script\": \"x\"}\n{\"says\": \" \"}", "line 2: `says` is empty"),
             ("{\"script\": \"x\"}\n\n{\"say\": \"hello\"}", "line 3"),
             (
                 "{\"script\": \"x\"}\n{\"says\": \"where?\", \"asks\": {\"fact\": \"a\", \"expects\": {\"exact\": \"b\"}}}",
