@@ -1,14 +1,12 @@
 //! Which requests are let in: names and pages that may address this server, keys, and how much each may ask for.
 
-mod caller;
 mod entry;
 mod gate;
-mod own;
 mod policy;
 mod revoked;
 
-pub use caller::Caller;
 pub use entry::{KEY_PROTOCOL, LOCAL_USER, PathBefore, Peer, caller, guard, require};
 pub use gate::{ConnectionPlace, Gate, Left};
 pub use policy::{Policy, check_access};
+pub use replies::Caller;
 pub use revoked::RevokedKeys;

@@ -140,6 +140,24 @@ impl From<runtime::Error> for ApiError {
     }
 }
 
+impl From<replies::Error> for ApiError {
+    fn from(error: replies::Error) -> ApiError {
+        match error {
+            replies::Error::Store(error) => error.into(),
+            replies::Error::Runtime(error) => error.into(),
+            replies::Error::Model(failure) => failure.into(),
+            replies::Error::Request { code, message, param } => {
+                ApiError { param: param.map(str::to_owned), ..ApiError::bad(code, message) }
+            }
+            replies::Error::NotOfThisSecret => {
+                let message = "a client secret opens only the sessions that it began: make one for this session, with \
+                               `session_id` in POST /v1/realtime/client_secrets";
+                ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message)
+            }
+        }
+    }
+}
+
 impl From<Wrong> for ApiError {
     fn from(wrong: Wrong) -> ApiError {
         ApiError::bad(wrong.code, wrong.message()).param(wrong.path)

@@ -1,10 +1,10 @@
 //! What every request may need.
 
 use crate::access::{Gate, Policy, RevokedKeys};
-use crate::completion::{ConversationKeeping, PastOwners, RecentTurns, StandingPrompts};
-use crate::identity::Persons;
 use crate::pulls::Pulls;
 use model::Model;
+use replies::Persons;
+use replies::{ConversationKeeping, PastOwners, RecentTurns, StandingPrompts};
 use runtime::Runtime;
 use settings::Settings;
 use std::sync::Arc;

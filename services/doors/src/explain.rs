@@ -1,9 +1,9 @@
 //! What the rules of `[remember]` make of a recorded request.
 
 use crate::ApiError;
-use crate::identity::{BodyClues, Clues, Outcome, Recognised, changed_head_of, outcomes, recognise};
 use crate::{ollama, openai_chat, openai_responses, wyoming};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use replies::identity::{BodyClues, Clues, Outcome, Recognised, changed_head_of, outcomes, recognise};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use settings::{KeptConversations, RuleClue, Settings, WantedText};

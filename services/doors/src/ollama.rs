@@ -12,12 +12,10 @@ pub use models::{NamedModel, ps, show, tags, version};
 pub use parse::{OllamaBody, chat as parse_chat, generate as parse_generate};
 pub use pull::pull;
 
+use crate::ApiError;
 use crate::access::Caller;
-use crate::completion::{self, Completions};
 use crate::fields::note;
-use crate::identity::BodyClues;
 use crate::side_task::{is_side_task, set_aside};
-use crate::{ApiError, heavy};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -28,6 +26,9 @@ use futures_util::StreamExt;
 use model::PreparationShare;
 use parse::{OllamaRequest, OllamaTask};
 use render::{LineShape, OllamaReply};
+use replies::BodyClues;
+use replies::Completions;
+use replies::heavy;
 use runtime::first_time;
 use settings::{Preset, Settings};
 use std::convert::Infallible;
@@ -86,12 +87,12 @@ async fn answer(
     let completion = completions.ask(caller, &id, &choice, request, preparation).await?;
     let reply = OllamaReply::new(name, shape);
     if !stream {
-        return Ok(json_response(completion::whole(completion, reply).await?.whole()));
+        return Ok(json_response(replies::whole(completion, reply).await?.whole()));
     }
     let empty = reply.empty_line();
-    let lines = completion::streamed(completion, reply).await?;
+    let lines = replies::streamed(completion, reply).await?;
     let silence = Duration::from_millis(completions.settings.limits.comment_ms);
-    let lines = completion::kept_alive(lines, silence, empty).map(|line| Ok::<_, Infallible>(line + "\n"));
+    let lines = replies::kept_alive(lines, silence, empty).map(|line| Ok::<_, Infallible>(line + "\n"));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
 

@@ -7,10 +7,9 @@ mod messages;
 mod parse;
 mod render;
 
+use crate::ApiError;
 use crate::access::Caller;
-use crate::completion::{self, Completions, RequestAttempt};
-use crate::side_task::{is_side_task, set_aside};
-use crate::{ApiError, heavy};
+use crate::side_task::{is_side_task, retries, set_aside};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -24,6 +23,8 @@ use model::PreparationShare;
 use parse::ChatRequest;
 pub use parse::{ChatBody, parse};
 use render::ChatReply;
+use replies::heavy;
+use replies::{Completions, RequestAttempt};
 use runtime::ModelChoice;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -43,7 +44,7 @@ pub async fn completions(
     let ChatRequest { stream, include_usage, mut completion, clues } =
         heavy::run(body.len(), || parse::parse(&body, &chat.settings)).await?;
     completion.scope = chat.persons.scope(&caller, &headers, &clues, &mut completion.prompt.messages).await?;
-    let attempt = || RequestAttempt::of(&headers, &body, &completion.scope);
+    let attempt = || RequestAttempt::new(&completion.scope, &body, retries(&headers));
     completion.attempt = Some(heavy::run(body.len(), attempt).await);
     drop(body);
     let mut choice = chat.runtime.presets().choose(&completion.model)?;
@@ -62,10 +63,10 @@ pub async fn completions(
     let choices = ChatReply::new(id, unix_seconds(), name, include_usage, session_id).choices(completions.len());
     let replies = completions.into_iter().zip(choices);
     if !stream {
-        let wholes = replies.map(|(completion, reply)| completion::whole(completion, reply));
+        let wholes = replies.map(|(completion, reply)| replies::whole(completion, reply));
         return Ok(Json(ChatReply::whole_of(&try_join_all(wholes).await?)).into_response());
     }
-    let streams = replies.map(|(completion, reply)| completion::streamed(completion, reply));
+    let streams = replies.map(|(completion, reply)| replies::streamed(completion, reply));
     let streams = try_join_all(streams).await?;
     let pieces = select_all(streams.into_iter().map(Box::pin));
     let events = pieces.map(|data| Ok::<_, Infallible>(SseEvent::default().data(data)));

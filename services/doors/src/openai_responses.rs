@@ -20,8 +20,8 @@ pub use stored::{StoredQuery, cancel, delete, read, stop_thinking};
 pub use websocket::{ResponsesQuery, connect};
 
 use crate::access::Caller;
-use crate::completion::{self, Completion, CompletionRequest, Completions, RequestAttempt};
-use crate::{ApiError, fields, heavy};
+use crate::side_task::retries;
+use crate::{ApiError, fields};
 use axum::Extension;
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -33,6 +33,8 @@ use futures_util::StreamExt;
 use model::PreparationShare;
 use parse::{GoesOnFrom, ResponsesRequest};
 use render::{FrameShape, ResponsesReply};
+use replies::heavy;
+use replies::{Completion, CompletionRequest, Completions, RequestAttempt};
 use runtime::ModelChoice;
 use serde_json::{Map, Value, json};
 use session::Failure;
@@ -51,7 +53,7 @@ pub async fn create(
 ) -> Result<Response, ApiError> {
     let mut request = heavy::run(body.len(), || parse::parse(&body, &completions.settings)).await?;
     request.scope = completions.persons.scope(&caller, &headers, &request.clues, &mut request.input).await?;
-    let attempt = Some(heavy::run(body.len(), || RequestAttempt::of(&headers, &body, &request.scope)).await);
+    let attempt = Some(heavy::run(body.len(), || RequestAttempt::new(&request.scope, &body, retries(&headers))).await);
     drop(body);
     if !request.generate {
         let message = "generate is for frames of the websocket: leave it out";
@@ -60,13 +62,13 @@ pub async fn create(
     let shape = if request.stream { FrameShape::Sse } else { FrameShape::Whole };
     let (completion, reply) = answer(&completions, &caller, attempt, request, preparation, shape).await?;
     if shape == FrameShape::Whole {
-        let reply = completion::whole(completion, reply).await.map_err(refused)?;
+        let reply = replies::whole(completion, reply).await.map_err(refused)?;
         return Ok(Json(reply.whole()).into_response());
     }
-    let frames = completion::streamed(completion, reply).await.map_err(refused)?;
+    let frames = replies::streamed(completion, reply).await.map_err(refused)?;
     let silence = Duration::from_millis(completions.settings.limits.comment_ms);
     // An empty line, which every reader skips.
-    let frames = completion::kept_alive(frames, silence, "\n".to_owned()).map(Ok::<_, Infallible>);
+    let frames = replies::kept_alive(frames, silence, "\n".to_owned()).map(Ok::<_, Infallible>);
     Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(frames)).into_response())
 }
 

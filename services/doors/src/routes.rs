@@ -3,7 +3,6 @@
 use crate::ApiError;
 use crate::access::{PathBefore, guard, require};
 use crate::admin::{context, experiments, keys, memories, persons, sessions};
-use crate::completion::Completions;
 use crate::openai_chat as chat;
 use crate::openai_realtime as realtime;
 use crate::openai_responses::{self as responses, conversations};
@@ -16,6 +15,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
+use replies::Completions;
 use serde_json::Value;
 use settings::{RuleClue, Settings, WantedText};
 use std::collections::BTreeSet;
@@ -135,7 +135,8 @@ impl FromRef<App> for Completions {
     fn from_ref(app: &App) -> Completions {
         let App { settings, model, store, runtime, gate, recent, persons, keeping, owners, standing, .. } = app.clone();
         let wording = Arc::new(runtime::wording(&settings));
-        Completions { settings, model, store, runtime, gate, recent, persons, keeping, owners, standing, wording }
+        let begun = gate.begun.clone();
+        Completions { settings, model, store, runtime, begun, recent, persons, keeping, owners, standing, wording }
     }
 }
 

@@ -2,13 +2,13 @@
 
 use crate::accept::Listeners;
 use crate::access::{Gate, Policy, RevokedKeys};
-use crate::completion::{ConversationKeeping, PastOwners, RecentTurns, StandingPrompts};
-use crate::identity::Persons;
 use crate::pulls::Pulls;
 use crate::routes::router;
 use crate::{App, Error, accept, console, metrics, ollama, open_files, upkeep, wyoming};
 use axum::routing::get;
 use futures_util::future::OptionFuture;
+use replies::Persons;
+use replies::{ConversationKeeping, PastOwners, RecentTurns, StandingPrompts};
 use runtime::Runtime;
 use settings::Settings;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! Side tasks: a frontend asks the model for a title, tags or the next questions, beside the conversation and often while the
 //! reply is spoken. No user waits for them, and they are no turns of a conversation.
 
-use crate::completion::CompletionRequest;
 use axum::http::HeaderMap;
+use replies::CompletionRequest;
 use runtime::ModelChoice;
 use session::{MessageRole, Priority};
 
@@ -24,4 +24,10 @@ pub fn set_aside(request: &mut CompletionRequest, choice: &mut ModelChoice) {
     request.session_id = None;
     request.priority = Priority::Background;
     choice.instructions.clear();
+}
+
+/// Returns how often the client says that it sent this request before: stock clients count their retries.
+pub fn retries(headers: &HeaderMap) -> u32 {
+    let count = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok()?.parse().ok());
+    count.unwrap_or(0)
 }

@@ -15,7 +15,7 @@ struct Wall {
 
 const NOTHING: &str = r"[^\s\S]";
 
-const WALLS: [Wall; 2] = [
+const WALLS: [Wall; 3] = [
     Wall {
         folders: &["engine/", "compaction/", "services/settings/", "services/session/"],
         code: r"\b(?:Instant|SystemTime)\b|\bstd::env\b|\bstd::\{[^;]*\benv\b",
@@ -27,6 +27,12 @@ const WALLS: [Wall; 2] = [
         code: r"\b(?:tokio|sqlx|serde_json|chrono)\b",
         words: r"(?i)realtime|openai|completions|ollama|wyoming",
         why: "belongs to a door, the store or the runtime: a session is pure",
+    },
+    Wall {
+        folders: &["services/replies/", "services/runtime/", "compaction/", "engine/"],
+        code: r"\b(?:axum|tungstenite|schemars)\b",
+        words: r"(?i)openai|chat/completions|ollama|wyoming|stainless|/v1/|/api/chat|response\.create",
+        why: "belongs to a door: what a reply is made of knows no protocol",
     },
 ];
 
@@ -54,6 +60,17 @@ pub fn breaches(sources: &[Source]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::house::{files::File, source};
+
+    #[test]
+    fn a_reply_that_knows_its_doors_is_found() {
+        for impure in
+            ["use axum::Json;", "struct OpenAiReply;", "const PATH: &str = \"/v1/responses\";", "fn for_ollama() {}"]
+        {
+            assert_eq!(found("services/replies/src/a.rs", impure), 1, "{impure}");
+            assert_eq!(found("services/runtime/src/a.rs", impure), 1, "{impure}");
+            assert_eq!(found("services/doors/src/a.rs", impure), 0, "{impure}");
+        }
+    }
 
     fn found(path: &str, text: &str) -> usize {
         breaches(&source::product(&[File::new(path, text)])).len()

@@ -1,6 +1,5 @@
 //! Checks that stand before every handler: where a request comes from, and which user it is.
 
-use super::caller::Caller;
 use super::policy::Refused;
 use crate::ApiError;
 use crate::App;
@@ -12,6 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use replies::Caller;
 use std::net::IpAddr;
 use std::sync::Arc;
 use store::{Identity, KeyScope};

@@ -1,10 +1,10 @@
 //! How much each key and each address may have: connections and requests, by key and by address. Time is an argument.
 
-use super::own::BegunBySecrets;
 use crate::ApiError;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use ipnet::IpNet;
 use parking_lot::Mutex;
+use replies::BegunBySecrets;
 use settings::{LimitSettings, ProxyHeader, Settings};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,7 +18,7 @@ pub struct Gate {
     started: Instant,
     trusted_proxies: Vec<IpNet>,
     proxy_header: ProxyHeader,
-    pub begun: BegunBySecrets,
+    pub begun: Arc<BegunBySecrets>,
     /// Places for refused connections that are told why.
     goodbyes: Arc<Semaphore>,
     state: Mutex<State>,
@@ -73,7 +73,7 @@ impl Gate {
             started: Instant::now(),
             trusted_proxies: settings.server.trusted_proxies.clone(),
             proxy_header: settings.server.proxy_header,
-            begun: BegunBySecrets::new(Duration::from_secs(settings.auth.client_secret_s)),
+            begun: Arc::new(BegunBySecrets::new(Duration::from_secs(settings.auth.client_secret_s))),
             goodbyes: Arc::new(Semaphore::new(settings.limits.goodbyes)),
             state: Mutex::new(state),
         }

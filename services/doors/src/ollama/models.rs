@@ -3,12 +3,12 @@
 use super::render::timestamp;
 use super::untagged;
 use crate::ApiError;
-use crate::completion::Completions;
 use crate::json::read_body;
 use crate::reader::read;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
+use replies::Completions;
 use runtime::ModelChoice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

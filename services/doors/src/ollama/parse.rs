@@ -1,11 +1,11 @@
 //! Bodies of `/api/chat` and `/api/generate` to a completion.
 
 use crate::ApiError;
-use crate::completion::CompletionRequest;
-use crate::identity::Scope;
 use crate::json::{json_text, read_body};
 use crate::openai_chat::tool;
 use crate::reader;
+use replies::CompletionRequest;
+use replies::Scope;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

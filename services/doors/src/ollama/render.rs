@@ -1,7 +1,7 @@
 //! A response's events as lines of Ollama, and as one object.
 
-use crate::completion::Render;
 use crate::json::notes_view;
+use replies::Render;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TurnReport, Usage};

@@ -2,11 +2,11 @@
 
 use super::messages::prompt_of;
 use crate::ApiError;
-use crate::completion::CompletionRequest;
 use crate::fields::{KnownFields, note};
-use crate::identity::{BodyClues, Scope, is_private};
 use crate::json::{ToolChoiceView, json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
+use replies::CompletionRequest;
+use replies::identity::{BodyClues, Scope, is_private};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;

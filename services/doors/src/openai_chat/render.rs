@@ -1,9 +1,9 @@
 //! A session's events in the words of chat completions, as chunks of a stream and as a whole.
 
 use crate::api_error::{ErrorAnswer, ErrorFields, error_kind, error_message};
-use crate::completion::Render;
 use crate::json::{logprob_view, notes_view};
 use parking_lot::Mutex;
+use replies::Render;
 use serde_json::{Value, json};
 use session::{
     Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TokenLogprob, TurnReport, Usage,

@@ -6,9 +6,9 @@ use super::events::{
     Reasoning, ResponseFields, SessionFields,
 };
 use crate::fields::{KnownFields, note};
-use crate::identity::WRONG_SPEAKER;
 use crate::json::{json_text, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
+use replies::identity::WRONG_SPEAKER;
 use serde_json::{Map, Value, json};
 use session::{
     ConfigUpdate, ConversationChoice, GenerationOptions, Heard, Input, InputItem, ItemBody, ItemPlace, JsonText,

@@ -4,13 +4,14 @@ use super::frames::RateLimit;
 use super::parse::{Limits, Received, note_unread, parse};
 use super::{EXTENSION, ErrorBody, Renderer};
 use crate::access::{Caller, Left};
-use crate::identity::BodyClues;
 use crate::unended::Unended;
-use crate::{ApiError, App, heavy};
+use crate::{ApiError, App};
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
 use axum::http::HeaderMap;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
+use replies::BodyClues;
+use replies::heavy;
 use runtime::{Connected, End, ToWrite, Written};
 use session::{Input, InputItem, ItemBody};
 use std::sync::Arc;
@@ -159,7 +160,7 @@ impl Reader {
     }
 
     async fn person_of(&self, name: &str) -> Result<Option<String>, ApiError> {
-        self.app.persons.person_of(&self.caller, &self.headers, &self.clues, name).await
+        Ok(self.app.persons.person_of(&self.caller, &self.headers, &self.clues, name).await?)
     }
 
     /// False: the session is not there any more.

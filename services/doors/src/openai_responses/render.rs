@@ -2,8 +2,8 @@
 
 use super::view::{ResponseState, item_view, usage_view};
 use crate::api_error::error_kind;
-use crate::completion::Render;
 use crate::json::logprob_view;
+use replies::Render;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TokenLogprob, Usage};
 

@@ -4,9 +4,9 @@ use super::parse::{GoesOnFrom, ResponsesRequest};
 use super::stateless::check_input;
 use crate::ApiError;
 use crate::access::Caller;
-use crate::completion::{Completion, Completions, ReplyProgress, RequestAttempt, bodies, push_item};
-use crate::identity::Scope;
 use axum::http::StatusCode;
+use replies::Scope;
+use replies::{Completion, Completions, ReplyProgress, RequestAttempt, bodies, push_item};
 use runtime::{ModelChoice, NewSession};
 use serde_json::{Map, Value};
 use session::machine::is_hidden;
@@ -19,8 +19,8 @@ use store::{ItemVersion, Page, SessionRef, Store, StoredResponse, VersionStatus,
 /// A response that its client may see: of its user, and of a session that it may open.
 pub async fn find(completions: &Completions, caller: &Caller, id: &str) -> Result<Option<StoredResponse>, ApiError> {
     let Some(found) = completions.store.find_response(&caller.identity.user, id).await? else { return Ok(None) };
-    let opened = completions.gate.begun.open_session(&completions.store, caller, found.session.id()).await;
-    match opened {
+    let opened = completions.begun.open_session(&completions.store, caller, found.session.id()).await;
+    match opened.map_err(ApiError::from) {
         Ok(_) => Ok(Some(found)),
         // A client secret is not told what it may not open.
         Err(error) if error.status.is_client_error() => Ok(None),
@@ -48,8 +48,8 @@ pub fn previous_not_found(id: &str) -> ApiError {
 
 /// A durable session by its id.
 pub async fn conversation(completions: &Completions, caller: &Caller, id: &str) -> Result<SessionRef, ApiError> {
-    let opened = completions.gate.begun.open_session(&completions.store, caller, id).await;
-    opened.map_err(|error| ApiError { param: Some("conversation".to_owned()), ..error })
+    let opened = completions.begun.open_session(&completions.store, caller, id).await;
+    opened.map_err(|error| ApiError::from(error).param("conversation"))
 }
 
 /// A turn that a client wants, and what it goes on from.
@@ -125,7 +125,7 @@ async fn place(
             }
             let (new, now_ms) = (new_id("sess")?, runtime::wall_ms());
             let forked = completions.store.fork_session(&session, &end.order_key, new, now_ms).await?;
-            completions.gate.begun.began(caller, &forked);
+            completions.begun.began(caller, &forked);
             tracing::debug!(from = session.id(), session = forked.id(), "a response branches off");
             (forked, turn)
         }
@@ -180,7 +180,7 @@ async fn known(
         if past.is_empty() || new.is_empty() {
             continue;
         }
-        let Ok(session) = completions.gate.begun.open_session(store, caller, &id).await else { continue };
+        let Ok(session) = completions.begun.open_session(store, caller, &id).await else { continue };
         match last_of(store, &session, past, scope, &choice).await {
             Ok(Some(last_item)) => return Ok(Some(Known { session, last_item, items: past.len() })),
             // It may just have been deleted.
@@ -233,7 +233,7 @@ pub async fn begin(
     let update = ConfigUpdate { instructions: brings_own.then(String::new), ..ConfigUpdate::default() };
     let new = NewSession { update: Some(&update), ..scope.new_session(model) };
     let session = completions.runtime.create(new).await?;
-    completions.gate.begun.began(caller, &session);
+    completions.begun.began(caller, &session);
     let mut ids = Ids::new(runtime::random()?);
     let item = |body| Item::new(ids.next("item"), body, ItemStatus::Completed);
     let items: Vec<Item> = bodies.into_iter().map(item).collect();

@@ -3,8 +3,8 @@
 use super::input::check_results;
 use super::parse::ResponsesRequest;
 use crate::ApiError;
-use crate::completion::CompletionRequest;
 use model::PLACEHOLDER;
+use replies::CompletionRequest;
 use session::prompt::{Wording, settle};
 use session::{Message, MessageRole, Prompt, TemplateOptions};
 

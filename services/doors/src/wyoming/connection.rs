@@ -6,9 +6,7 @@ use super::parse::{Transcript, WyomingRequest, parse};
 use super::program::WyomingProgram;
 use super::render::{WyomingReply, error, interrupted, left, pong, refused};
 use crate::access::ConnectionPlace;
-use crate::completion::{self, Completion, Completions};
 use crate::fields::note;
-use crate::identity::BodyClues;
 use crate::reader::{Read, Wrong};
 use crate::{ApiError, App};
 use axum::extract::FromRef;
@@ -16,6 +14,8 @@ use axum::http::StatusCode;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
+use replies::BodyClues;
+use replies::{Completion, Completions};
 use serde_json::{Map, Value};
 use session::{ItemBody, NewItem, NewTurn, ResponseRequest, Role};
 use std::future::pending;
@@ -199,7 +199,7 @@ impl WyomingConnection {
                     return stream::once(async move { refused(&error) }).boxed();
                 }
             };
-            match completion::streamed(completion, reply).await {
+            match replies::streamed(completion, reply).await {
                 Ok(frames) => frames.boxed(),
                 Err(failure) => stream::once(async move { refused(&failure.into()) }).boxed(),
             }
@@ -256,7 +256,7 @@ async fn ask(
     let request =
         ResponseRequest { config: intents::config(app.settings.wyoming.intents), ..ResponseRequest::default() };
     let turn = NewTurn { interrupts: true, items: vec![item], request, ..NewTurn::default() };
-    Completions::from_ref(&app).talk(&session, &scope, turn).await
+    Ok(Completions::from_ref(&app).talk(&session, &scope, turn).await?)
 }
 
 fn word(request: &Read<WyomingRequest>) -> &'static str {

@@ -2,8 +2,8 @@
 
 use super::frames::WyomingEvent;
 use crate::fields::KnownFields;
-use crate::identity::BodyClues;
 use crate::reader::{Read, Wrong, read};
+use replies::BodyClues;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};

@@ -4,9 +4,9 @@ use super::frames::write;
 use super::intents::intent_of;
 use super::parse::Transcript;
 use crate::ApiError;
-use crate::completion::Render;
 use crate::words::sayable;
 use metrics::counter;
+use replies::Render;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, ItemBody, Response, ResponseStatus, StatusDetails};
 

@@ -36,7 +36,7 @@ impl Given {
     }
 
     fn header(mut self, name: &'static str, value: &str) -> Given {
-        self.headers.append(name, axum::http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        self.headers.append(name, http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
         self
     }
 }

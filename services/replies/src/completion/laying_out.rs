@@ -3,7 +3,7 @@
 
 use super::standing::{LogHash, NewHead, PromptClient, StandingLog, StandingTurn, first_half};
 use super::{CompletionRequest, Completions};
-use crate::access::Caller;
+use crate::Caller;
 use model::Measured;
 use runtime::ModelChoice;
 use session::changed_head::{HeadChange, HeadWording, note_of_changes};

@@ -7,7 +7,7 @@
 use super::log::{RecognisedBy, marks, utterances, wanted};
 use super::{CompletionRequest, RequestAttempt, bodies, push_item};
 use crate::identity::Scope;
-use crate::{ApiError, heavy};
+use crate::{Error, heavy};
 use parking_lot::Mutex;
 use runtime::{ModelChoice, Runtime, wall_ms};
 use session::machine::is_hidden;
@@ -84,7 +84,7 @@ impl ConversationKeeping {
             let mut answered = Answered::default();
             while let Some(ended) = waiting.recv().await {
                 if let Err(error) = worker.keep(&ended, &mut answered).await {
-                    tracing::warn!(error = error.message, "a turn of a conversation that its client holds is not kept");
+                    tracing::warn!(%error, "a turn of a conversation that its client holds is not kept");
                 }
                 worker.is_kept(&ended.turn.owner);
             }
@@ -114,7 +114,7 @@ impl ConversationKeeping {
         match shared.before(&mut turn, choice).await {
             Ok(before) => Some((turn, before)),
             Err(error) => {
-                tracing::warn!(error = error.message, "a conversation goes on without what is known of it");
+                tracing::warn!(%error, "a conversation goes on without what is known of it");
                 Some((turn, Before::default()))
             }
         }
@@ -199,7 +199,7 @@ impl Shared {
         let _ = timeout(PATIENCE, settled).await;
     }
 
-    async fn before(&self, turn: &mut KeptTurn, choice: &ModelChoice) -> Result<Before, ApiError> {
+    async fn before(&self, turn: &mut KeptTurn, choice: &ModelChoice) -> Result<Before, Error> {
         let (carried_of, told) = match self.known(turn).await? {
             Some((known, _)) => {
                 let record = self.store.session(&known.session).await?;
@@ -230,7 +230,7 @@ impl Shared {
     }
 
     /// The session that has what the log begins with, and how many messages that is.
-    async fn known(&self, turn: &KeptTurn) -> Result<Option<(KeptLog, usize)>, ApiError> {
+    async fn known(&self, turn: &KeptTurn) -> Result<Option<(KeptLog, usize)>, Error> {
         let bytes = turn.log.iter().map(Message::text_bytes).sum();
         let wanted = heavy::run(bytes, || wanted(&turn.log)).await;
         if wanted.is_empty() {
@@ -245,7 +245,7 @@ impl Shared {
         }))
     }
 
-    async fn keep(&self, ended: &EndedTurn, answered: &mut Answered) -> Result<(), ApiError> {
+    async fn keep(&self, ended: &EndedTurn, answered: &mut Answered) -> Result<(), Error> {
         let EndedTurn { turn, output } = ended;
         let limits = &self.settings.limits;
         if let Some(attempt) = turn.attempt
@@ -264,7 +264,7 @@ impl Shared {
             let new = new.map(|body| Item::new(ids.next("item"), body, ItemStatus::Completed));
             let items: Vec<Item> = new.chain(output.iter().cloned()).collect();
             if items.iter().any(|item| item.body.text_bytes() > limits.item_bytes) {
-                return Err(ApiError::bad("value_too_large", "an item is larger than limits.item_bytes"));
+                return Err(Error::request("value_too_large", "an item is larger than limits.item_bytes", None));
             }
             let question = items.len() - output.len();
             let at = |mark: &RecognisedBy| LogMark {
@@ -311,7 +311,7 @@ impl Shared {
     }
 
     /// A new session, with the client's instructions.
-    async fn new_session(&self, turn: &KeptTurn) -> Result<SessionRecord, ApiError> {
+    async fn new_session(&self, turn: &KeptTurn) -> Result<SessionRecord, Error> {
         let head = &turn.log[..leading_notes(&turn.log)];
         let instructions = head.iter().map(Message::text).collect::<Vec<_>>().join("\n\n");
         let fits = instructions.len() <= self.settings.limits.item_bytes;
@@ -326,12 +326,7 @@ impl Shared {
 
     /// Where a log goes on that has the session's last reply in other words: cut to what was heard, or without what the client
     /// does not show. Gives the session's last item, and how many messages of the log it stands for.
-    async fn rejoined(
-        &self,
-        known: &KeptLog,
-        log: &[Message],
-        start: usize,
-    ) -> Result<Option<(String, usize)>, ApiError> {
+    async fn rejoined(&self, known: &KeptLog, log: &[Message], start: usize) -> Result<Option<(String, usize)>, Error> {
         let behind = self.store.items(&known.session, Some(&known.last_item), MOST_BEHIND).await?;
         let Some(last) = behind.last().filter(|_| behind.len() < MOST_BEHIND as usize) else { return Ok(None) };
         let ours = utterances(&messages_of(behind.clone()));

@@ -9,7 +9,7 @@ mod scope;
 pub use persons::{Persons, WRONG_SPEAKER};
 pub use scope::{Scope, ScopeDigest};
 
-use axum::http::HeaderMap;
+use http::HeaderMap;
 use session::{Message, MessageRole};
 use settings::{ChangedHead, ChangedHeadRule, PersonRule, RuleClue, RuleCondition, RuleName, WantedText, person_name};
 use std::borrow::Cow;

@@ -5,16 +5,15 @@ use super::listening::Listening;
 use super::retries::{ReplyProgress, RequestAttempt};
 use super::source::Source;
 use super::{CompletionRequest, Completions};
-use crate::ApiError;
-use crate::access::Caller;
+use crate::Caller;
+use crate::Error;
 use crate::identity::Scope;
-use crate::json::json_text;
 use runtime::Attach;
 use serde_json::{Map, Value, json};
 use session::machine::Replay;
 use session::{
-    ConfigUpdate, Event, Input, Item, ItemBody, ItemStatus, MaxTokens, Message, MessageRole, NamedSpeaker, NewItem,
-    NewTurn, Part, ResponseRequest, Role, ToolCall,
+    ConfigUpdate, Event, Input, Item, ItemBody, ItemStatus, JsonText, MaxTokens, Message, MessageRole, NamedSpeaker,
+    NewItem, NewTurn, Part, ResponseRequest, Role, ToolCall,
 };
 use std::sync::Arc;
 use store::{SessionRef, new_id};
@@ -29,7 +28,7 @@ pub async fn answer(
     caller: &Caller,
     id: &str,
     request: CompletionRequest,
-) -> Result<(Source, String), ApiError> {
+) -> Result<(Source, String), Error> {
     let (model, scope) = (request.model.clone(), request.scope.clone());
     let reply = match request.attempt {
         Some(attempt) => completions.recent.reply(&scope, id, attempt),
@@ -43,10 +42,10 @@ pub async fn answer(
         Some(session) => session,
         None if id == NEW => {
             let session = completions.runtime.create(scope.new_session(&model)).await?;
-            completions.gate.begun.began(caller, &session);
+            completions.begun.began(caller, &session);
             session
         }
-        None => completions.gate.begun.open_session(&completions.store, caller, id).await?,
+        None => completions.begun.open_session(&completions.store, caller, id).await?,
     };
     let session_id = session.id().to_owned();
     progress.session = Some(session.clone());
@@ -66,14 +65,14 @@ pub async fn answer(
 pub const MARK: &str = "client_event_id";
 
 /// See `Completions::take_turn_once`.
-pub async fn take_turn_once(
+pub async fn take_turn_once<E: From<Error>>(
     completions: &Completions,
     scope: &Scope,
     name: &str,
     attempt: Option<RequestAttempt>,
-    first: impl AsyncFnOnce(&mut ReplyProgress) -> Result<SessionRef, ApiError>,
+    first: impl AsyncFnOnce(&mut ReplyProgress) -> Result<SessionRef, E>,
     (turn, metadata): (NewTurn, Map<String, Value>),
-) -> Result<(Source, SessionRef), ApiError> {
+) -> Result<(Source, SessionRef), E> {
     let reply = match attempt {
         Some(attempt) => completions.recent.reply(scope, name, attempt),
         None => Arc::default(),
@@ -108,14 +107,14 @@ pub async fn listen(
     update: Option<ConfigUpdate>,
     mut turn: NewTurn,
     mut metadata: Map<String, Value>,
-) -> Result<Listening, ApiError> {
+) -> Result<Listening, Error> {
     let interest = |event: &Event| event.response_id().is_some() || matches!(event, Event::Refused { .. });
     let (interest, person) = (Arc::new(interest), Some(scope.person.clone()));
     let attach = Attach { replay: Replay::Nothing, interest, person };
     let (connected, written) = completions.runtime.attach(session, attach).await?;
     let mark = new_id("turn")?;
     metadata.insert(MARK.to_owned(), json!(mark));
-    let metadata = json_text(&Value::Object(metadata));
+    let metadata = JsonText::from(Value::Object(metadata).to_string());
     turn.request.metadata = Some(metadata.clone());
     let listening = Listening::new(connected, written, mark, metadata);
     for item_id in left_over {
@@ -131,10 +130,10 @@ pub async fn listen(
 }
 
 /// What the client says.
-fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn), ApiError> {
+fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn), Error> {
     let has_image = |message: &Message| message.parts.iter().any(|part| matches!(part, Part::Image(_)));
     if request.prompt.messages.iter().any(has_image) {
-        return Err(ApiError::bad("content_not_supported", "a session keeps no images: send text").param("messages"));
+        return Err(Error::request("content_not_supported", "a session keeps no images: send text", Some("messages")));
     }
     let mut messages = request.prompt.messages.iter().peekable();
     let head = messages.next_if(|message| message.role == MessageRole::System);
@@ -142,7 +141,7 @@ fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn)
     let bodies = request.scope.name_persons(messages.flat_map(bodies).collect());
     let items = bodies.into_iter().map(|body| NewItem { id: None, body }).collect();
     if request.prompt.tools.iter().any(|tool| tool.name.is_empty()) {
-        return Err(ApiError::bad("invalid_value", "a tool has no name").param("tools"));
+        return Err(Error::request("invalid_value", "a tool has no name", Some("tools")));
     }
     let temperature = request.options.sampling.temperature;
     let asked = ResponseRequest {

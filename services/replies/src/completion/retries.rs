@@ -1,10 +1,9 @@
-//! Retries in a durable session. A stock client that did not get its answer sends the same request again and says so in
-//! `x-stainless-retry-count`. What the request adds is stored once and answered once: a retry reads along with the response
+//! Retries in a durable session. A stock client that did not get its answer sends the same request again and counts
+//! its attempts. What the request adds is stored once and answered once: a retry reads along with the response
 //! under way, hears again what was answered, or asks again where there is no answer.
 
 use super::listening::{Listening, Stopped};
 use crate::identity::{Scope, ScopeDigest};
-use axum::http::HeaderMap;
 use session::{Event, Failure, FailureCode, ResponseStatus};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,9 +23,9 @@ pub struct RequestAttempt {
 }
 
 impl RequestAttempt {
-    pub fn of(headers: &HeaderMap, body: &[u8], scope: &Scope) -> RequestAttempt {
-        let retries = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok()?.parse().ok());
-        RequestAttempt { digest: scope.digest(body), retries: retries.unwrap_or(0) }
+    /// Makes an attempt of a request's scope and body, and of the number of retries that its client counts.
+    pub fn new(scope: &Scope, body: &[u8], retries: u32) -> RequestAttempt {
+        RequestAttempt { digest: scope.digest(body), retries }
     }
 
     /// The client says that it sent the same before.

@@ -19,9 +19,8 @@ use retries::SharedReply;
 pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
 pub use standing::StandingPrompts;
 
-use crate::access::{Caller, Gate};
 use crate::identity::{Persons, Scope};
-use crate::{ApiError, heavy};
+use crate::{BegunBySecrets, Caller, Error, heavy};
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
 use laying_out::{PutIn, log_length};
@@ -49,7 +48,7 @@ pub struct Completions {
     pub model: Model,
     pub store: Store,
     pub runtime: Runtime,
-    pub gate: Arc<Gate>,
+    pub begun: Arc<BegunBySecrets>,
     pub recent: Arc<RecentTurns>,
     pub persons: Arc<Persons>,
     pub keeping: ConversationKeeping,
@@ -99,13 +98,13 @@ impl Completions {
         choice: &ModelChoice,
         mut request: CompletionRequest,
         preparation: Arc<PreparationShare>,
-    ) -> Result<Completion, ApiError> {
+    ) -> Result<Completion, Error> {
         if let Some(session) = request.session_id.take() {
             let (source, session_id) = durable::answer(self, caller, &session, request).await?;
             return Ok(Completion::of_session(source, session_id));
         }
         let mut arms = self.ask_arms(caller, id, choice, CompletionRequest { arms: 1, ..request }, preparation).await?;
-        arms.pop().ok_or_else(|| ApiError::bad("invalid_value", "no reply was asked for"))
+        arms.pop().ok_or_else(|| Error::request("invalid_value", "no reply was asked for", None))
     }
 
     /// Asks for several replies to one prompt, without a session.
@@ -116,7 +115,7 @@ impl Completions {
         choice: &ModelChoice,
         mut request: CompletionRequest,
         preparation: Arc<PreparationShare>,
-    ) -> Result<Vec<Completion>, ApiError> {
+    ) -> Result<Vec<Completion>, Error> {
         let arms = request.arms;
         let kept = self.keeping.begin(choice, &request).await;
         let bytes = request.prompt.messages.iter().map(Message::text_bytes).sum();
@@ -174,7 +173,7 @@ impl Completions {
         scope: &Scope,
         turn: NewTurn,
         metadata: Map<String, Value>,
-    ) -> Result<Result<(), Failure>, ApiError> {
+    ) -> Result<Result<(), Failure>, Error> {
         let listening = durable::listen(self, session, scope, Vec::new(), None, turn, metadata).await?;
         progress.session = Some(session.clone());
         progress.listen(listening);
@@ -182,7 +181,7 @@ impl Completions {
     }
 
     /// The reply to a turn that its client does not ask for again.
-    pub async fn talk(&self, session: &SessionRef, scope: &Scope, turn: NewTurn) -> Result<Completion, ApiError> {
+    pub async fn talk(&self, session: &SessionRef, scope: &Scope, turn: NewTurn) -> Result<Completion, Error> {
         let reply = Arc::<SharedReply>::default();
         let source = Source::Shared(reply.clone().reader());
         self.take_turn(&mut *reply.progress().await, session, scope, turn, Map::new()).await??;
@@ -191,14 +190,14 @@ impl Completions {
 
     /// The reply to a turn that its client may ask for again: it is taken and answered once. `first` takes it; where that
     /// was done and no answer came, `again` asks for a response and adds nothing.
-    pub async fn take_turn_once(
+    pub async fn take_turn_once<E: From<Error>>(
         &self,
         scope: &Scope,
         name: &str,
         attempt: Option<RequestAttempt>,
-        first: impl AsyncFnOnce(&mut ReplyProgress) -> Result<SessionRef, ApiError>,
+        first: impl AsyncFnOnce(&mut ReplyProgress) -> Result<SessionRef, E>,
         again: (NewTurn, Map<String, Value>),
-    ) -> Result<(Completion, SessionRef), ApiError> {
+    ) -> Result<(Completion, SessionRef), E> {
         let (source, session) = durable::take_turn_once(self, scope, name, attempt, first, again).await?;
         Ok((Completion::of_session(source, session.id().to_owned()), session))
     }

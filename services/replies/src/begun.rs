@@ -1,8 +1,6 @@
 //! Which sessions a caller may open: a key those of its user, a client secret the one it was made for and those it began.
 
-use super::caller::Caller;
-use crate::ApiError;
-use axum::http::StatusCode;
+use crate::{Caller, Error};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -27,15 +25,13 @@ impl BegunBySecrets {
         BegunBySecrets { lifetime, by_secret: Mutex::default() }
     }
 
-    pub async fn open_session(&self, store: &Store, caller: &Caller, id: &str) -> Result<SessionRef, ApiError> {
+    pub async fn open_session(&self, store: &Store, caller: &Caller, id: &str) -> Result<SessionRef, Error> {
         if let Some(secret) = &caller.secret {
             let made_for = caller.identity.session.as_ref().and_then(|session| session.get("session_id"));
             let begun = self.by_secret.lock();
             let is_begun = begun.get(secret).is_some_and(|begun| begun.sessions.iter().any(|own| own == id));
             if !is_begun && made_for.and_then(Value::as_str) != Some(id) {
-                let message = "a client secret opens only the sessions that it began: make one for this session, with \
-                               `session_id` in POST /v1/realtime/client_secrets";
-                return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message));
+                return Err(Error::NotOfThisSecret);
             }
         }
         Ok(store.open_session(&caller.identity.user, id).await?)

@@ -1,10 +1,10 @@
 //! The persons and rooms of each user, how many of them clients may name, and the scope of each request.
 
 use super::{BodyClues, Clues, Recognised, Scope, TriedRules, changed_head_of, percent_decoded};
-use crate::ApiError;
-use crate::access::Caller;
-use axum::http::HeaderMap;
-use axum::http::header::USER_AGENT;
+use crate::Caller;
+use crate::Error;
+use http::HeaderMap;
+use http::header::USER_AGENT;
 use parking_lot::Mutex;
 use serde_json::Value;
 use session::Message;
@@ -40,7 +40,7 @@ impl Persons {
         headers: &HeaderMap,
         body: &BodyClues,
         messages: &mut [Message],
-    ) -> Result<Scope, ApiError> {
+    ) -> Result<Scope, Error> {
         let (says_private, name) = (says_private(headers)?, speaker_named(headers)?);
         let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
         let known = KnownClues::of(caller, headers, body);
@@ -69,13 +69,13 @@ impl Persons {
         headers: &HeaderMap,
         body: &BodyClues,
         name: &str,
-    ) -> Result<Option<String>, ApiError> {
+    ) -> Result<Option<String>, Error> {
         let known = KnownClues::of(caller, headers, body);
         let clues = known.clues(caller, self.settings.remember.rule_bytes);
         self.person_by(caller, &TriedRules::new(&self.settings.remember.who, &clues), name).await
     }
 
-    async fn person_by(&self, caller: &Caller, tried: &TriedRules<'_>, name: &str) -> Result<Option<String>, ApiError> {
+    async fn person_by(&self, caller: &Caller, tried: &TriedRules<'_>, name: &str) -> Result<Option<String>, Error> {
         // A page with a client secret speaks for the one that the secret was made for.
         if caller.secret.is_some() {
             return Ok(None);
@@ -88,14 +88,14 @@ impl Persons {
     }
 
     /// Makes the scope of a request whose protocol has neither keys nor headers.
-    pub async fn scope_without_key(&self, user: &str, body: &BodyClues) -> Result<Scope, ApiError> {
+    pub async fn scope_without_key(&self, user: &str, body: &BodyClues) -> Result<Scope, Error> {
         let most = self.settings.remember.rule_bytes;
         let clues = Clues { key: None, path: None, headers: &HeaderMap::new(), body, speaker: None, most };
         let recognised = TriedRules::new(&self.settings.remember.who, &clues).recognise(None);
         self.admitted(user, recognised, body.is_private).await
     }
 
-    async fn admitted(&self, user: &str, recognised: Recognised, asks_private: bool) -> Result<Scope, ApiError> {
+    async fn admitted(&self, user: &str, recognised: Recognised, asks_private: bool) -> Result<Scope, Error> {
         let Recognised { mut person, mut room, continue_minutes, is_found, mut is_private, .. } = recognised;
         let is_one_too_many = is_found && !(self.may_have(user, &person).await? && self.may_have(user, &room).await?);
         if is_one_too_many && runtime::first_time(format!("persons of {user}")) {
@@ -122,7 +122,7 @@ impl Persons {
     }
 
     /// Whether the user has this person or room, or may have one more.
-    async fn may_have(&self, user: &str, person: &str) -> Result<bool, ApiError> {
+    async fn may_have(&self, user: &str, person: &str) -> Result<bool, Error> {
         if person.is_empty() {
             return Ok(true);
         }
@@ -185,21 +185,21 @@ impl<'a> KnownClues<'a> {
     }
 }
 
-fn says_private(headers: &HeaderMap) -> Result<bool, ApiError> {
+fn says_private(headers: &HeaderMap) -> Result<bool, Error> {
     let Some(value) = headers.get(PRIVATE) else { return Ok(false) };
     match value.as_bytes().to_ascii_lowercase().as_slice() {
         b"true" => Ok(true),
         b"false" => Ok(false),
-        _ => Err(ApiError::bad("invalid_value", "the header X-Reprise-Private must be true or false").param(PRIVATE)),
+        _ => Err(Error::request("invalid_value", "the header X-Reprise-Private must be true or false", Some(PRIVATE))),
     }
 }
 
-fn speaker_named(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+fn speaker_named(headers: &HeaderMap) -> Result<Option<String>, Error> {
     let Some(value) = headers.get(SPEAKER) else { return Ok(None) };
     let name = std::str::from_utf8(value.as_bytes()).ok().map(percent_decoded);
     match name.filter(|name| person_name(name).is_some()) {
         Some(name) => Ok(Some(name.trim().to_owned())),
-        None => Err(ApiError::bad("invalid_value", WRONG_SPEAKER).param(SPEAKER)),
+        None => Err(Error::request("invalid_value", WRONG_SPEAKER, Some(SPEAKER))),
     }
 }
 

@@ -1,0 +1,24 @@
+//! Reasons for which a request gets no reply.
+
+use session::Failure;
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Runtime(#[from] runtime::Error),
+    #[error(transparent)]
+    Model(#[from] Failure),
+    /// A mistake of the client. `param` is the part of the request that holds it.
+    #[error("{message}")]
+    Request { code: &'static str, message: String, param: Option<&'static str> },
+    #[error("a client secret opens only the sessions that it began, and the one that it was made for")]
+    NotOfThisSecret,
+}
+
+impl Error {
+    pub fn request(code: &'static str, message: impl Into<String>, param: Option<&'static str>) -> Error {
+        Error::Request { code, message: message.into(), param }
+    }
+}

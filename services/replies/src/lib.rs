@@ -1,0 +1,22 @@
+//! Replies to requests that hold their own conversation, whatever protocol brings them.
+//!
+//! A client may send its whole conversation with each request, or what is new in a durable session. Either way this crate
+//! decides what a door must not: whose the request is ([`Scope`]), whether it came before ([`RequestAttempt`]), what the
+//! service remembers of its conversation, what stands in the prompt besides it, and what the model reads ahead afterwards.
+//! A door parses to a [`CompletionRequest`], asks [`Completions::ask`], and gives a [`Render`] that makes frames of events.
+
+mod begun;
+mod caller;
+mod completion;
+mod error;
+pub mod heavy;
+pub mod identity;
+
+pub use begun::BegunBySecrets;
+pub use caller::Caller;
+pub use completion::{
+    Completion, CompletionRequest, Completions, ConversationKeeping, MARK, PastOwners, RecentTurns, Render,
+    ReplyProgress, RequestAttempt, StandingPrompts, bodies, kept_alive, push_item, streamed, whole,
+};
+pub use error::Error;
+pub use identity::{BodyClues, Persons, Scope};
