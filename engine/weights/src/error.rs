@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::family;
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{}: {source}", path.display())]
@@ -18,8 +20,8 @@ pub enum Error {
     #[error("{}: tensor '{tensor}': found {found}, expected {expected}", path.display())]
     Tensor { path: PathBuf, tensor: String, found: String, expected: String },
 
-    #[error("{}: architecture '{arch}' is not of the Qwen3.5 family (qwen35, qwen35moe)", path.display())]
-    OtherFamily { path: PathBuf, arch: String },
+    #[error("{}: architecture '{arch}' is of no known family; known are {known}", path.display())]
+    OtherFamily { path: PathBuf, arch: String, known: String },
 
     #[error("{bytes} bytes of memory for the model could not be had: {source}; free some, or take a smaller model")]
     Memory { bytes: usize, source: std::io::Error },
@@ -50,9 +52,15 @@ impl Error {
         Error::file(path, what)
     }
 
-    pub(crate) fn older_sibling(path: &Path, arch: &str, family: &str) -> Error {
-        let why = "it is an older sibling of the Qwen3.5 family with merged projections; take a model of the family";
-        Error::file(path, format!("architecture '{arch}' is not supported: {why} ({family})"))
+    pub(crate) fn other_family(path: &Path, arch: &str) -> Error {
+        Error::OtherFamily { path: path.to_path_buf(), arch: shown(arch), known: family::all_names() }
+    }
+
+    pub(crate) fn older_sibling(path: &Path, arch: &str, family: &str, members: &str) -> Error {
+        let why = format!(
+            "it is an older sibling of the {family} family with merged projections; take a model of the family"
+        );
+        Error::file(path, format!("architecture '{arch}' is not supported: {why} ({members})"))
     }
 }
 

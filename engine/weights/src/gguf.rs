@@ -32,10 +32,10 @@ pub fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<ModelWeights, Error>
 
 fn load(path: &Path, parts: GgufParts, mut notes: Vec<String>) -> Result<ModelWeights, Error> {
     let GgufParts { metadata, mut tensors, headers, has_own_prediction_file } = parts;
-    let arch = shape::architecture(&metadata)?;
-    let mut shape = shape::shape(&metadata, arch, &tensors)?;
+    let (family, architecture) = shape::architecture(&metadata)?;
+    let mut shape = shape::shape(&metadata, (family, architecture), &tensors)?;
     shape.mtp_blocks = shape.mtp_blocks.max(usize::from(has_own_prediction_file));
-    let vocab = vocab::vocab(&metadata, shape.vocab)?;
+    let vocab = vocab::vocab(&metadata, family, shape.vocab)?;
     // From here on a few bytes of each tensor are read.
     headers.iter().for_each(|header| header.read_ahead(false));
     let fingerprint = fingerprint(headers.iter().map(|header| &header[..]), &tensors);

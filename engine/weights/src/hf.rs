@@ -28,6 +28,7 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     let json = parse(&config_path, &folder.config)?;
     let config = Config::new(&config_path, &json)?;
 
+    let family = config.family;
     let mut tensors = Tensors::new(&folder.path);
     let mut described = vec![folder.config.clone()];
     for (path, bytes) in &folder.shards {
@@ -63,15 +64,16 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
             None
         }
     };
-    let output_norm = layers::norm(&mut tensors, Source::Folder, &format!("{prefix}norm.weight"), shape.hidden)?;
+    let output_norm =
+        layers::norm(&mut tensors, Source::Folder(family), &format!("{prefix}norm.weight"), shape.hidden)?;
     let mut layers = Vec::new();
     for (index, kind) in shape.layers.clone().into_iter().enumerate() {
         let prefix = format!("{prefix}layers.{index}.");
-        layers.push(layers::layer(&mut tensors, &shape, Source::Folder, prefix, kind)?);
+        layers.push(layers::layer(&mut tensors, &shape, Source::Folder(family), prefix, kind)?);
     }
     let prediction = mtp_prefix.map(|own| {
         let prefixes = [format!("{own}layers.0."), own.to_string()];
-        layers::prediction(&mut tensors, &shape, Source::Folder, prefixes, &output_norm)
+        layers::prediction(&mut tensors, &shape, Source::Folder(family), prefixes, &output_norm)
     });
     let prediction = prediction.transpose()?;
     if tensors.drop_all(|name| mtp_name(name).is_some()) > 0 {
@@ -171,7 +173,7 @@ fn stop_tokens(folder: &Folder, config: &Config, vocab: usize) -> Result<Vec<u32
     let path = folder.path.join("tokenizer.json");
     let added: AddedTokens = serde_json::from_slice(&folder.tokenizer)
         .map_err(|error| Error::file(&path, format!("is damaged: {}", shown(&error.to_string()))))?;
-    let ends = added.added_tokens.into_iter().filter(|token| token.special && stop::is_family_end(&token.content));
+    let ends = added.added_tokens.into_iter().filter(|token| token.special && config.family.ends_with(&token.content));
     tokens.extend(ends.map(|token| token.id).filter(|&id| usize::try_from(id).is_ok_and(|id| id < vocab)));
     Ok(stop::sorted(tokens))
 }

@@ -1,7 +1,8 @@
-//! The tensors of a model's files to layers. Code here names tensors as GGUF does; `in_folder` says what a Hugging Face
-//! folder calls them.
+//! Makes layers of the tensors of a model's files. Code here names tensors as GGUF does; the model's family has a folder's
+//! names.
 
 use crate::error::Error;
+use crate::family::Family;
 use crate::matrix::Matrix;
 use crate::model::{
     AttentionWeights, DeltaWeights, Ffn, Layer, Mixer, MoeWeights, PredictionBlock, SharedExpert, SwigluWeights,
@@ -9,11 +10,11 @@ use crate::model::{
 use crate::shape::{LayerKind, Moe, Shape};
 use crate::tensors::Tensors;
 
-/// Which of both a model comes from. They differ in names and in a few values.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Form of a model's files. They differ in names and in a few values.
+#[derive(Clone, Copy)]
 pub(crate) enum Source {
     Gguf,
-    Folder,
+    Folder(&'static Family),
 }
 
 /// `prefix`: what stands before the layer's own names.
@@ -46,13 +47,13 @@ pub(crate) fn prediction(
     trunk_norm: &[f32],
 ) -> Result<PredictionBlock, Error> {
     let hidden = shape.hidden;
-    let names = match source {
-        Source::Gguf => ["eh_proj.weight", "enorm.weight", "hnorm.weight", "shared_head_norm.weight"],
-        Source::Folder => ["fc.weight", "pre_fc_norm_embedding.weight", "pre_fc_norm_hidden.weight", "norm.weight"],
-    };
-    let [join, embed_norm, state_norm, output_norm] = names.map(|name| format!("{own}{name}"));
+    let names = ["eh_proj.weight", "enorm.weight", "hnorm.weight", "shared_head_norm.weight"];
+    let [join, embed_norm, state_norm, output_norm] = names.map(|name| match source {
+        Source::Gguf => format!("{own}{name}"),
+        Source::Folder(family) => format!("{own}{}", family.prediction_tensor(name)),
+    });
     // Some files have one last norm for both.
-    let is_shared = source == Source::Gguf && !tensors.has(&output_norm);
+    let is_shared = matches!(source, Source::Gguf) && !tensors.has(&output_norm);
     let mut block = Block { tensors, shape, source, prefix };
     Ok(PredictionBlock {
         join: block.tensors.matrix(&join, hidden, 2 * hidden)?,
@@ -69,10 +70,10 @@ pub(crate) fn prediction(
     })
 }
 
-/// A norm's factors. Those of a folder are 1 + w.
+/// Reads a norm's factors.
 pub(crate) fn norm(tensors: &mut Tensors, source: Source, name: &str, len: usize) -> Result<Vec<f32>, Error> {
     let mut weights = tensors.values(name, &[len])?;
-    if source == Source::Folder {
+    if matches!(source, Source::Folder(family) if family.folder_norms_are_offsets) {
         weights.iter_mut().for_each(|weight| *weight += 1.0);
     }
     Ok(weights)
@@ -89,7 +90,7 @@ impl Block<'_> {
     fn name(&self, name: &str) -> String {
         match self.source {
             Source::Gguf => format!("{}{name}", self.prefix),
-            Source::Folder => format!("{}{}", self.prefix, in_folder(name)),
+            Source::Folder(family) => format!("{}{}", self.prefix, family.layer_tensor(name)),
         }
     }
 
@@ -109,7 +110,7 @@ impl Block<'_> {
         let Shape { hidden, q_heads, kv_heads, head_dim, .. } = *self.shape;
         let (q_rows, kv_rows) = (2 * q_heads * head_dim, kv_heads * head_dim);
         let fused = self.name("attn_qkv.weight");
-        let (q, k, v) = if self.source == Source::Gguf && self.tensors.has(&fused) {
+        let (q, k, v) = if matches!(self.source, Source::Gguf) && self.tensors.has(&fused) {
             let all = self.tensors.matrix(&fused, q_rows + 2 * kv_rows, hidden)?;
             let part =
                 |first, count| all.part(first, count).ok_or_else(|| self.tensors.missing(&fused, &[count, hidden]));
@@ -154,7 +155,7 @@ impl Block<'_> {
     /// A folder has the logarithm.
     fn a_log_neg(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
         let mut values = self.tensors.values(name, &[len])?;
-        if self.source == Source::Folder {
+        if matches!(self.source, Source::Folder(_)) {
             values.iter_mut().for_each(|a| *a = -f64::from(*a).exp() as f32);
         }
         Ok(values)
@@ -181,7 +182,7 @@ impl Block<'_> {
         let router = self.matrix("ffn_gate_inp.weight", moe.experts, self.shape.hidden)?;
         let fused = self.tensors.has(&self.name("ffn_gate_up_exps.weight"));
         let experts = match self.source {
-            Source::Folder if !fused => self.separate_experts(moe)?,
+            Source::Folder(_) if !fused => self.separate_experts(moe)?,
             _ => self.stacked_experts(moe, fused)?,
         };
         let shared = match moe.shared_ffn {
@@ -228,39 +229,5 @@ impl Block<'_> {
             })
         };
         (0..moe.experts).map(&mut expert).collect()
-    }
-}
-
-/// What a Hugging Face folder calls a tensor that GGUF calls so; its own name where there is none.
-fn in_folder(name: &str) -> &str {
-    match name {
-        "attn_norm.weight" => "input_layernorm.weight",
-        "post_attention_norm.weight" => "post_attention_layernorm.weight",
-        "attn_q.weight" => "self_attn.q_proj.weight",
-        "attn_k.weight" => "self_attn.k_proj.weight",
-        "attn_v.weight" => "self_attn.v_proj.weight",
-        "attn_output.weight" => "self_attn.o_proj.weight",
-        "attn_q_norm.weight" => "self_attn.q_norm.weight",
-        "attn_k_norm.weight" => "self_attn.k_norm.weight",
-        "attn_qkv.weight" => "linear_attn.in_proj_qkv.weight",
-        "attn_gate.weight" => "linear_attn.in_proj_z.weight",
-        "ssm_alpha.weight" => "linear_attn.in_proj_a.weight",
-        "ssm_beta.weight" => "linear_attn.in_proj_b.weight",
-        "ssm_out.weight" => "linear_attn.out_proj.weight",
-        "ssm_conv1d.weight" => "linear_attn.conv1d.weight",
-        "ssm_a" => "linear_attn.A_log",
-        "ssm_dt.bias" => "linear_attn.dt_bias",
-        "ssm_norm.weight" => "linear_attn.norm.weight",
-        "ffn_gate.weight" => "mlp.gate_proj.weight",
-        "ffn_up.weight" => "mlp.up_proj.weight",
-        "ffn_down.weight" => "mlp.down_proj.weight",
-        "ffn_gate_inp.weight" => "mlp.gate.weight",
-        "ffn_gate_up_exps.weight" => "mlp.experts.gate_up_proj",
-        "ffn_down_exps.weight" => "mlp.experts.down_proj",
-        "ffn_gate_shexp.weight" => "mlp.shared_expert.gate_proj.weight",
-        "ffn_up_shexp.weight" => "mlp.shared_expert.up_proj.weight",
-        "ffn_down_shexp.weight" => "mlp.shared_expert.down_proj.weight",
-        "ffn_gate_inp_shexp.weight" => "mlp.shared_expert_gate.weight",
-        other => other,
     }
 }

@@ -5,6 +5,7 @@
 
 mod bytes;
 mod error;
+pub mod family;
 mod fingerprint;
 pub mod gguf;
 pub mod hf;

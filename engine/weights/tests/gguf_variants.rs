@@ -394,7 +394,10 @@ fn write_parts(folder: &Path, parts: &[File]) -> Vec<PathBuf> {
 #[test]
 fn another_family_gets_one_clear_line() {
     let arch = |arch: &str| refused(tiny::dense().set("general.architecture", Value::Text(arch.into())));
-    assert_eq!(arch("llama"), "tiny.gguf: architecture 'llama' is not of the Qwen3.5 family (qwen35, qwen35moe)");
+    assert_eq!(
+        arch("llama"),
+        "tiny.gguf: architecture 'llama' is of no known family; known are Qwen3.5 (qwen35, qwen35moe)"
+    );
     assert!(arch("qwen3next").contains("'qwen3next' is not supported"));
     assert!(arch("clip").contains("vision encoder"));
     assert!(refused(tiny::dense().set("general.type", Value::Text("adapter".into()))).contains("adapter"));

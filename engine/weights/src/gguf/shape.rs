@@ -3,6 +3,7 @@
 use kernels::rotation::Yarn;
 
 use crate::error::{Error, shown};
+use crate::family::{self, Architecture, Family, Known};
 use crate::gguf::metadata::Metadata;
 use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, yarn_magnitude};
 use crate::tensors::Tensors;
@@ -13,24 +14,32 @@ pub(crate) struct Keys<'a> {
     pub arch: &'a str,
 }
 
-/// What the engine computes: `qwen35` and `qwen35moe`.
-pub(crate) fn architecture(metadata: &Metadata) -> Result<&str, Error> {
+/// Finds the family and the architecture of a file.
+pub(crate) fn architecture(metadata: &Metadata) -> Result<(&'static Family, &'static Architecture), Error> {
     let path = metadata.path();
     const KEY: &str = "general.architecture";
-    let arch = metadata.text(KEY)?.ok_or_else(|| metadata.missing(KEY, "qwen35 or qwen35moe"))?;
+    let arch = metadata.text(KEY)?.ok_or_else(|| metadata.missing(KEY, &family::all_architectures()))?;
     let other =
         |kind: &str| Err(Error::file(path, format!("holds a {kind}, not a model; give the file of the model itself")));
     match (metadata.text("general.type")?, arch) {
         (Some(kind @ ("adapter" | "mmproj" | "imatrix")), _) => other(kind),
         (_, "clip") => other("vision encoder"),
-        (_, "qwen35" | "qwen35moe") => Ok(arch),
-        (_, "qwen3next") => Err(Error::older_sibling(path, arch, "qwen35, qwen35moe")),
-        _ => Err(Error::OtherFamily { path: path.to_path_buf(), arch: shown(arch) }),
+        _ => match family::of_gguf(arch) {
+            Known::Family(family, architecture) => Ok((family, architecture)),
+            Known::OlderSibling(family) => {
+                Err(Error::older_sibling(path, arch, &family.name, &family.architecture_names()))
+            }
+            Known::Other => Err(Error::other_family(path, arch)),
+        },
     }
 }
 
-pub(crate) fn shape(metadata: &Metadata, arch: &str, tensors: &Tensors) -> Result<Shape, Error> {
-    let keys = Keys { metadata, arch };
+pub(crate) fn shape(
+    metadata: &Metadata,
+    (family, architecture): (&Family, &Architecture),
+    tensors: &Tensors,
+) -> Result<Shape, Error> {
+    let keys = Keys { metadata, arch: &architecture.name };
     let path = metadata.path();
     let blocks = keys.size("block_count")?;
     // Each block has tensors: this bounds the list below by what the file really holds.
@@ -53,7 +62,7 @@ pub(crate) fn shape(metadata: &Metadata, arch: &str, tensors: &Tensors) -> Resul
     if inner % value_heads != 0 {
         return Err(keys.wrong("ssm.inner_size", inner, format!("a multiple of the {value_heads} value heads")));
     }
-    let moe = moe(&keys, tensors)?;
+    let moe = moe(&keys, architecture, tensors)?;
     let dims = tensors.dims("token_embd.weight");
     let Some(&[vocab, _]) = dims else {
         return Err(Error::tensor(
@@ -66,8 +75,8 @@ pub(crate) fn shape(metadata: &Metadata, arch: &str, tensors: &Tensors) -> Resul
     let reordered = metadata.bool(&keys.name("ssm.v_head_reordered"))?.unwrap_or(true);
     let native_ctx = keys.required("context_length")?;
     let shape = Shape {
-        arch: if moe.is_some() { "qwen35moe" } else { "qwen35" }.to_string(),
-        layers: layers(&keys, blocks, trunk)?,
+        arch: family.architecture(moe.is_some()).to_string(),
+        layers: layers(&keys, family, blocks, trunk)?,
         hidden: keys.size("embedding_length")?,
         ffn: if moe.is_some() { 0 } else { keys.same_everywhere("feed_forward_length")? },
         q_heads: keys.same_everywhere("attention.head_count")?,
@@ -91,10 +100,10 @@ pub(crate) fn shape(metadata: &Metadata, arch: &str, tensors: &Tensors) -> Resul
     Ok(shape)
 }
 
-fn moe(keys: &Keys, tensors: &Tensors) -> Result<Option<Moe>, Error> {
+fn moe(keys: &Keys, architecture: &Architecture, tensors: &Tensors) -> Result<Option<Moe>, Error> {
     let experts = keys.optional("expert_count")?.unwrap_or(0);
     if experts == 0 {
-        if keys.arch == "qwen35moe" {
+        if architecture.has_experts {
             return Err(keys.missing("expert_count", "the number of experts"));
         }
         return Ok(None);
@@ -126,7 +135,7 @@ fn moe(keys: &Keys, tensors: &Tensors) -> Result<Option<Moe>, Error> {
 }
 
 /// Which blocks of the trunk are attention: a list of flags, or the heads that are 0 in linear blocks, or every n-th.
-fn layers(keys: &Keys, blocks: usize, trunk: usize) -> Result<Vec<LayerKind>, Error> {
+fn layers(keys: &Keys, family: &Family, blocks: usize, trunk: usize) -> Result<Vec<LayerKind>, Error> {
     let kind = |recurrent: bool| if recurrent { LayerKind::Delta } else { LayerKind::Attention };
     let list = |key: &str| match keys.metadata.unsigned_list(&keys.name(key))? {
         Some(list) if list.len() != blocks && list.len() != trunk => {
@@ -149,7 +158,7 @@ fn layers(keys: &Keys, blocks: usize, trunk: usize) -> Result<Vec<LayerKind>, Er
         return Ok(heads.iter().take(trunk).map(|&heads| kind(heads == 0)).collect());
     }
     // The family's pattern, where a file says nothing.
-    let interval = keys.optional("full_attention_interval")?.unwrap_or(4);
+    let interval = keys.optional("full_attention_interval")?.unwrap_or(family.attention_every);
     if interval == 0 {
         return Err(keys.wrong("full_attention_interval", interval, "1 or more"));
     }

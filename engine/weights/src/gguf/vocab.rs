@@ -1,6 +1,7 @@
 //! The tokenizer's data in GGUF metadata.
 
 use crate::error::Error;
+use crate::family::Family;
 use crate::gguf::metadata::Metadata;
 use crate::model::VocabSource;
 use crate::stop;
@@ -16,7 +17,7 @@ pub(crate) struct Vocab {
 }
 
 /// `rows`: of the embedding, one for each token.
-pub(crate) fn vocab(metadata: &Metadata, rows: usize) -> Result<Vocab, Error> {
+pub(crate) fn vocab(metadata: &Metadata, family: &Family, rows: usize) -> Result<Vocab, Error> {
     let path = metadata.path();
     let tokens = metadata.text_list(TOKENS)?.ok_or_else(|| metadata.missing(TOKENS, "the list of tokens"))?;
     if tokens.len() != rows {
@@ -45,7 +46,7 @@ pub(crate) fn vocab(metadata: &Metadata, rows: usize) -> Result<Vocab, Error> {
         stop_tokens.push(in_vocabulary(metadata, MORE, number, rows)?);
     }
     let control = tokens.iter().zip(&types).zip(0u32..).filter(|((_, kind), _)| **kind == CONTROL);
-    stop_tokens.extend(control.filter(|((token, _), _)| stop::is_family_end(token)).map(|(_, id)| id));
+    stop_tokens.extend(control.filter(|((token, _), _)| family.ends_with(token)).map(|(_, id)| id));
     Ok(Vocab {
         stop_tokens: stop::sorted(stop_tokens),
         source: VocabSource::Gguf {

@@ -6,6 +6,7 @@ use kernels::rotation::Yarn;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, shown};
+use crate::family::{self, Family, Known};
 use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, yarn_magnitude};
 use crate::tensors::Tensors;
 
@@ -13,6 +14,7 @@ use crate::tensors::Tensors;
 pub(crate) struct Config<'a> {
     path: &'a Path,
     places: Vec<&'a Map<String, Value>>,
+    pub family: &'static Family,
 }
 
 impl<'a> Config<'a> {
@@ -26,14 +28,18 @@ impl<'a> Config<'a> {
             Some(Value::Object(text)) => vec![text, whole],
             Some(other) => return Err(Error::key(path, "text_config", describe(other), "an object")),
         };
-        let config = Config { path, places };
         // Multimodal checkpoints name the family outside and its text part inside.
-        match config.text("model_type")? {
-            Some("qwen3_5" | "qwen3_5_text" | "qwen3_5_moe" | "qwen3_5_moe_text") => {}
-            Some(next @ "qwen3_next") => return Err(Error::older_sibling(path, next, "qwen3_5, qwen3_5_moe")),
-            Some(other) => return Err(Error::OtherFamily { path: path.to_path_buf(), arch: shown(other) }),
-            None => return Err(Error::key(path, "model_type", "no such key", "qwen3_5 or qwen3_5_moe")),
-        }
+        let found = places.iter().filter_map(|place| place.get("model_type")).find(|value| !value.is_null());
+        let found = found.ok_or_else(|| Error::key(path, "model_type", "no such key", family::all_model_types()))?;
+        let model_type = found.as_str().ok_or_else(|| Error::key(path, "model_type", describe(found), "a string"))?;
+        let family = match family::of_folder(model_type) {
+            Known::Family(family, _) => family,
+            Known::OlderSibling(family) => {
+                return Err(Error::older_sibling(path, model_type, &family.name, &family.model_types()));
+            }
+            Known::Other => return Err(Error::other_family(path, model_type)),
+        };
+        let config = Config { path, places, family };
         if let Some(found) = config.get("quantization_config") {
             let method = found.get("quant_method").and_then(Value::as_str).unwrap_or("an unnamed method");
             let what = format!("is quantised by {}: take the bf16 model, or a GGUF file", shown(method));
@@ -65,7 +71,7 @@ impl<'a> Config<'a> {
         let native_ctx = self.size("max_position_embeddings")?;
         let moe = self.moe()?;
         let shape = Shape {
-            arch: if moe.is_some() { "qwen35moe" } else { "qwen35" }.to_string(),
+            arch: self.family.architecture(moe.is_some()).to_string(),
             layers: self.layers(count)?,
             hidden: self.size("hidden_size")?,
             ffn: if moe.is_some() { 0 } else { self.size("intermediate_size")? },
@@ -125,7 +131,7 @@ impl<'a> Config<'a> {
             None => {
                 // The family's pattern, where a file says nothing.
                 let interval = match self.unsigned("full_attention_interval")? {
-                    None => 4,
+                    None => self.family.attention_every,
                     Some(_) => self.size("full_attention_interval")?,
                 };
                 let kind =
@@ -138,8 +144,7 @@ impl<'a> Config<'a> {
     fn rope(&self, head_dim: usize, native_ctx: usize) -> Result<Rope, Error> {
         let rope = self.with_rope_places()?;
         let theta = rope.needed("rope_theta", "the base of the rotation")?;
-        // Configurations of this family that leave it out mean a quarter.
-        let share = rope.float("partial_rotary_factor")?.unwrap_or(0.25);
+        let share = rope.float("partial_rotary_factor")?.unwrap_or(self.family.partial_rotary_factor);
         if !(0.0..=1.0).contains(&share) {
             return Err(Error::key(self.path, "partial_rotary_factor", share.to_string(), "more than 0, at most 1"));
         }
@@ -208,7 +213,7 @@ impl<'a> Config<'a> {
             }
         }
         places.push(self.places[0]);
-        Ok(Config { path: self.path, places })
+        Ok(Config { path: self.path, places, family: self.family })
     }
 
     fn get(&self, key: &str) -> Option<&'a Value> {
