@@ -38,11 +38,13 @@ pub struct File {
     pub key_count: Option<u64>,
 }
 
-impl File {
-    pub fn new() -> File {
+impl Default for File {
+    fn default() -> File {
         File { version: 3, alignment: 32, keys: Vec::new(), tensors: Vec::new(), tensor_count: None, key_count: None }
     }
+}
 
+impl File {
     /// Sets a key, or replaces it.
     pub fn set(&mut self, key: &str, value: Value) -> &mut File {
         match self.keys.iter_mut().find(|(name, _)| name == key) {

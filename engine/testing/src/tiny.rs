@@ -126,7 +126,7 @@ fn mixer(file: &mut File, block: u32) {
 }
 
 fn start(arch: &str) -> File {
-    let mut file = File::new();
+    let mut file = File::default();
     file.set("general.architecture", Value::Text(arch.into())).set("general.name", Value::Text("tiny".into()));
     for (key, value) in [
         ("block_count", LAYERS.into()),

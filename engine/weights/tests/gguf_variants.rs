@@ -376,7 +376,7 @@ fn a_set_with_a_tensor_too_few_is_refused() {
 fn split(whole: &File, parts: usize) -> Vec<File> {
     let chunks = whole.tensors.chunks(whole.tensors.len().div_ceil(parts)).enumerate();
     let part = |(i, tensors): (usize, &[Tensor])| {
-        let mut part = if i == 0 { whole.clone() } else { File::new() };
+        let mut part = if i == 0 { whole.clone() } else { File::default() };
         part.tensors = tensors.to_vec();
         part.set("split.no", Value::U32(i as u32)).set("split.count", Value::U32(parts as u32));
         part.set("split.tensors.count", Value::I32(whole.tensors.len() as i32));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use engine::DeviceFacts;
 use engine::network::Network;
 use engine::open::find_gpu;

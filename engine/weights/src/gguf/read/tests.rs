@@ -52,9 +52,7 @@ proptest! {
         version in 2u32..4,
         alignment in prop::sample::select(vec![8usize, 32, 64, 4096]),
     ) {
-        let mut file = write::File::new();
-        file.version = version;
-        file.alignment = alignment;
+        let mut file = write::File { version, alignment, ..write::File::default() };
         for (key, value) in &keys {
             file.set(key, value.clone());
         }
