@@ -157,147 +157,217 @@ impl MemoryMeter {
         }
     }
 
+    /// Allocates zeros where the meter's memory is.
     pub fn zeroed<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
-        let Some(device) = self.device() else { return self.staged(kind, len) };
-        self.count(kind, len, BufferStorage::Device(self.keep_failure(Buffer::zeroed(device, len))))
+        match self.device() {
+            None => MeteredBuffer::Host(self.staged(kind, len)),
+            Some(device) => self.on_device(kind, len, self.keep_failure(Buffer::zeroed(device, len))),
+        }
     }
 
+    /// Copies values to where the meter's memory is.
     pub fn copied<T: Pod>(&self, kind: MemoryKind, values: &[T]) -> MeteredBuffer<T> {
-        let Some(device) = self.device() else {
-            let mut copy = self.unwritten(kind, values.len());
-            copy.copy_from_slice(values);
-            return copy;
-        };
-        self.count(kind, values.len(), BufferStorage::Device(self.keep_failure(Buffer::of(device, values))))
+        match self.device() {
+            None => {
+                let mut copy = self.on_host(kind, values.len(), false);
+                copy.copy_from_slice(values);
+                MeteredBuffer::Host(copy)
+            }
+            Some(device) => self.on_device(kind, values.len(), self.keep_failure(Buffer::of(device, values))),
+        }
     }
 
-    /// Allocates zeros on the host, to be filled there. `MeteredBuffer::settled` moves them to the GPU if the meter has
-    /// one.
-    pub fn staged<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
+    /// Allocates zeros on the host, to be filled there. `HostMemory::settled` moves them to where the meter's memory is.
+    pub fn staged<T: Pod>(&self, kind: MemoryKind, len: usize) -> HostMemory<T> {
         self.on_host(kind, len, true)
     }
 
-    /// Allocates a buffer that the caller writes completely before reading it. On the host it has old contents.
+    /// Allocates a buffer that is written completely before it is read. On the host it has old contents.
     pub fn unwritten<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
-        if self.device.is_some() { self.zeroed(kind, len) } else { self.on_host(kind, len, false) }
+        match self.device {
+            None => MeteredBuffer::Host(self.on_host(kind, len, false)),
+            Some(_) => self.zeroed(kind, len),
+        }
     }
 
-    fn on_host<T: Pod>(&self, kind: MemoryKind, len: usize, zeroed: bool) -> MeteredBuffer<T> {
+    fn on_host<T: Pod>(&self, kind: MemoryKind, len: usize, zeroed: bool) -> HostMemory<T> {
         let bytes = len * size_of::<T>();
         let is_large = bytes >= MAPPED_BYTES;
         if let Some(mut map) = is_large.then(|| self.take_spare(bytes)).flatten() {
             if zeroed {
                 map.fill(0);
             }
-            return self.count(kind, len, BufferStorage::Mapped(map, PhantomData));
+            return HostMemory { values: HostStorage::Mapped(map, PhantomData), count: self.count(kind, bytes) };
         }
         self.free_spare(bytes);
         // A system that refuses more mappings may still have room on the heap.
         let values = match is_large.then(|| weights::zeroed_pages(bytes)) {
-            Some(Ok(map)) => BufferStorage::Mapped(map, PhantomData),
-            _ => BufferStorage::Heap(vec![T::zeroed(); len].into_boxed_slice()),
+            Some(Ok(map)) => HostStorage::Mapped(map, PhantomData),
+            _ => HostStorage::Heap(vec![T::zeroed(); len].into_boxed_slice()),
         };
-        self.count(kind, len, values)
+        HostMemory { values, count: self.count(kind, bytes) }
     }
 
-    fn count<T>(&self, kind: MemoryKind, len: usize, values: BufferStorage<T>) -> MeteredBuffer<T> {
-        let bytes = len * size_of::<T>();
+    fn on_device<T>(&self, kind: MemoryKind, len: usize, buffer: Option<Buffer<T>>) -> MeteredBuffer<T> {
+        MeteredBuffer::Device(DeviceMemory { buffer, len, count: self.count(kind, len * size_of::<T>()) })
+    }
+
+    fn count(&self, kind: MemoryKind, bytes: usize) -> CountedBytes {
         self.counts[kind as usize].fetch_add(bytes, Ordering::Relaxed);
-        MeteredBuffer { values, bytes, kind, meter: self.clone() }
+        CountedBytes { bytes, kind, meter: self.clone() }
     }
 }
 
-/// Memory that a meter counts until it is dropped. On the host it is a slice.
-pub struct MeteredBuffer<T> {
-    values: BufferStorage<T>,
+/// Bytes that a meter counts until this is dropped.
+struct CountedBytes {
     bytes: usize,
     kind: MemoryKind,
     meter: MemoryMeter,
 }
 
-enum BufferStorage<T> {
+impl Drop for CountedBytes {
+    fn drop(&mut self) {
+        self.meter.counts[self.kind as usize].fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Counted memory of the host: a slice.
+pub struct HostMemory<T> {
+    values: HostStorage<T>,
+    count: CountedBytes,
+}
+
+enum HostStorage<T> {
     Heap(Box<[T]>),
     Mapped(MmapMut, PhantomData<T>),
-    Device(Option<Buffer<T>>), // `None`: the GPU had failed before
     Dropped,
 }
 
-const NOT_ON_HOST: &str = "memory of a device is read by kernels and by `on_host`";
+/// Counted memory of a GPU: an address for kernels.
+pub struct DeviceMemory<T> {
+    /// None: the GPU had failed before.
+    buffer: Option<Buffer<T>>,
+    len: usize,
+    count: CountedBytes,
+}
 
-impl<T: Pod> std::ops::Deref for MeteredBuffer<T> {
+/// Counted memory where its meter's is.
+pub enum MeteredBuffer<T> {
+    Host(HostMemory<T>),
+    Device(DeviceMemory<T>),
+}
+
+impl<T: Pod> std::ops::Deref for HostMemory<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         match &self.values {
-            BufferStorage::Heap(values) => values,
-            BufferStorage::Mapped(map, _) => bytemuck::cast_slice(map),
-            BufferStorage::Device(_) | BufferStorage::Dropped => panic!("{NOT_ON_HOST}"),
+            HostStorage::Heap(values) => values,
+            HostStorage::Mapped(map, _) => bytemuck::cast_slice(map),
+            HostStorage::Dropped => &[],
         }
     }
 }
 
-impl<T: Pod> std::ops::DerefMut for MeteredBuffer<T> {
+impl<T: Pod> std::ops::DerefMut for HostMemory<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         match &mut self.values {
-            BufferStorage::Heap(values) => values,
-            BufferStorage::Mapped(map, _) => bytemuck::cast_slice_mut(map),
-            BufferStorage::Device(_) | BufferStorage::Dropped => panic!("{NOT_ON_HOST}"),
+            HostStorage::Heap(values) => values,
+            HostStorage::Mapped(map, _) => bytemuck::cast_slice_mut(map),
+            HostStorage::Dropped => &mut [],
         }
     }
 }
 
-impl<T: Pod> AsRef<[T]> for MeteredBuffer<T> {
-    fn as_ref(&self) -> &[T] {
-        self
+impl<T: Pod> HostMemory<T> {
+    /// Moves the values to where the meter's memory is.
+    pub fn settled(self) -> MeteredBuffer<T> {
+        match self.count.meter.device {
+            None => MeteredBuffer::Host(self),
+            Some(_) => self.count.meter.copied(self.count.kind, &self),
+        }
+    }
+}
+
+impl<T> Drop for HostMemory<T> {
+    fn drop(&mut self) {
+        if let HostStorage::Mapped(map, _) = std::mem::replace(&mut self.values, HostStorage::Dropped) {
+            self.count.meter.give_back(map);
+        }
+    }
+}
+
+impl<T> DeviceMemory<T> {
+    fn lost(&self) -> gpu::Error {
+        gpu::Error::Lost { reason: self.count.meter.failure().unwrap_or("the memory was not allocated").to_string() }
+    }
+}
+
+/// The bytes of pages that the CPU attends to.
+impl AsRef<[u8]> for MeteredBuffer<u8> {
+    fn as_ref(&self) -> &[u8] {
+        self.host()
     }
 }
 
 impl<T> MeteredBuffer<T> {
     pub fn bytes(&self) -> usize {
-        self.bytes
+        match self {
+            MeteredBuffer::Host(HostMemory { count, .. }) | MeteredBuffer::Device(DeviceMemory { count, .. }) => {
+                count.bytes
+            }
+        }
     }
 }
 
 impl<T: Pod> MeteredBuffer<T> {
+    /// Returns the values for the CPU. Empty: they are on a GPU, whose executor reads them.
+    pub fn host(&self) -> &[T] {
+        match self {
+            MeteredBuffer::Host(memory) => memory,
+            MeteredBuffer::Device(_) => &[],
+        }
+    }
+
+    /// Returns the values for the CPU to change. Empty: they are on a GPU.
+    pub fn host_mut(&mut self) -> &mut [T] {
+        match self {
+            MeteredBuffer::Host(memory) => memory,
+            MeteredBuffer::Device(_) => &mut [],
+        }
+    }
+
+    /// Copies the values on the same side.
     pub fn copy_as(&self, kind: MemoryKind) -> MeteredBuffer<T> {
-        let copy = match &self.values {
-            BufferStorage::Device(from) => from.as_ref().and_then(|from| self.meter.keep_failure(from.duplicate())),
-            _ => return self.meter.copied(kind, self),
-        };
-        self.meter.count(kind, self.bytes / size_of::<T>().max(1), BufferStorage::Device(copy))
+        match self {
+            MeteredBuffer::Host(memory) => memory.count.meter.copied(kind, memory),
+            MeteredBuffer::Device(DeviceMemory { buffer, len, count }) => {
+                let copy = buffer.as_ref().and_then(|from| count.meter.keep_failure(from.duplicate()));
+                count.meter.on_device(kind, *len, copy)
+            }
+        }
     }
 
-    pub fn settled(self) -> MeteredBuffer<T> {
-        if self.meter.device.is_none() { self } else { self.meter.copied(self.kind, &self) }
-    }
-
-    /// Returns the values, copied from the GPU if they are there. It waits until they are computed, but not for later
-    /// work of the GPU.
+    /// Returns the values, copied from a GPU if they are there. The copy waits for the values, but not for work that the GPU is
+    /// given meanwhile.
     pub fn on_host(&self) -> Result<Cow<'_, [T]>, gpu::Error> {
-        match &self.values {
-            BufferStorage::Device(Some(buffer)) => buffer.to_vec_beside().map(Cow::Owned),
-            BufferStorage::Device(None) => Err(self.lost()),
-            _ => Ok(Cow::Borrowed(self)),
+        match self {
+            MeteredBuffer::Host(memory) => Ok(Cow::Borrowed(memory)),
+            MeteredBuffer::Device(memory) => match &memory.buffer {
+                Some(buffer) => buffer.to_vec_beside().map(Cow::Owned),
+                None => Err(memory.lost()),
+            },
         }
     }
 
+    /// Returns the address on a GPU, for kernels.
     pub(crate) fn address(&self) -> Result<u64, gpu::Error> {
-        match &self.values {
-            BufferStorage::Device(Some(buffer)) => Ok(buffer.address()),
-            _ => Err(self.lost()),
-        }
-    }
-
-    fn lost(&self) -> gpu::Error {
-        gpu::Error::Lost { reason: self.meter.failure().unwrap_or("the memory lies on the host").to_string() }
-    }
-}
-
-impl<T> Drop for MeteredBuffer<T> {
-    fn drop(&mut self) {
-        self.meter.counts[self.kind as usize].fetch_sub(self.bytes, Ordering::Relaxed);
-        if let BufferStorage::Mapped(map, _) = std::mem::replace(&mut self.values, BufferStorage::Dropped) {
-            self.meter.give_back(map);
+        match self {
+            MeteredBuffer::Host(_) => Err(gpu::Error::Lost { reason: "the memory lies on the host".to_string() }),
+            MeteredBuffer::Device(memory) => match &memory.buffer {
+                Some(buffer) => Ok(buffer.address()),
+                None => Err(memory.lost()),
+            },
         }
     }
 }
@@ -318,7 +388,7 @@ mod tests {
         );
         drop((page, state));
         assert_eq!(meter.used_bytes(), 20);
-        assert_eq!(&*snapshot, [1.0; 5]);
+        assert_eq!(snapshot.host(), [1.0; 5]);
     }
 
     #[test]
@@ -326,16 +396,16 @@ mod tests {
         let (meter, len) = (MemoryMeter::default(), 2 * MAPPED_BYTES);
         meter.set_ceiling(10 * len);
         let mut first = meter.zeroed::<u8>(MemoryKind::Pages, len);
-        first.fill(7);
-        let address = first.as_ptr();
+        first.host_mut().fill(7);
+        let address = first.host().as_ptr();
         drop(first);
         assert_eq!((meter.used_bytes(), meter.bytes(MemoryKind::Spare)), (0, len));
         // A buffer of the same size uses it, as zeros or with the old contents.
         let again = meter.zeroed::<u8>(MemoryKind::Pages, len);
-        assert!(again.as_ptr() == address && again.iter().all(|byte| *byte == 0));
+        assert!(again.host().as_ptr() == address && again.host().iter().all(|byte| *byte == 0));
         drop(again);
-        assert_eq!(meter.unwritten::<f32>(MemoryKind::Live, len / 4).as_ptr() as usize, address as usize);
-        // Only a part of the ceiling waits, and a buffer that is needed frees it.
+        assert_eq!(meter.unwritten::<f32>(MemoryKind::Live, len / 4).host().as_ptr() as usize, address as usize);
+        // No more than a part of the ceiling waits, and a buffer that is needed frees it.
         drop([(); 5].map(|()| meter.zeroed::<u8>(MemoryKind::Pages, len)));
         assert_eq!(meter.bytes(MemoryKind::Spare), len);
         let most = meter.zeroed::<u8>(MemoryKind::Pages, 10 * len);
@@ -353,7 +423,7 @@ mod tests {
         meter.set_ceiling(8 * 4 * bytes);
         assert_eq!((all(), meter.bytes(MemoryKind::Spare)), (3, 4 * bytes));
         let taken = meter.zeroed::<u8>(MemoryKind::Pages, bytes);
-        assert!(meter.bytes(MemoryKind::Spare) == 3 * bytes && taken.iter().all(|byte| *byte == 0));
+        assert!(meter.bytes(MemoryKind::Spare) == 3 * bytes && taken.host().iter().all(|byte| *byte == 0));
         assert_eq!((all(), meter.bytes(MemoryKind::Spare)), (1, 4 * bytes));
         // Buffers in use come first.
         let most = meter.zeroed::<u8>(MemoryKind::Pages, 30 * bytes);
@@ -366,11 +436,11 @@ mod tests {
         let meter = MemoryMeter::default();
         for len in [0, 1, MAPPED_BYTES / 4 - 1, MAPPED_BYTES / 4, MAPPED_BYTES] {
             let mut buffer = meter.zeroed::<f32>(MemoryKind::Live, len);
-            assert!(buffer.len() == len && buffer.iter().all(|value| *value == 0.0));
-            buffer.fill(2.0);
+            assert!(buffer.host().len() == len && buffer.host().iter().all(|value| *value == 0.0));
+            buffer.host_mut().fill(2.0);
             let copy = buffer.copy_as(MemoryKind::Snapshots);
             drop(buffer);
-            assert!(copy.len() == len && copy.iter().all(|value| *value == 2.0));
+            assert!(copy.host().len() == len && copy.host().iter().all(|value| *value == 2.0));
             assert_eq!(meter.used_bytes(), len * 4);
         }
         assert_eq!(meter.used_bytes(), 0);

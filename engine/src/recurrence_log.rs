@@ -132,7 +132,7 @@ impl RecurrenceLog {
             let end = segment.range.end.min(all.end);
             if let Some(rows) = Arc::get_mut(&mut segment.rows).filter(|_| begin < end) {
                 let at = (layer * SEGMENT_TOKENS + begin - first) * width;
-                written.push((begin..end, DisjointParts::new(&mut rows[at..at + (end - begin) * width])));
+                written.push((begin..end, DisjointParts::new(&mut rows.host_mut()[at..at + (end - begin) * width])));
             }
         }
         cpu.pool.run(written.len(), |number| {
@@ -153,7 +153,7 @@ impl RecurrenceLog {
     pub fn read(&self, layer: usize, position: usize) -> Option<&[f32]> {
         let segment = self.segments.iter().rev().find(|segment| segment.range.contains(&position))?;
         let at = (layer * SEGMENT_TOKENS + position - segment.range.start) * self.width;
-        Some(&segment.rows[at..at + self.width])
+        Some(&segment.rows.host()[at..at + self.width])
     }
 
     /// Address on a device of a token's row of the first layer; 0: the token is not logged. `begin` has made the row

@@ -50,17 +50,17 @@ impl Snapshot {
         let (layer, layer_bytes) = (shape.recurrent(), packed_bytes(self.format, shape.recurrent()));
         match meter.device() {
             None => {
-                let to = DisjointParts::new(&mut self.recurrent);
+                let to = DisjointParts::new(self.recurrent.host_mut());
                 let one = |number: usize| {
                     // SAFETY: each task takes the bytes of its own layer.
                     let to = unsafe { to.part(number * layer_bytes, layer_bytes) };
-                    pack(self.format, &state.recurrent[number * layer..][..layer], to);
+                    pack(self.format, &state.recurrent.host()[number * layer..][..layer], to);
                 };
                 match cpu {
                     Some(cpu) => cpu.pool.run(shape.delta_layers, one),
                     None => (0..shape.delta_layers).for_each(one),
                 }
-                self.conv.copy_from_slice(&state.conv);
+                self.conv.host_mut().copy_from_slice(state.conv.host());
             }
             Some(device) => {
                 let all = 0..shape.delta_layers;
@@ -73,9 +73,9 @@ impl Snapshot {
     pub fn take_layer(&mut self, cpu: &Cpu, layer: usize, state: &mut SequenceState) {
         let (format, heads) = (self.format, state.shape.heads);
         let (recurrent, conv) = state.delta_layer(layer);
-        self.conv[layer * conv.len()..][..conv.len()].copy_from_slice(conv);
+        self.conv.host_mut()[layer * conv.len()..][..conv.len()].copy_from_slice(conv);
         let layer_bytes = packed_bytes(format, recurrent.len());
-        let to = &mut self.recurrent[layer * layer_bytes..][..layer_bytes];
+        let to = &mut self.recurrent.host_mut()[layer * layer_bytes..][..layer_bytes];
         let head = heads.key_dim * heads.value_dim;
         if !head.is_multiple_of(format.block_len()) {
             return pack(format, recurrent, to);
@@ -123,11 +123,11 @@ impl Snapshot {
             }
             (None, cpu) => {
                 let layer_bytes = packed_bytes(self.format, layer);
-                let to = DisjointParts::new(&mut recurrent);
+                let to = DisjointParts::new(recurrent.host_mut());
                 let one = |number: usize| {
                     // SAFETY: each task takes the values of its own layer.
                     let to = unsafe { to.part(number * layer, layer) };
-                    unpack(self.format, &self.recurrent[number * layer_bytes..][..layer_bytes], to);
+                    unpack(self.format, &self.recurrent.host()[number * layer_bytes..][..layer_bytes], to);
                 };
                 match cpu {
                     Some(cpu) => cpu.pool.run(shape.delta_layers, one),

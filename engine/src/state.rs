@@ -171,12 +171,12 @@ impl SequenceState {
     pub fn write(&mut self, layer: usize, position: usize, keys: &[f32], values: &[f32]) {
         let size = self.layout.bytes();
         let page = Arc::get_mut(&mut self.pages[position / PAGE_TOKENS]).expect("reserve copied shared pages");
-        self.layout.write(&mut page[layer * size..][..size], position % PAGE_TOKENS, keys, values);
+        self.layout.write(&mut page.host_mut()[layer * size..][..size], position % PAGE_TOKENS, keys, values);
     }
 
     pub fn read(&self, layer: usize, head: usize, position: usize, key: &mut [f32], value: &mut [f32]) {
         let size = self.layout.bytes();
-        let page = &self.pages[position / PAGE_TOKENS][layer * size..][..size];
+        let page = &self.pages[position / PAGE_TOKENS].host()[layer * size..][..size];
         self.layout.read(page, head, position % PAGE_TOKENS, key, value);
     }
 
@@ -186,6 +186,9 @@ impl SequenceState {
 
     pub fn delta_layer(&mut self, layer: usize) -> (&mut [f32], &mut [f32]) {
         let (recurrent, conv) = (self.shape.recurrent(), self.shape.conv());
-        (&mut self.recurrent[layer * recurrent..][..recurrent], &mut self.conv[layer * conv..][..conv])
+        (
+            &mut self.recurrent.host_mut()[layer * recurrent..][..recurrent],
+            &mut self.conv.host_mut()[layer * conv..][..conv],
+        )
     }
 }

@@ -101,7 +101,12 @@ fn check_delta(network: &Network, state: &SequenceState, index: usize, layer: us
     let expected = golden.floats(&format!("recurrent.{layer}.at100"));
     let expected: Vec<f32> =
         (0..heads.value_heads).flat_map(|head| expected[golden_head(head) * size..][..size].to_vec()).collect();
-    close(&format!("recurrent.{layer}"), &state.recurrent[index * heads.state()..][..heads.state()], &expected, 1e-4);
+    close(
+        &format!("recurrent.{layer}"),
+        &state.recurrent.host()[index * heads.state()..][..heads.state()],
+        &expected,
+        1e-4,
+    );
 
     // The golden convolution state is [channel, 4 inputs], of which ours are the last three.
     let (past, channels) = (network.state_shape.conv_past, heads.channels());
@@ -115,7 +120,7 @@ fn check_delta(network: &Network, state: &SequenceState, index: usize, layer: us
     let kept = conv.len() / channels;
     let expected: Vec<f32> =
         (0..past * channels).map(|i| conv[golden_channel(i % channels) * kept + kept - past + i / channels]).collect();
-    close(&format!("conv.{layer}"), &state.conv[index * past * channels..][..past * channels], &expected, 1e-4);
+    close(&format!("conv.{layer}"), &state.conv.host()[index * past * channels..][..past * channels], &expected, 1e-4);
 }
 
 fn check_attention(network: &Network, state: &SequenceState, index: usize, layer: usize, golden: &GoldenFile) {

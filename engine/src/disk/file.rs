@@ -32,7 +32,7 @@ use kernels::format::Format;
 use sha2::{Digest, Sha256};
 
 use super::{ModelIdentity, StoredSequence};
-use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
+use crate::memory::{HostMemory, MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::request::OwnerId;
 use crate::snapshot::{self, Snapshot};
 use crate::state::{KvFormats, KvPages, PAGE_TOKENS, packed_bytes};
@@ -279,8 +279,8 @@ pub(super) fn read(
             input.seek_relative(head.state_bytes().unwrap_or(0) as i64).map_err(|error| error.to_string())?;
             continue;
         }
-        let mut recurrent: MeteredBuffer<u8> = meter.staged(MemoryKind::Snapshots, head.recurrent_bytes as usize);
-        let mut conv: MeteredBuffer<f32> = meter.staged(MemoryKind::Snapshots, head.conv as usize);
+        let mut recurrent: HostMemory<u8> = meter.staged(MemoryKind::Snapshots, head.recurrent_bytes as usize);
+        let mut conv: HostMemory<f32> = meter.staged(MemoryKind::Snapshots, head.conv as usize);
         read_part(&mut input, [&mut recurrent[..], bytemuck::cast_slice_mut(&mut conv)])?;
         let (recurrent, conv) = (recurrent.settled(), conv.settled());
         snapshots.push(Snapshot { position: *position, format, recurrent, conv });
@@ -291,10 +291,10 @@ pub(super) fn read(
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut pages = shared;
     let full = pages.len()..(end.div_ceil(PAGE_TOKENS)).min(names.len());
-    let read: Vec<OnceLock<Result<MeteredBuffer<u8>, String>>> = full.clone().map(|_| OnceLock::new()).collect();
+    let read: Vec<OnceLock<Result<HostMemory<u8>, String>>> = full.clone().map(|_| OnceLock::new()).collect();
     let read_one = |at: usize| {
         let name = &names[full.start + at];
-        let mut page: MeteredBuffer<u8> = meter.staged(MemoryKind::Pages, head.page_bytes as usize);
+        let mut page: HostMemory<u8> = meter.staged(MemoryKind::Pages, head.page_bytes as usize);
         let _ = read[at].set(read_page(&page_path(folder, name), kv, name, &mut page).map(|()| page));
     };
     match cpu {
@@ -305,7 +305,7 @@ pub(super) fn read(
         pages.push(Arc::new(page?.settled()));
     }
     if pages.len() < end.div_ceil(PAGE_TOKENS) {
-        let mut page: MeteredBuffer<u8> = meter.staged(MemoryKind::Pages, head.page_bytes as usize);
+        let mut page: HostMemory<u8> = meter.staged(MemoryKind::Pages, head.page_bytes as usize);
         let rest = head.page_bytes as i64 + 4;
         input.seek(SeekFrom::End(-rest)).map_err(|error| error.to_string())?;
         read_part(&mut input, [&mut page[..]])?;

@@ -84,7 +84,8 @@ impl Network {
         let begin = std::mem::replace(&mut state.position, position);
         state.outputs.clear();
         let (recurrent_values, conv_values) = (state.shape.recurrent(), state.shape.conv());
-        let (recurrent, conv) = (DisjointParts::new(&mut state.recurrent), DisjointParts::new(&mut state.conv));
+        let (recurrent, conv) =
+            (DisjointParts::new(state.recurrent.host_mut()), DisjointParts::new(state.conv.host_mut()));
         cpu.pool.run(self.state_shape.delta_layers, |layer| {
             REPLAYED.with_borrow_mut(|rows| {
                 for first in (begin..position).step_by(REPLAYED_TOGETHER) {
