@@ -95,6 +95,16 @@ fn pages_are_short() {
     none(pages::long_rows("SPEED.md", &page("SPEED.md")));
 }
 
+#[test]
+fn pages_of_additions_name_files_and_names_that_are_there() {
+    let steps = page("docs/adding.md");
+    for addition in ["a door", "a format of keys and values", "a weight format", "a model family", "a GPU interface"] {
+        assert!(steps.contains(&format!("\n## Add {addition}\n")), "docs/adding.md does not say how to add {addition}");
+    }
+    none(pages::broken_steps(&steps, &files::all()));
+    assert!(page("ARCHITECTURE.md").contains("(docs/adding.md)"), "ARCHITECTURE.md does not link docs/adding.md");
+}
+
 /// A reader of the README and CI run the same command.
 #[test]
 fn ci_runs_the_test_command_of_the_readme() {

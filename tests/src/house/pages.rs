@@ -76,6 +76,27 @@ pub fn missing_places(page: &str, files: &[File]) -> Vec<String> {
     missing.map(|(file, name)| format!("{file}.rs has no {name}")).collect()
 }
 
+/// Finds paths of a page that no file or folder has, and names behind a path (`folder/file.rs:name`) that the file has not.
+/// `NAME` stands for a name that a reader chooses.
+pub fn broken_steps(page: &str, files: &[File]) -> Vec<String> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let steps =
+        quoted.filter(|step| step.contains('/') && !step.contains(char::is_whitespace) && !step.contains("NAME"));
+    let broken = steps.filter_map(|step| {
+        let (path, name) = step.split_once(':').unwrap_or((step, ""));
+        let file = files.iter().find(|file| file.path == path);
+        let is_folder =
+            || files.iter().any(|file| file.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')));
+        match file {
+            Some(file) if name.is_empty() || has_word(&file.text, name) => None,
+            Some(_) => Some(format!("{path} has no {name}")),
+            None if name.is_empty() && is_folder() => None,
+            None => Some(format!("{path} is not there")),
+        }
+    });
+    broken.collect()
+}
+
 fn has_word(text: &str, word: &str) -> bool {
     let mut after = text.match_indices(word).map(|(at, _)| &text[at + word.len()..]);
     after.any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
@@ -84,6 +105,17 @@ fn has_word(text: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_to_no_file_and_to_no_name_is_broken() {
+        let files = [File::new("a/b.rs", "pub struct Kind;"), File::new("a/c/d.toml", "")];
+        let sound = "`a/b.rs`, `a/b.rs:Kind`, `a/c`, `a/NAME/x.rs`, `Kind`, `and/or that`";
+        assert_eq!(broken_steps(sound, &files), [""; 0]);
+        assert_eq!(
+            broken_steps("`a/e.rs` `a/b.rs:Kin` `a/x`", &files),
+            ["a/e.rs is not there", "a/b.rs has no Kin", "a/x is not there"]
+        );
+    }
 
     #[test]
     fn a_glossary_has_few_words_and_each_once() {
