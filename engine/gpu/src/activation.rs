@@ -20,7 +20,7 @@ struct SiluTimes {
 /// Columns of a block where a row may be cut: a few rows alone would leave most of the device idle.
 const COLUMNS: usize = 1024;
 
-/// silu(gate) · up; both [rows, cols].
+/// Writes silu(gate) · up; both are [rows, cols].
 pub fn silu_times(device: &Device, rows: usize, gate: u64, up: u64, to: RowsArguments) -> Result<(), Error> {
     let columns =
         if to.has_halves() { to.cols().next_multiple_of(64) } else { COLUMNS.min(to.cols().next_multiple_of(64)) };

@@ -58,14 +58,14 @@ struct Combine {
     unused: u32,
 }
 
-/// Where parts of the past are kept until they are put together: [splits, rows, q heads, dim], and two numbers for each.
+/// Buffers of parts of the past until `combine` joins them: [splits, rows, q heads, dim], and two numbers for each.
 #[derive(Clone, Copy)]
 pub struct PastParts {
     pub partial: u64,
     pub stats: u64,
 }
 
-/// Whether there are kernels for such heads.
+/// Checks that there are kernels for such heads.
 pub fn check(q_heads: usize, kv_heads: usize, dim: usize) -> Result<(), Error> {
     if ![32, 64, 128, 256].contains(&dim) {
         return Err(Error::Shape { what: format!("attention heads have {dim} values"), wanted: "32, 64, 128 or 256" });
@@ -77,7 +77,7 @@ pub fn check(q_heads: usize, kv_heads: usize, dim: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// How the rows of a step are spread over blocks, and into how many parts the past is cut so that a few rows keep all
+/// Spread of a step's rows over blocks, and the number of parts of the past, so that a few rows keep all
 /// processors at work. It depends on nothing that changes from token to token: a recorded step can be repeated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
@@ -90,9 +90,9 @@ pub struct Spread {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Blocks {
-    /// Of 16 rows.
+    /// Blocks of 16 rows.
     Few,
-    /// Of 128 rows, which go through so many positions at a time.
+    /// Blocks of 128 rows, which go through `tile` positions at a time.
     Many { tile: usize },
 }
 
@@ -100,7 +100,7 @@ enum Blocks {
 const MOST_SPLITS: usize = 128;
 /// Many rows leave many parts behind.
 const MOST_SPLITS_OF_MANY: usize = 32;
-/// What a processor keeps for itself of the shared memory of each block.
+/// Shared memory of each block that a processor keeps for itself.
 const KEPT_OF_SHARED: usize = 1024;
 
 impl Spread {

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use crate::device::Device;
 use crate::error::Error;
 
-/// So many values on a device, freed when this is dropped. The device does what it is asked in the order in which it is
+/// Values on a device, freed when this is dropped. The device works in the order in which it is
 /// asked, so memory may be dropped while kernels that use it are still to come.
 pub struct Buffer<T> {
     device: Device,
@@ -18,7 +18,7 @@ pub struct Buffer<T> {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// Of undefined content.
+    /// Allocates values of undefined content.
     pub fn new(device: &Device, len: usize) -> Result<Buffer<T>, Error> {
         let address = device.allocate(len * size_of::<T>())?;
         Ok(Buffer { device: device.clone(), address, len, values: PhantomData })
@@ -48,12 +48,12 @@ impl<T: Pod> Buffer<T> {
         &self.device
     }
 
-    /// What kernels are given.
+    /// Returns the address for kernels.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// The address of the value at `start`.
+    /// Returns the address of the value at `start`.
     pub fn at(&self, start: usize) -> u64 {
         assert!(start <= self.len, "an address beyond its buffer");
         self.address + (start * size_of::<T>()) as u64
@@ -78,7 +78,7 @@ impl<T: Pod> Buffer<T> {
         Ok(values)
     }
 
-    /// As `to_vec`, for another thread than the one that asks for work: what it asks for meanwhile does not wait for the
+    /// Copies as `to_vec`, on another thread than the one that starts work: work that it starts meanwhile does not wait for the
     /// copy.
     pub fn to_vec_beside(&self) -> Result<Vec<T>, Error> {
         let mut values = vec![T::zeroed(); self.len];
@@ -143,7 +143,7 @@ impl<T: Pod> HostBuffer<T> {
         HostBuffer { device: device.clone(), memory: HostMemory::Plain(Vec::new()) }
     }
 
-    /// Room for so many values, whatever they are.
+    /// Makes room for `len` values of any content.
     pub fn room(&mut self, len: usize) -> Result<&mut [T], Error> {
         if self.values().len() < len {
             self.release();

@@ -10,7 +10,7 @@ use crate::norm::{NormRowsArguments, norm_rows};
 use crate::product::{Exactness, FEW_ROWS, product};
 use crate::rows::{DeviceRows, Forms, Halves};
 
-/// What a device computed wrong, or the largest difference that was found, as a share of the largest value.
+/// Result of a check: the largest difference, as a share of the largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checked {
     pub distance: f32,
@@ -33,7 +33,7 @@ pub fn check(device: &Device) -> Result<Checked, Error> {
     Ok(Checked { distance, is_right: distance <= TOLERANCE && rounded.is_right })
 }
 
-/// As prompts are computed: the path that hangs most on what GPU it is.
+/// Checks the products of prompts, whose kernels differ most between GPUs.
 pub fn check_rounded(device: &Device) -> Result<Checked, Error> {
     let distance = distance(device, MANY_ROWS, Exactness::Rounded)?;
     Ok(Checked { distance, is_right: distance <= ROUNDED_TOLERANCE })

@@ -57,13 +57,13 @@ pub struct ReadLogArguments {
     pub heads: u32,
 }
 
-/// What was put aside for some tokens of a layer.
+/// Copies rows of the recurrence log for some tokens of a layer.
 pub fn read_log(device: &Device, rows: usize, arguments: &ReadLogArguments) -> Result<(), Error> {
     let launch = Launch { grid: (rows as u32, 1, 1), threads: 256, shared_bytes: 0 };
     device.launch("convolution", "read_log", launch, arguments)
 }
 
-/// `longest`: rows of the lane with the most. Sets `rows_of_block` itself.
+/// Convolves all lanes; `longest` is the rows of the largest lane. Sets `rows_of_block` itself.
 pub fn convolve(device: &Device, lanes: usize, longest: usize, arguments: ConvolveArguments) -> Result<(), Error> {
     let rows_of_block = if longest <= ROWS_OF_BLOCK { longest + 1 } else { ROWS_OF_BLOCK };
     let arguments = ConvolveArguments { rows_of_block: rows_of_block as u32, ..arguments };

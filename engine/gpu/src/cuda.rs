@@ -24,7 +24,7 @@ pub(crate) struct Cuda {
     stream: sys::CUstream,
     /// Kernels are recorded on a stream of their own, so that what other threads ask for meanwhile is not recorded.
     recorder: Mutex<sys::CUstream>,
-    /// Whose kernels are recorded now.
+    /// Thread whose kernels are recorded, and their stream.
     recording: Mutex<Option<(ThreadId, Stream)>>,
     /// Copies to the host that no reply waits for: by one thread at a time.
     side: Mutex<SideStream>,
@@ -43,7 +43,7 @@ struct Stream(sys::CUstream);
 
 struct SideStream {
     stream: sys::CUstream,
-    /// What had been asked for when the copy was.
+    /// Event behind the work that a copy waits for.
     asked: sys::CUevent,
 }
 
@@ -62,7 +62,7 @@ unsafe impl Send for CudaGraph {}
 // SAFETY: as for `Cuda`.
 unsafe impl Sync for CudaGraph {}
 
-/// Of CUDA 11.8: older ones lack what starts kernels here.
+/// Driver of CUDA 11.8: older ones lack the call that starts kernels here.
 const FIRST_DRIVER: i32 = 11080;
 
 /// Hopper, and a driver that keeps it in graphs that are recorded.
@@ -177,7 +177,7 @@ impl Cuda {
         Ok(*function)
     }
 
-    /// Every thread that calls the driver needs the context.
+    /// Makes the context current for this thread, which the driver asks of every caller.
     fn enter(&self) -> Result<(), Error> {
         // SAFETY: the context was retained when this was opened.
         check("taking the GPU", unsafe { sys::cuCtxSetCurrent(self.context) })
@@ -447,7 +447,7 @@ impl Drop for CudaGraph {
     }
 }
 
-/// Memory that was freed stays with us: pages and snapshots come and go at every turn.
+/// Keeps freed memory for the process: pages and snapshots come and go at every turn.
 fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
     let (pool, mut threshold) = (pool(device)?, u64::MAX);
     let what = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
@@ -455,7 +455,7 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
     check("keeping memory", unsafe { sys::cuMemPoolSetAttribute(pool, what, (&raw mut threshold).cast()) })
 }
 
-/// It is the device's, not the context's, and outlives it.
+/// Returns the device's memory pool, which outlives the context.
 fn pool(device: sys::CUdevice) -> Result<sys::CUmemoryPool, Error> {
     let mut pool = null_mut();
     // SAFETY: the device exists, and the pool is a place for one.
@@ -489,7 +489,7 @@ fn check(action: &'static str, result: CUresult) -> Result<(), Error> {
     of(result).map_err(|result| lost(result).unwrap_or_else(|| Error::Driver { action, reason: describe(result) }))
 }
 
-/// After these nothing works any more until the device is opened again.
+/// Returns the error of a device that must be opened again; None after a result that leaves it usable.
 fn lost(result: CUresult) -> Option<Error> {
     let fatal = [
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -507,7 +507,7 @@ fn lost(result: CUresult) -> Option<Error> {
     fatal.contains(&result).then(|| Error::Lost { reason: describe(result) })
 }
 
-/// The driver's own words.
+/// Returns the driver's own words for a result.
 fn describe(result: CUresult) -> String {
     let mut text = null();
     // SAFETY: the driver gives a constant text, or leaves null where it does not know the number.

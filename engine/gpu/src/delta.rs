@@ -9,7 +9,7 @@ use crate::error::Error;
 const CHUNK: usize = 64;
 /// T', P and G of a chunk of one head.
 const OF_CHUNK: usize = 2 * CHUNK * CHUNK + CHUNK;
-/// Up to so many tokens of a lane go one by one: for them the state is read and written once as well.
+/// Most tokens of a lane that go one by one: for them too the state is read and written once.
 pub const WORTH_CHUNKS: usize = 32;
 
 /// `Delta` in `delta.cu`.
@@ -36,7 +36,7 @@ pub fn scratch(lanes: usize, longest: usize, value_heads: usize) -> usize {
     if longest <= WORTH_CHUNKS { 0 } else { lanes * longest.div_ceil(CHUNK) * value_heads * OF_CHUNK }
 }
 
-/// Whether there are kernels for heads of this size.
+/// Checks that there are kernels for heads of this size.
 pub fn check(key_dim: usize, value_dim: usize) -> Result<(), Error> {
     if ![32, 64, 128].contains(&key_dim) {
         return Err(Error::Shape {

@@ -82,19 +82,19 @@ pub struct MatrixArguments {
     kind: u32,
 }
 
-/// The bytes of a matrix's planes for rows one after the other.
+/// Bytes of a matrix's planes, row after row.
 struct Planes {
     kind: DeviceFormat,
     bytes: [Vec<u8>; 4],
 }
 
 impl DeviceMatrix {
-    /// `bytes`: rows as files hold them.
+    /// Copies a matrix, whose `bytes` are rows as files hold them.
     pub fn of(device: &Device, format: Format, rows: usize, cols: usize, bytes: &[u8]) -> Result<DeviceMatrix, Error> {
         DeviceMatrix::of_parts(device, format, rows, cols, &[bytes])
     }
 
-    /// One matrix of several with the same columns, whose rows follow each other: the experts of a layer.
+    /// Copies several matrices with the same columns into one, row behind row: the experts of a layer.
     pub fn of_parts(
         device: &Device,
         format: Format,
@@ -124,7 +124,7 @@ impl DeviceMatrix {
         Ok(DeviceMatrix { kind, rows, cols, stride, planes })
     }
 
-    /// The same matrix without its last rows.
+    /// Returns the matrix without its last rows.
     pub fn first_rows(&self, rows: usize) -> DeviceMatrix {
         let DeviceMatrix { kind, cols, stride, ref planes, .. } = *self;
         DeviceMatrix { kind, rows: rows.min(self.rows), cols, stride, planes: planes.clone() }
@@ -161,7 +161,7 @@ fn bytes_of(parts: &[&[u8]]) -> usize {
     parts.iter().map(|part| part.len()).sum::<usize>().max(1)
 }
 
-/// The planes of all rows, in pieces that follow each other: the order is another one than the file's, and changing it is
+/// Makes the planes of all rows, in pieces that follow each other. Their order is not the file's, and changing it is
 /// most of what opening a model takes, so that all cores do it.
 fn in_order(kind: DeviceFormat, format: Format, cols: usize, parts: &[&[u8]]) -> Vec<Planes> {
     let row_bytes = format.row_bytes(cols).unwrap_or(bytes_of(parts));

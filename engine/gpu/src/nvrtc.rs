@@ -14,7 +14,7 @@ pub fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// Machine code for GPUs of an architecture, as `sm_90`.
+/// Compiles machine code for GPUs of an architecture such as `sm_90`.
 pub fn compile(program: &'static str, source: &str, architecture: &str) -> Result<Vec<u8>, Error> {
     if !is_present() {
         return Err(Error::NoCompiler);

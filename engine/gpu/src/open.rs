@@ -21,7 +21,8 @@ pub fn open_behind(
     }
 }
 
-/// Opens the NVIDIA GPU with this number. Its kernels are compiled at the first use, into `cache`; `progress` gets a line for each.
+/// Opens the NVIDIA GPU with this number. Its kernels are compiled at the first use, into `cache`; `progress` gets a line
+/// for each.
 pub fn open(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
     let device = open_whole(ordinal, cache, progress)?;
     if !device.uses(GpuFeature::GroupProducts) {

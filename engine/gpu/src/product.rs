@@ -7,10 +7,10 @@ use crate::error::Error;
 use crate::matrix::{DeviceFormat, DeviceMatrix, MatrixArguments};
 use crate::rows::{Forms, Halves, RowsArguments};
 
-/// Up to so many rows go by warps, which read the weights once for all of them.
+/// Most rows that go by warps, which read the weights once for all of them.
 pub const FEW_ROWS: usize = 8;
 
-/// How exactly activations are read.
+/// Exactness of the activations that a product reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
     /// As f32; by tiles as two halves.
@@ -65,7 +65,7 @@ struct Embed {
     out: u64,
 }
 
-/// The forms that a product of so many rows reads.
+/// Returns the forms of activations that a product of `rows` rows reads.
 pub fn forms(rows: usize, exactness: Exactness, quantised: bool) -> Forms {
     match (rows <= FEW_ROWS, exactness) {
         (true, Exactness::Rounded) if quantised => Forms { integers: true, ..Forms::default() },
@@ -80,7 +80,7 @@ pub fn tile_rows(rows: usize) -> usize {
     if rows <= 64 { 32 } else { 128 }
 }
 
-/// x times each matrix, into the address beside it ([rows, matrix rows], f32). Matrices of one kind are done together.
+/// Multiplies x by each matrix, into the address beside it ([rows, matrix rows], f32). Matrices of one kind go together.
 pub fn product(
     device: &Device,
     exactness: Exactness,
@@ -99,7 +99,7 @@ pub fn product(
     })
 }
 
-/// Up to four jobs of one kind at a time.
+/// Starts up to four jobs of one kind at a time.
 fn kind_by_kind(
     jobs: &[(&DeviceMatrix, u64)],
     mut start: impl FnMut(DeviceFormat, &[&(&DeviceMatrix, u64)]) -> Result<(), Error>,
@@ -114,7 +114,7 @@ fn kind_by_kind(
     Ok(())
 }
 
-/// Without rounding, from activations as values however many rows there are: for matrices of a few rows.
+/// Multiplies without rounding for any number of rows: for matrices that have few rows themselves.
 pub fn exact_product(
     device: &Device,
     x: RowsArguments,
@@ -126,7 +126,7 @@ pub fn exact_product(
     kind_by_kind(jobs, |kind, jobs| if rows <= FEW_ROWS { call.by_warps(kind, jobs) } else { call.exactly(kind, jobs) })
 }
 
-/// Each row of the output by its own expert's rows of the matrices, which have as many of them each.
+/// Multiplies each row by the rows of its own expert; all experts have equally many.
 pub fn product_of_experts(
     device: &Device,
     exactness: Exactness,
@@ -151,7 +151,7 @@ pub fn embed(device: &Device, matrix: &DeviceMatrix, tokens: u64, rows: usize, o
     device.launch("vec", &kernel, launch, &Embed { w: matrix.arguments(), tokens, out })
 }
 
-/// What all ways to a product are given.
+/// Inputs of a product, whichever kernel computes it.
 struct ProductCall<'a> {
     device: &'a Device,
     exactness: Exactness,
@@ -161,16 +161,17 @@ struct ProductCall<'a> {
     accumulate: bool,
 }
 
-/// Of a block by warps.
+/// Warps of a block.
 const WARPS: usize = 4;
-/// The output that a block makes (`groups.cu`).
+/// Rows and columns of the output that a block makes (`groups.cu`).
 const GROUP_ROWS: usize = 128;
 const GROUP_COLS: usize = 256;
 /// Rows and columns of the output that a block makes (`exact.cu`), and its steps along the depth.
 const EXACT_ROWS: [(usize, usize); 2] = [(32, 64), (8, 128)];
 const EXACT_COLS: usize = 64;
 
-/// Fewer rows would leave most of a block's without work; halves of two halves have no such kernel, nor have f32 weights.
+/// Returns whether groups of warps pay: fewer rows would leave most of a block idle, and two halves or f32 weights have no
+/// such kernel.
 fn worth_groups(rows: usize, exactness: Exactness, kind: DeviceFormat) -> bool {
     tile_rows(rows) == GROUP_ROWS && exactness == Exactness::Rounded && kind != DeviceFormat::F32
 }
@@ -239,7 +240,7 @@ impl ProductCall<'_> {
         device.launch("exact", &format!("exact_{kind:?}_{tile}"), launch, &arguments)
     }
 
-    /// The jobs, each with its part of the grid, and the grid's width.
+    /// Returns the jobs, each with its part of the grid, and the grid's width.
     fn placed(&self, jobs: &[&(&DeviceMatrix, u64)], rows_of_block: usize) -> (Product, u32) {
         let ProductCall { x, rows, experts, accumulate, .. } = *self;
         let (rows, count, accumulate) = (rows as u32, jobs.len() as u32, accumulate.into());

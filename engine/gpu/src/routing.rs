@@ -58,12 +58,12 @@ pub fn route(device: &Device, rows: usize, arguments: &RouteArguments) -> Result
     device.launch("routing", "route", Launch { grid: (rows as u32, 1, 1), threads: 32, shared_bytes }, arguments)
 }
 
-/// The most tiles that so many pairs may make: each expert's last one may be cut.
+/// Returns the most tiles that a number of pairs makes: each expert's last tile may be cut.
 pub fn most_tiles(pairs: usize, experts: usize, tile_rows: usize) -> usize {
     pairs / tile_rows + experts.min(pairs)
 }
 
-/// As in `routing.cu`.
+/// Threads of a block, as in `routing.cu`.
 const ARRANGE_THREADS: usize = 256;
 
 pub fn arrange(device: &Device, arguments: &ArrangeArguments) -> Result<(), Error> {

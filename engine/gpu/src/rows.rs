@@ -11,7 +11,7 @@ pub const PADDED_TO: usize = 64;
 /// Values that share a scale in the form of 8-bit integers.
 pub const GROUP: usize = 16;
 
-/// Which forms rows are written in: those that some product reads.
+/// Forms in which a kernel writes rows: those that later products read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Forms {
     pub values: bool,
@@ -29,7 +29,7 @@ pub enum Halves {
     Two,
 }
 
-/// Room for some rows in some forms.
+/// Buffers for rows in several forms.
 pub struct DeviceRows {
     pub cols: usize,
     pub padded: usize,
@@ -58,7 +58,7 @@ pub struct RowsArguments {
 }
 
 impl DeviceRows {
-    /// `forms` are those that will ever be asked for.
+    /// Allocates buffers for all `forms` that a caller will ask for.
     pub fn new(device: &Device, rows: usize, cols: usize, forms: Forms) -> Result<DeviceRows, Error> {
         let padded = cols.next_multiple_of(PADDED_TO);
         let of = |wanted: bool, len: usize| if wanted { rows * len } else { 0 };
@@ -76,7 +76,7 @@ impl DeviceRows {
         })
     }
 
-    /// What `new` takes of the device.
+    /// Returns the bytes that `new` takes of the device.
     pub fn bytes(rows: usize, cols: usize, forms: Forms) -> usize {
         let padded = cols.next_multiple_of(PADDED_TO);
         let values = if forms.values { size_of::<f32>() * padded } else { 0 };
@@ -89,12 +89,12 @@ impl DeviceRows {
         rows * (values + integers + halves)
     }
 
-    /// What a kernel is given that writes these forms.
+    /// Returns the arguments of a kernel that writes these forms.
     pub fn arguments(&self, forms: Forms) -> RowsArguments {
         self.arguments_of(self.cols, forms)
     }
 
-    /// The same room for rows of another width, no more in all than it was made for.
+    /// Returns the arguments for rows of another width, which fit into the same buffers.
     pub fn arguments_of(&self, cols: usize, forms: Forms) -> RowsArguments {
         let of = |wanted: bool, address: u64| if wanted { address } else { 0 };
         let halves = forms.halves != Halves::No;

@@ -20,10 +20,10 @@ struct Pack {
 
 /// Values that a block of every format holds whole.
 const GROUP: usize = 32;
-/// Of eight warps with eight groups each.
+/// Groups of a block: eight warps with eight each.
 const GROUPS_OF_BLOCK: usize = 64;
 
-/// `values` floats at `from` into blocks of `format` at `to`.
+/// Packs `values` floats at `from` into blocks of `format` at `to`.
 pub fn pack(device: &Device, format: Format, values: usize, from: u64, to: u64) -> Result<(), Error> {
     start(device, "pack_state", format, values, from, to)
 }
@@ -33,7 +33,7 @@ pub fn unpack(device: &Device, format: Format, values: usize, from: u64, to: u64
     start(device, "unpack_state", format, values, from, to)
 }
 
-/// `values` floats at `from` to `to`, as they are.
+/// Copies `values` floats from `from` to `to`.
 pub fn copy(device: &Device, values: usize, from: u64, to: u64) -> Result<(), Error> {
     // SAFETY: the engine gives addresses of states, which have so many values.
     unsafe { device.copy_within(to, from, values * size_of::<f32>()) }

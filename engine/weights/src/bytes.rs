@@ -18,7 +18,7 @@ pub struct ModelBytes {
 }
 
 impl ModelBytes {
-    /// The whole of a regular file, mapped or read.
+    /// Opens a regular file, mapped or read.
     pub fn open(path: &Path, mmap: bool) -> Result<ModelBytes, Error> {
         let io = |source| Error::Io { path: path.to_path_buf(), source };
         // Asked before it is opened: to open a pipe is to wait for its writer.
@@ -39,7 +39,7 @@ impl ModelBytes {
         Ok(ModelBytes { owner: Arc::new(owner), start: 0, len })
     }
 
-    /// A copy of a slice, aligned so that any element type can be read from its start.
+    /// Copies a slice to memory that is aligned for any element type.
     pub fn copy_of(bytes: &[u8]) -> ModelBytes {
         let mut lines = vec![CacheLine([0; LINE]); bytes.len().div_ceil(LINE)].into_boxed_slice();
         bytemuck::cast_slice_mut(&mut lines)[..bytes.len()].copy_from_slice(bytes);
@@ -60,8 +60,8 @@ impl ModelBytes {
         }
     }
 
-    /// Whether the system reads on where a page of a mapped file is wanted: good for what is read to its end, and megabytes too
-    /// many for a look here and there. It holds for the whole file.
+    /// Sets whether the system reads on behind a wanted page of a mapped file: good for a file that is read to its end, and
+    /// megabytes too many for a look here and there. It holds for the whole file.
     pub fn read_ahead(&self, ahead: bool) {
         #[cfg(unix)]
         if let Memory::Map(MappedFile { map, .. }) = &self.owner.memory {
@@ -70,22 +70,22 @@ impl ModelBytes {
         }
     }
 
-    /// The mapped file that these bytes are of.
+    /// Returns the mapped file of these bytes.
     pub fn mapped_file(&self) -> Option<&Path> {
         matches!(self.owner.memory, Memory::Map(_)).then_some(&self.owner.path)
     }
 
-    /// Whether the mapped file was cut while it was in use: what was read since then is zeros.
+    /// Returns whether the mapped file was cut while it was in use: since then it reads as zeros.
     pub fn is_cut(&self) -> bool {
         matches!(&self.owner.memory, Memory::Map(mapped) if mapped.is_cut())
     }
 
-    /// When the file was last written, since 1970; 0 where the system does not tell, or where there is no file.
+    /// Returns the file's time of writing since 1970; 0 if the system does not tell, or without a file.
     pub(crate) fn modified_ns(&self) -> i128 {
         self.owner.modified_ns
     }
 
-    /// A part of these bytes; None where the range is not inside them.
+    /// Returns a part of these bytes. None: the range is not inside them.
     pub fn slice(&self, range: Range<usize>) -> Option<ModelBytes> {
         (range.start <= range.end && range.end <= self.len).then(|| ModelBytes {
             owner: self.owner.clone(),
@@ -128,7 +128,7 @@ impl Room {
     }
 }
 
-/// Memory of its own pages, all zero until it is written to.
+/// Maps memory of its own pages, all zero.
 pub fn zeroed_pages(len: usize) -> std::io::Result<memmap2::MmapMut> {
     let map = memmap2::MmapMut::map_anon(len.max(1))?;
     // Large pages spare the processor most of its look-ups of addresses, and are touched for the first time some hundred times

@@ -9,7 +9,7 @@ pub enum Error {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
 
-    /// The file as a whole: not a model, cut short, a part of a set that is not there, something that the engine does not
+    /// Mistake of a whole file: no model, cut short, a part of an incomplete set, a model that the engine does not
     /// compute.
     #[error("{}: {what}", path.display())]
     File { path: PathBuf, what: String },
@@ -45,7 +45,7 @@ impl Error {
         }
     }
 
-    /// A mapped file that another program cut while it was in use.
+    /// Makes the error of a mapped file that another program cut while it was in use.
     pub fn cut(path: &Path) -> Error {
         let what = "was cut or could not be read while the model was in use; put the whole file back, under a new name and \
                     renamed when it is there";
@@ -64,7 +64,7 @@ impl Error {
     }
 }
 
-/// Text from a file as it may stand in a message: on one line, and not longer than a line.
+/// Returns text from a file as a message may have it: on one line, and no longer than a line.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 120;
     let mut out = String::new();

@@ -18,14 +18,14 @@ use crate::shape::Shape;
 use crate::tensors::Tensors;
 use parts::GgufParts;
 
-/// The model in a GGUF file; where the file is a part of a set, in the set. Its block for prediction may be in a second file.
+/// Opens the model of a GGUF file or of the set that the file is a part of. Its block for prediction may be in a second file.
 pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     let (mut parts, mut notes) = (parts::open(path, mmap)?, Vec::new());
     second::add_prediction(&mut parts, path, mmap, &mut notes);
     load(path, parts, notes)
 }
 
-/// The model in the bytes of one GGUF file; the path is for messages.
+/// Reads the model of one GGUF file in memory; the path is for messages.
 pub fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<ModelWeights, Error> {
     load(path, parts::from_bytes(path, bytes)?, Vec::new())
 }
@@ -76,7 +76,7 @@ fn load(path: &Path, parts: GgufParts, mut notes: Vec<String>) -> Result<ModelWe
     })
 }
 
-/// The first block behind the trunk. The model works without it.
+/// Reads the first block behind the trunk. The model works without it.
 fn prediction_block(
     tensors: &mut Tensors,
     shape: &mut Shape,

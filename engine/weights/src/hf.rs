@@ -17,12 +17,12 @@ use crate::tensors::Tensors;
 use config::Config;
 pub use folder::Folder;
 
-/// The model in a folder.
+/// Opens the model of a folder.
 pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     load(folder::read(path, mmap)?)
 }
 
-/// The model in a folder's files, which are in memory already.
+/// Reads the model of a folder's files in memory.
 pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     let config_path = folder.path.join("config.json");
     let json = parse(&config_path, &folder.config)?;
@@ -99,12 +99,12 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     })
 }
 
-/// Before anything else of the folder is looked at: a folder of another kind lacks other things for good reasons.
+/// Checks the family before the reader looks at other files, which a folder of another kind lacks for good reasons.
 fn check_family(path: &Path, config: &[u8]) -> Result<(), Error> {
     Config::new(path, &parse(path, config)?).map(|_| ())
 }
 
-/// What stands before `embed_tokens` and `layers`: in multimodal checkpoints, in text models, in what other tools write.
+/// Prefixes of `embed_tokens` and `layers`: in multimodal checkpoints, in text models, in files of other tools.
 const PREFIXES: [&str; 4] = ["model.language_model.", "model.", "language_model.model.", "language_model."];
 const HEADS: [&str; 3] = ["lm_head.weight", "language_model.lm_head.weight", "model.language_model.lm_head.weight"];
 
@@ -114,12 +114,12 @@ fn is_vision(name: &str) -> bool {
 
 const MTP_PREFIXES: [&str; 4] = ["mtp.", "model.mtp.", "language_model.mtp.", "model.language_model.mtp."];
 
-/// The name behind `mtp.`, for tensors of multi-token prediction.
+/// Returns the name behind `mtp.`. None: the tensor is not of multi-token prediction.
 fn mtp_name(name: &str) -> Option<&str> {
     MTP_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
 }
 
-/// What stands before the tensors of multi-token prediction. None: there are none, or the engine cannot use them.
+/// Returns the prefix of the tensors of multi-token prediction. None: there are none, or the engine cannot use them.
 fn mtp_prefix(tensors: &mut Tensors, notes: &mut Vec<String>) -> Option<&'static str> {
     let prefix = MTP_PREFIXES.into_iter().find(|prefix| tensors.has_any(|name| name.starts_with(prefix)))?;
     let is_own = |name: &str| mtp_name(name).is_some_and(|name| name.starts_with("embed_tokens"));
@@ -133,7 +133,7 @@ fn mtp_prefix(tensors: &mut Tensors, notes: &mut Vec<String>) -> Option<&'static
     None
 }
 
-/// From its own file, or from tokenizer_config.json: a string, or a list of named ones of which one is the default.
+/// Reads the chat template from its own file, or from tokenizer_config.json: a string, or a list with a default.
 fn chat_template(folder: &Folder) -> Result<Option<String>, Error> {
     if let Some(template) = &folder.chat_template {
         return Ok(Some(template.clone()));
@@ -157,7 +157,7 @@ fn chat_template(folder: &Folder) -> Result<Option<String>, Error> {
     }
 }
 
-/// What config.json and generation_config.json name, and the family's end tokens.
+/// Collects the end tokens of config.json, of generation_config.json and of the family.
 fn stop_tokens(folder: &Folder, config: &Config, vocab: usize) -> Result<Vec<u32>, Error> {
     let mut tokens = config.eos()?;
     if let Some(json) = &folder.generation_config {
@@ -178,7 +178,7 @@ fn stop_tokens(folder: &Folder, config: &Config, vocab: usize) -> Result<Vec<u32
     Ok(stop::sorted(tokens))
 }
 
-/// Of tokenizer.json only this is read here: the rest is the tokenizer's business.
+/// Part of tokenizer.json that this crate reads; the tokenizer reads the rest.
 #[derive(serde::Deserialize)]
 struct AddedTokens {
     #[serde(default)]

@@ -17,7 +17,7 @@ pub(crate) enum Source {
     Folder(&'static Family),
 }
 
-/// `prefix`: what stands before the layer's own names.
+/// Reads a layer, whose tensors' names begin with `prefix`.
 pub(crate) fn layer(
     tensors: &mut Tensors,
     shape: &Shape,
@@ -37,7 +37,7 @@ pub(crate) fn layer(
     })
 }
 
-/// The first block for multi-token prediction. `prefix`: what stands before the names of its layer, and before its other names.
+/// Reads the first block for multi-token prediction. The prefixes are those of its layer's names and of its other names.
 /// `trunk_norm`: the model's last norm.
 pub(crate) fn prediction(
     tensors: &mut Tensors,
@@ -152,7 +152,7 @@ impl Block<'_> {
         })
     }
 
-    /// A folder has the logarithm.
+    /// Reads -exp(A_log), of which a folder has the logarithm.
     fn a_log_neg(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
         let mut values = self.tensors.values(name, &[len])?;
         if matches!(self.source, Source::Folder(_)) {
@@ -161,7 +161,7 @@ impl Block<'_> {
         Ok(values)
     }
 
-    /// The feed-forward of this width whose names end in `suffix`: a dense layer's, or the expert's that every token visits.
+    /// Reads a feed-forward whose names end in `suffix`: a dense layer's, or that of the expert that every token visits.
     fn swiglu(&mut self, suffix: &str, width: usize) -> Result<SwigluWeights, Error> {
         let hidden = self.shape.hidden;
         Ok(SwigluWeights {
@@ -195,7 +195,7 @@ impl Block<'_> {
         Ok(MoeWeights { router, experts, shared })
     }
 
-    /// The experts' matrices lie behind each other, those of gate and up in one tensor or in two.
+    /// Reads experts whose matrices lie behind each other, those of gate and up in one tensor or in two.
     fn stacked_experts(&mut self, moe: &Moe, fused: bool) -> Result<Vec<SwigluWeights>, Error> {
         let (hidden, width) = (self.shape.hidden, moe.expert_ffn);
         let [down, both, gate, up] = ["ffn_down_exps", "ffn_gate_up_exps", "ffn_gate_exps", "ffn_up_exps"]
@@ -216,7 +216,7 @@ impl Block<'_> {
         Ok(experts.map(|((gate, up), down)| SwigluWeights { gate, up, down }).collect())
     }
 
-    /// As some folders have them.
+    /// Reads experts that have tensors of their own, as in some folders.
     fn separate_experts(&mut self, moe: &Moe) -> Result<Vec<SwigluWeights>, Error> {
         let (hidden, width) = (self.shape.hidden, moe.expert_ffn);
         let name = |prefix: &str, expert: usize, part: &str| format!("{prefix}mlp.experts.{expert}.{part}_proj.weight");

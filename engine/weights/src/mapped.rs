@@ -14,7 +14,7 @@ pub(crate) struct MappedFile {
     guard: &'static Guard,
 }
 
-/// The addresses of a mapped file. The handler reads it, which may take no lock.
+/// Addresses of a mapped file. The signal handler reads them and may take no lock.
 struct Guard {
     /// 0: free. 1: being filled.
     start: AtomicUsize,
@@ -22,12 +22,12 @@ struct Guard {
     is_cut: AtomicBool,
 }
 
-/// More than any process maps models' files.
+/// Guards of all mapped files: more than any process maps.
 static GUARDS: [Guard; 1024] =
     [const { Guard { start: AtomicUsize::new(0), end: AtomicUsize::new(0), is_cut: AtomicBool::new(false) } }; 1024]; // not a window: files
 
 impl MappedFile {
-    /// None: so many files are mapped that this one has no guard, and has to be read instead.
+    /// Maps a file. None: no guard is left, and the caller has to read the file.
     pub fn new(file: &File) -> std::io::Result<Option<MappedFile>> {
         let own = file.try_clone()?;
         handle_bus_errors();
@@ -43,7 +43,7 @@ impl MappedFile {
         Ok(Some(MappedFile { map, file: own, guard }))
     }
 
-    /// Whether something is not there any more. On the page of the new end it reads as zeros without a signal.
+    /// Returns whether a part of the file is gone. On the page of the new end it reads as zeros without a signal.
     pub fn is_cut(&self) -> bool {
         let is_shorter = || self.file.metadata().is_ok_and(|about| about.len() < self.map.len() as u64);
         self.guard.is_cut.load(Ordering::Relaxed) || is_shorter()
@@ -75,7 +75,7 @@ fn handle_bus_errors() {
     });
 }
 
-/// What handled the signal before.
+/// Handler of the signal before this one.
 #[cfg(unix)]
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 #[cfg(unix)]

@@ -22,19 +22,19 @@ pub struct ModelWeights {
     pub name: String,
     /// See `fingerprint.rs` for what it covers.
     pub fingerprint: [u8; 32],
-    /// What was left out or looks odd, one line each, for the caller to print.
+    /// Parts of the file that were left out or look odd, one line each, for the caller to print.
     pub notes: Vec<String>,
 }
 
 impl ModelWeights {
-    /// Bytes of weights that one token of one sequence makes an executor read. Of the embedding one row is read, of the head
-    /// all; where they are one matrix it is read as the head.
+    /// Returns the bytes of weights that one token of one sequence makes an executor read. Of the embedding one row is
+    /// read, of the head all; where they are one matrix it is read as the head.
     pub fn bytes_per_token(&self) -> usize {
         let head = self.head.as_ref().unwrap_or(&self.embed);
         head.bytes() + self.sum_per_token(Matrix::bytes)
     }
 
-    /// The sum of `of` over the layers' matrices that one token reads: of a layer's experts it reads those that are chosen,
+    /// Sums `of` over the layers' matrices that one token reads: of a layer's experts it reads the chosen ones,
     /// which are equally large but for formats.
     pub fn sum_per_token(&self, of: impl Fn(&Matrix) -> usize) -> usize {
         let used = self.shape.moe.as_ref().map_or(1, |moe| moe.used);
@@ -52,7 +52,7 @@ impl ModelWeights {
 }
 
 impl ModelWeights {
-    /// A few bytes of each mapped file that matrices lie in.
+    /// Returns a few bytes of each mapped file with matrices.
     pub fn mapped_files(&self) -> Vec<ModelBytes> {
         let of_layers = self.layers.iter().flat_map(Layer::matrices);
         let of_prediction = self.prediction.iter().flat_map(PredictionBlock::matrices);
@@ -68,13 +68,13 @@ impl ModelWeights {
 }
 
 impl ModelWeights {
-    /// Of the model, without what predicts more than the next token: then a sequence keeps nothing for it.
+    /// Drops the block for multi-token prediction: then a sequence keeps nothing for it.
     pub fn leave_out_prediction(&mut self) {
         (self.prediction, self.shape.mtp_blocks) = (None, 0);
     }
 }
 
-/// All norm vectors are the factor itself.
+/// A layer. Its norm vectors are factors, whatever the file holds.
 #[derive(Debug, Clone)]
 pub struct Layer {
     pub attn_norm: Vec<f32>,
@@ -207,7 +207,7 @@ impl SwigluWeights {
 pub struct MoeWeights<M = Matrix, R = Vec<f32>> {
     /// [experts, hidden]
     pub router: M,
-    /// On a device the rows of all of them lie one after the other, in one.
+    /// On a device one entry: the rows of all experts one after the other.
     pub experts: Vec<SwigluWeights<M>>,
     pub shared: Option<SharedExpert<M, R>>,
 }
@@ -220,7 +220,7 @@ pub struct SharedExpert<M = Matrix, R = Vec<f32>> {
     pub router: R,
 }
 
-/// Where the tokens come from. The tokenizer is made by another crate from this plain data.
+/// Data of which another crate makes the tokenizer.
 #[derive(Debug, Clone)]
 pub enum VocabSource {
     Gguf {
@@ -229,7 +229,7 @@ pub enum VocabSource {
         types: Vec<u32>,
         /// Two tokens and a space between them.
         merges: Vec<String>,
-        /// Which splitting goes before the merges: `qwen35`.
+        /// Name of the splitting before the merges, such as `qwen35`.
         pre: String,
     },
     /// The bytes of tokenizer.json.

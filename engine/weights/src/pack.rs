@@ -62,17 +62,17 @@ pub fn pack(
     Ok(kept.and_then(|(folder, key)| packed::keep(folder, &key, all)))
 }
 
-/// Which matrices are packed.
+/// Part of a model whose matrices are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackedPart {
     All,
-    /// Those of the feed-forward parts from this layer on.
+    /// Feed-forward parts from this layer on.
     FeedForward {
         from: usize,
     },
 }
 
-/// What a matrix is read for.
+/// Purpose for which the engine reads a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatrixUse {
     /// Row by row, as an embedding that is no head.
@@ -82,7 +82,7 @@ pub enum MatrixUse {
     ExactProducts,
 }
 
-/// What a matrix takes once `pack` has seen it.
+/// Returns the bytes of a matrix after `pack`.
 pub fn packed_bytes(matrix: &Matrix, used_for: MatrixUse, level: CpuLevel) -> usize {
     let Some(blocks) = matrix.blocks() else { return matrix.bytes() };
     let is_packed = has_panels(level) && blocks.order == MatrixOrder::Rows;
@@ -137,7 +137,7 @@ fn pack_all(
     room.into_bytes()
 }
 
-/// All that the packed bytes depend on. The fingerprint looks at samples of the weights only, so the time of writing is a part
+/// Hashes all that the packed bytes depend on. The fingerprint covers samples of the weights, so the time of writing is a part
 /// of it: a file that was changed between them is another one.
 fn key(fingerprint: &[u8; 32], jobs: &[Job]) -> packed::Key {
     let mut hash = Sha256::new();
@@ -177,7 +177,7 @@ fn to_f32(matrix: &mut BlockMatrix) -> Result<(), Error> {
     Ok(())
 }
 
-/// The matrices that products read.
+/// Returns the matrices that products read.
 fn matrices(model: &mut ModelWeights, part: PackedPart) -> Vec<(&mut Matrix, MatrixUse)> {
     use MatrixUse::{ExactProducts, Products};
     let (mut all, first) = match part {

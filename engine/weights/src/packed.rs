@@ -21,13 +21,13 @@ use kernels::cpu::Cpu;
 
 use crate::bytes::ModelBytes;
 
-/// Where packed weights are kept, and how much of them.
+/// Folder of packed weights, and its limits.
 #[derive(Clone, Debug)]
 pub struct PackedFolder {
     pub path: PathBuf,
-    /// The oldest files go first.
+    /// Most bytes of all files; the oldest go first.
     pub max_bytes: u64,
-    /// Less is packed as fast as it is read.
+    /// Least bytes of a file: fewer are packed as fast as they are read.
     pub min_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct Keeping(JoinHandle<Result<(), String>>);
 pub type Key = [u8; 32];
 
 const MAGIC: &[u8; 8] = b"REPRISEW";
-/// What one checksum is of.
+/// Bytes that one checksum covers.
 const PIECE: usize = 4 << 20;
 const FOOT: usize = 32 + 8 + 4 + 8;
 const FINISHED: &str = "packed";
@@ -111,7 +111,7 @@ pub(crate) fn keep(folder: &PackedFolder, key: &Key, weights: ModelBytes) -> Opt
     std::thread::Builder::new().name("packed-writer".to_owned()).spawn(work).ok().map(Keeping)
 }
 
-/// Whether so many bytes are worth a file, and allowed to be one.
+/// Returns whether weights are worth a file, and may be one.
 pub(crate) fn is_worth_keeping(folder: &PackedFolder, len: usize) -> bool {
     (folder.min_bytes..=folder.max_bytes).contains(&(len as u64))
 }

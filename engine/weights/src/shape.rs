@@ -6,13 +6,13 @@ use kernels::rotation::Yarn;
 
 use crate::error::Error;
 
-/// All that the engine must know to lay out its buffers. Two files of one model have equal shapes, but for
+/// Sizes by which the engine lays out its buffers. Two files of one model have equal shapes, but for
 /// `value_head_order`, which says how that file sorts its value heads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
     /// `qwen35` or `qwen35moe`.
     pub arch: String,
-    /// One entry for each block of the trunk; blocks for multi-token prediction are not among them.
+    /// Blocks of the trunk, without those for multi-token prediction.
     pub layers: Vec<LayerKind>,
     pub hidden: usize,
     /// Width of the dense feed-forward; 0 where the layers route to experts.
@@ -30,10 +30,10 @@ pub struct Shape {
     pub vocab: usize,
     pub rms_eps: f32,
     pub rope: Rope,
-    /// The window the file states.
+    /// Window that the file states.
     pub native_ctx: usize,
     pub moe: Option<Moe>,
-    /// The head is the embedding.
+    /// Whether the head is the embedding.
     pub tied: bool,
     /// Blocks for multi-token prediction that the model has: none or one.
     pub mtp_blocks: usize,
@@ -45,7 +45,7 @@ pub enum LayerKind {
     Delta,
 }
 
-/// Which key head a value head of a linear layer reads.
+/// Rule by which a value head of a linear layer finds its key head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadOrder {
     /// Value head h reads key head h / (value_heads / key_heads): safetensors.
@@ -57,7 +57,7 @@ pub enum HeadOrder {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     pub theta: f64,
-    /// How many of the head's dimensions turn.
+    /// Dimensions of a head that turn.
     pub dims: usize,
     pub scaling: Option<Yarn>,
 }
@@ -65,7 +65,7 @@ pub struct Rope {
 /// No dimension of a model comes near this, and below it a product of two cannot overflow.
 const LARGEST: usize = 1 << 24;
 
-/// The magnitude that goes with a factor.
+/// Returns the magnitude that goes with a factor.
 pub(crate) fn yarn_magnitude(factor: f32, weight: f32) -> f32 {
     if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }
@@ -78,24 +78,24 @@ pub struct Moe {
     pub expert_ffn: usize,
     /// Width of the expert that every token visits; 0: there is none.
     pub shared_ffn: usize,
-    /// The chosen experts' shares are scaled to sum to one.
+    /// Whether the chosen experts' shares are scaled to sum to one.
     pub renormalise: bool,
 }
 
 impl Shape {
-    /// Rows of the fused q, k, v projection of a linear layer, and channels of its convolution.
+    /// Returns the rows of the fused q, k, v projection of a linear layer, which are the channels of its convolution.
     pub fn delta_channels(&self) -> usize {
         2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
     }
 
-    /// Outputs of all value heads of a linear layer.
+    /// Returns the outputs of all value heads of a linear layer.
     pub fn delta_values(&self) -> usize {
         self.value_heads * self.value_dim
     }
 }
 
 impl Shape {
-    /// What must hold between the numbers, whatever they came from.
+    /// Checks that the numbers agree with each other, whichever file they are from.
     pub(crate) fn check(&self, path: &Path) -> Result<(), Error> {
         self.check_sizes(path)?;
         let parts_of = |what: &str, number: usize, of_what: &str, of: usize| {

@@ -13,9 +13,9 @@ use crate::matrix::Matrix;
 /// A tensor as a file holds it.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
-    /// The file it is in: of a model in several files, messages name the right one.
+    /// File of the tensor, which messages name.
     pub path: Arc<Path>,
-    /// None: a type that the kernels cannot read, which matters only if the tensor is used.
+    /// Format of the values. None: the kernels cannot read the type, which matters only if the tensor is used.
     pub format: Option<Format>,
     pub type_name: String,
     /// Outermost first.
@@ -35,7 +35,7 @@ impl Tensors {
         Tensors { path: path.to_path_buf(), stored: BTreeMap::new() }
     }
 
-    /// False where there is one of that name already.
+    /// Adds a tensor. False: there is one of that name already.
     pub fn insert(&mut self, name: String, tensor: Stored) -> bool {
         use std::collections::btree_map::Entry;
         match self.stored.entry(name) {
@@ -63,7 +63,7 @@ impl Tensors {
         self.stored.iter().map(|(name, tensor)| (&name[..], tensor))
     }
 
-    /// The first of these names that is there; the first one where none is, for the message that it is missing.
+    /// Returns the first of these names that is there, else the first of all, for the message that it is missing.
     pub fn one_of(&self, names: &[String]) -> String {
         names.iter().find(|name| self.has(name)).or(names.first()).cloned().unwrap_or_default()
     }
@@ -74,7 +74,7 @@ impl Tensors {
         tensor.into_matrix(name, rows, cols)
     }
 
-    /// `count` matrices that lie behind each other in one tensor of three dimensions.
+    /// Takes `count` matrices that lie behind each other in one tensor of three dimensions.
     pub fn stack(&mut self, name: &str, count: usize, rows: usize, cols: usize) -> Result<Vec<Matrix>, Error> {
         let tensor = self.take(name, &[count, rows, cols])?;
         tensor.expect_dims(name, &[count, rows, cols])?;
@@ -84,7 +84,7 @@ impl Tensors {
         (0..count).map(|i| all.part(i * rows, rows).ok_or_else(overflow)).collect()
     }
 
-    /// Values as f32. Dimensions of length one do not count: a vector may be stored as a row or a column.
+    /// Takes values as f32. Dimensions of length one do not count: a vector may be stored as a row or a column.
     pub fn values(&mut self, name: &str, dims: &[usize]) -> Result<Vec<f32>, Error> {
         let tensor = self.take(name, dims)?;
         let without_ones = |dims: &[usize]| dims.iter().copied().filter(|&d| d != 1).collect::<Vec<_>>();
@@ -94,7 +94,7 @@ impl Tensors {
         tensor.into_values(name)
     }
 
-    /// The type of the first of these tensors that the kernels cannot read.
+    /// Returns the type of the first of these tensors that the kernels cannot read.
     pub fn unreadable(&self, belongs: impl Fn(&str) -> bool) -> Option<&str> {
         let mut unknown = self.stored.iter().filter(|(name, tensor)| tensor.format.is_none() && belongs(name));
         unknown.next().map(|(_, tensor)| &tensor.type_name[..])
@@ -104,15 +104,15 @@ impl Tensors {
         self.stored.keys().any(|name| belongs(name))
     }
 
-    /// Takes away all tensors whose names say so, and tells how many they were.
+    /// Drops all tensors whose names `belongs` picks, and returns their number.
     pub fn drop_all(&mut self, belongs: impl Fn(&str) -> bool) -> usize {
         let before = self.stored.len();
         self.stored.retain(|name, _| !belongs(name));
         before - self.stored.len()
     }
 
-    /// Looks at the tensors that the model did not take. Some names say that the model's words depend on the tensor: an error. Others get a
-    /// note.
+    /// Looks at the tensors that the model did not take. Some names say that the model's words depend on the tensor: an
+    /// error. Others get a note.
     pub fn check_left_over(&self, notes: &mut Vec<String>) -> Result<(), Error> {
         if let Some((name, tensor)) = self.stored.iter().find(|(name, _)| changes_the_words(name)) {
             let expected = "no tensor of that name: the family has none, and leaving it out would change every word";
@@ -146,7 +146,8 @@ pub(crate) fn check_apart(path: &Path, mut ranges: Vec<(u64, u64, &str)>) -> Res
     Ok(())
 }
 
-/// Biases, scales of quantised weights, adapters, factors of a rotation that this family does not have.
+/// Returns whether a tensor is a bias, a scale of quantised weights, an adapter or a factor of a rotation, which no known
+/// family has.
 fn changes_the_words(name: &str) -> bool {
     let ends = [".bias", "scale", "scale_inv", ".qzeros", ".qweight", "lora_a", "lora_b"];
     ends.iter().any(|end| name.ends_with(end)) || name.starts_with("rope_f")
@@ -167,7 +168,7 @@ impl Stored {
         })
     }
 
-    /// safetensors does not promise that a tensor begins where its elements can be read: then it is copied.
+    /// Returns the data aligned to its elements: a copy, if safetensors put the tensor at another address.
     fn aligned_data(&self, format: Format) -> ModelBytes {
         let element = match format {
             Format::F32 => 4,

@@ -58,13 +58,13 @@ fn file_name(program: &str, source: &str, architecture: &str, driver: i32) -> St
     format!("{program}.{architecture}.{}.cubin", hex::encode(&hash[..8]))
 }
 
-/// A file that was cut off or changed is as good as none.
+/// Returns the code of a sealed file. None: the file was cut or changed.
 fn unsealed(bytes: &[u8]) -> Option<Vec<u8>> {
     let (seal, code) = bytes.split_at_checked(32)?;
     (Sha256::digest(code)[..] == *seal).then(|| code.to_vec())
 }
 
-/// The last step puts the file in its place, so that no program reads half of it.
+/// Writes a sealed file, and renames it into place at the end, so that no program reads half of it.
 fn keep(folder: &Path, name: &str, code: &[u8]) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::Cache {
         file: folder.join(name).display().to_string(),

@@ -15,7 +15,7 @@ pub(super) struct Span {
 }
 
 impl Cuda {
-    /// An event that is reached when all that was asked for is done; none where nothing is profiled.
+    /// Records an event behind all work so far. None: nothing is profiled.
     pub(super) fn mark(&self) -> Result<Option<sys::CUevent>, Error> {
         if self.profile.lock().is_none() {
             return Ok(None);

@@ -27,7 +27,7 @@ pub(crate) enum MetadataValue {
     },
 }
 
-/// In the order of the format's numbers.
+/// Types of values, in the order of the format's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueType {
     U8,
@@ -71,7 +71,7 @@ impl Metadata {
         &self.path
     }
 
-    /// False where the key is there already.
+    /// Adds a key. False: the key is there already.
     pub fn insert(&mut self, key: String, value: MetadataValue) -> bool {
         self.values.insert(key, value).is_none()
     }
@@ -112,7 +112,7 @@ impl Metadata {
         })
     }
 
-    /// A list of whole numbers or of bools (as 0 and 1). A single number is None: see `unsigned`.
+    /// Reads a list of whole numbers or of bools (as 0 and 1). None: no such key, or a single number (see `unsigned`).
     pub fn unsigned_list(&self, key: &str) -> Result<Option<Vec<u64>>, Error> {
         let list = self.read(key, "a list of whole numbers that are not negative", |value| match value {
             MetadataValue::Numbers { element, raw } => {
@@ -132,7 +132,7 @@ impl Metadata {
         })
     }
 
-    /// What `of` reads of the key's value. None: there is no such key.
+    /// Returns what `of` reads of the key's value. None: there is no such key.
     fn read<'a, T>(
         &'a self,
         key: &str,
@@ -150,7 +150,7 @@ impl Metadata {
 }
 
 impl MetadataValue {
-    /// One number or bool from its bytes; None for a bool that is neither 0 nor 1.
+    /// Reads a number or bool from its bytes. None: a bool that is neither 0 nor 1.
     pub fn number(kind: ValueType, raw: &[u8]) -> Option<MetadataValue> {
         Some(match kind {
             ValueType::U8 => MetadataValue::Unsigned(u8::from_le_bytes(raw.try_into().ok()?).into()),

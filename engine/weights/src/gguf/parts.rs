@@ -12,7 +12,7 @@ use crate::gguf::read::{self, Header, TensorEntry};
 use crate::tensors::{Stored, Tensors, check_apart};
 
 pub(crate) struct GgufParts {
-    /// Of the first part, which alone describes the model.
+    /// Metadata of the first part, which alone describes the model.
     pub metadata: Metadata,
     pub tensors: Tensors,
     /// The bytes before the tensors, of each part: what the fingerprint covers whole.
@@ -25,7 +25,7 @@ const SPLIT_NO: &str = "split.no";
 const SPLIT_COUNT: &str = "split.count";
 const SPLIT_TENSORS: &str = "split.tensors.count";
 
-/// The model that `path` is, or is a part of.
+/// Opens all parts of the set that `path` is a part of.
 pub(crate) fn open(path: &Path, mmap: bool) -> Result<GgufParts, Error> {
     let bytes = ModelBytes::open(path, mmap)?;
     let header = read::header(path, &bytes)?;
@@ -51,7 +51,7 @@ pub(crate) fn open(path: &Path, mmap: bool) -> Result<GgufParts, Error> {
     collect(parts)
 }
 
-/// A model of one part that is in memory already; the path is for messages.
+/// Reads a model of one part in memory; the path is for messages.
 pub(crate) fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<GgufParts, Error> {
     let header = read::header(path, &bytes)?;
     let count = split_count(&header.metadata)?;
@@ -70,7 +70,7 @@ fn split_count(metadata: &Metadata) -> Result<usize, Error> {
     }
 }
 
-/// PREFIX-00001-of-0000N.gguf and so on, beside the given part.
+/// Returns the paths PREFIX-00001-of-0000N.gguf and so on, beside the given part.
 fn siblings(path: &Path, count: usize) -> Result<Vec<PathBuf>, Error> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let prefix = split_prefix(name).filter(|(_, _, of)| *of == count).map(|(prefix, _, _)| prefix.to_string());
@@ -82,7 +82,7 @@ fn siblings(path: &Path, count: usize) -> Result<Vec<PathBuf>, Error> {
     Ok((1..=count).map(|part| path.with_file_name(format!("{prefix}-{part:05}-of-{count:05}.gguf"))).collect())
 }
 
-/// The prefix, the number of this part and the number of all parts.
+/// Returns the prefix, the number of this part and the number of all parts.
 fn split_prefix(name: &str) -> Option<(&str, usize, usize)> {
     let stem = name.strip_suffix(".gguf")?;
     let (rest, of) = stem.rsplit_once("-of-")?;
@@ -192,7 +192,7 @@ fn locate(path: &Arc<Path>, bytes: &ModelBytes, header: &Header, info: &TensorEn
     Ok(Stored { path: path.clone(), format: Some(format), type_name: format.name().to_string(), dims, data })
 }
 
-/// The name of a type that the kernels cannot read, for the message.
+/// Returns the name of a type that the kernels cannot read, for the message.
 fn unknown_type(code: u32) -> String {
     let name = match code {
         9 => "q8_1",

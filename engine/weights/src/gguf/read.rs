@@ -7,14 +7,14 @@ use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 use crate::gguf::metadata::{Metadata, MetadataValue, ValueType};
 
-/// What stands before the tensors' bytes.
+/// Part of a file before the tensors' bytes.
 #[derive(Debug)]
 pub(crate) struct Header {
     pub metadata: Metadata,
     pub tensors: Vec<TensorEntry>,
-    /// Where metadata and list end.
+    /// End of the metadata and the list of tensors.
     pub end: usize,
-    /// Where the tensors' bytes begin: the end, rounded up to the alignment.
+    /// Start of the tensors' bytes: the end, rounded up to the alignment.
     pub data_start: usize,
     pub alignment: usize,
 }
@@ -25,7 +25,7 @@ pub(crate) struct TensorEntry {
     /// Innermost first, as GGUF writes them.
     pub dims: Vec<u64>,
     pub type_code: u32,
-    /// From the start of the data.
+    /// Distance from the start of the data.
     pub offset: u64,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// A number of things that each take at least `least` bytes.
+    /// Reads a number of things that each take at least `least` bytes.
     fn count(&mut self, what: &str, least: usize) -> Result<usize, Error> {
         let stated = self.u64(what)?;
         // The two counts stand behind each other, so the second one's own bytes may still be ahead: that is harmless.
@@ -136,7 +136,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Err: how many things of at least `least` bytes are the most that can follow.
+    /// Returns the stated number if so many things of at least `least` bytes can follow, else the most that can.
     fn fitting(&self, stated: u64, least: usize) -> Result<usize, usize> {
         let room = self.left() / least;
         usize::try_from(stated).ok().filter(|count| *count <= room).ok_or(room)

@@ -8,7 +8,7 @@ use crate::gguf::metadata::Metadata;
 use crate::gguf::parts::{self, GgufParts};
 use crate::gguf::read;
 
-/// So many such files of a folder are looked at.
+/// Most such files of a folder that the reader looks at.
 const MOST_FILES: usize = 16;
 
 /// Adds the block of the first file that was made for this model. One that does not fit costs nothing but a note, because the
@@ -32,7 +32,7 @@ pub(crate) fn add_prediction(parts: &mut GgufParts, path: &Path, mmap: bool, not
     }
 }
 
-/// What a model and its block have in common.
+/// Sizes that a model and its block have in common.
 struct Measure {
     arch: String,
     hidden: u64,
@@ -50,7 +50,7 @@ impl Measure {
         Some(Measure { hidden: number("embedding_length")?, trunk, predicting, arch })
     }
 
-    /// How the names of its block for prediction begin.
+    /// Returns the prefix of the names of its block for prediction.
     fn block(&self) -> String {
         format!("blk.{}.", self.trunk)
     }
@@ -73,7 +73,7 @@ fn beside(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// False: the file is of another model.
+/// Takes the block from a file. False: the file is of another model.
 fn take(parts: &mut GgufParts, model: &Measure, file: &Path, mmap: bool) -> Result<bool, Error> {
     let bytes = ModelBytes::open(file, mmap)?;
     let header = read::header(file, &bytes)?;

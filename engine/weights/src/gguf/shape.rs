@@ -134,7 +134,7 @@ fn moe(keys: &Keys, architecture: &Architecture, tensors: &Tensors) -> Result<Op
     Ok(Some(Moe { experts, used: keys.size("expert_used_count")?, expert_ffn, shared_ffn, renormalise }))
 }
 
-/// Which blocks of the trunk are attention: a list of flags, or the heads that are 0 in linear blocks, or every n-th.
+/// Reads the kinds of the trunk's blocks from a list of flags, or from heads that are 0 in linear blocks, or from every n-th.
 fn layers(keys: &Keys, family: &Family, blocks: usize, trunk: usize) -> Result<Vec<LayerKind>, Error> {
     let kind = |recurrent: bool| if recurrent { LayerKind::Delta } else { LayerKind::Attention };
     let list = |key: &str| match keys.metadata.unsigned_list(&keys.name(key))? {
@@ -212,7 +212,7 @@ impl Keys<'_> {
         self.optional(key)?.ok_or_else(|| self.missing(key, "a whole number"))
     }
 
-    /// A dimension: at least one. What is too much is the shape's own check.
+    /// Reads a dimension of at least one. `Shape::check` finds one that is too large.
     pub fn size(&self, key: &str) -> Result<usize, Error> {
         match self.required(key)? {
             0 => Err(self.wrong(key, 0, "1 or more")),
@@ -228,7 +228,7 @@ impl Keys<'_> {
         self.float(key)?.ok_or_else(|| self.missing(key, expected))
     }
 
-    /// A number, or a list with one for each block: all the same, but for zeros where a block has none of it.
+    /// Reads a number, or a list with equal numbers for all blocks, apart from zeros.
     fn same_everywhere(&self, key: &str) -> Result<usize, Error> {
         let Some(list) = self.metadata.unsigned_list(&self.name(key))? else { return self.size(key) };
         let mut numbers = list.iter().copied().filter(|&number| number != 0);

@@ -10,7 +10,7 @@ use crate::family::{self, Family, Known};
 use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, yarn_magnitude};
 use crate::tensors::Tensors;
 
-/// Where a value is looked for, first to last: config.json's part about the text model, and the whole around it.
+/// Maps in which a key is looked up, in this order: config.json's part about the text model, and the whole around it.
 pub(crate) struct Config<'a> {
     path: &'a Path,
     places: Vec<&'a Map<String, Value>>,
@@ -48,7 +48,7 @@ impl<'a> Config<'a> {
         Ok(config)
     }
 
-    /// `has_head`: among the tensors is a head.
+    /// Reads the shape; `has_head` says that the tensors have a head.
     pub fn shape(&self, tensors: &Tensors, mtp_blocks: usize, has_head: bool) -> Result<Shape, Error> {
         for (key, needed) in [("attention_bias", false), ("attn_output_gate", true)] {
             if self.bool(key)?.is_some_and(|found| found != needed) {
@@ -190,7 +190,7 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// The end tokens that config.json names.
+    /// Reads the end tokens of config.json.
     pub fn eos(&self) -> Result<Vec<u32>, Error> {
         self.get("eos_token_id").map_or(Ok(Vec::new()), |found| token_ids(self.path, "eos_token_id", found))
     }
@@ -199,7 +199,7 @@ impl<'a> Config<'a> {
         self.places.last()?.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty())
     }
 
-    /// The rotation's keys, in `rope_parameters`, in the older `rope_scaling`, or beside them.
+    /// Returns the configuration with the rotation's keys: in `rope_parameters`, in the older `rope_scaling`, or beside them.
     fn with_rope_places(&self) -> Result<Config<'a>, Error> {
         let mut places = Vec::new();
         for key in ["rope_parameters", "rope_scaling"] {
@@ -220,14 +220,14 @@ impl<'a> Config<'a> {
         self.places.iter().filter_map(|place| place.get(key)).find(|value| !value.is_null())
     }
 
-    /// At least one. What is too much is the shape's own check.
+    /// Reads a number of at least one. `Shape::check` finds one that is too large.
     fn size(&self, key: &str) -> Result<usize, Error> {
         const EXPECTED: &str = "a whole number, 1 or more";
         let size = |found: &Value| found.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
         self.read(key, EXPECTED, size)?.ok_or_else(|| self.missing(key, EXPECTED))
     }
 
-    /// What `of` reads of the key's value. None: there is none.
+    /// Returns what `of` reads of the key's value. None: there is no such key.
     fn read<T>(&self, key: &str, expected: &str, of: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, Error> {
         let wrong = |found| Error::key(self.path, key, describe(found), expected);
         self.get(key).map(|found| of(found).ok_or_else(|| wrong(found))).transpose()
@@ -258,7 +258,7 @@ impl<'a> Config<'a> {
     }
 }
 
-/// One token or a list of them.
+/// Reads one token or a list of them.
 pub(crate) fn token_ids(path: &Path, key: &str, found: &Value) -> Result<Vec<u32>, Error> {
     let one = |value: &Value| {
         let id = value.as_u64().and_then(|id| u32::try_from(id).ok());

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 
-/// What a model's folder holds, as bytes.
+/// Contents of a model's folder.
 #[derive(Debug)]
 pub struct Folder {
     pub path: PathBuf,
