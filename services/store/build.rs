@@ -1,4 +1,4 @@
-//! The migrations are compiled in: a new file in the folder must reach the binary.
+//! Rebuilds for a new migration: the binary contains the folder.
 
 fn main() {
     println!("cargo:rerun-if-changed=../../migrations");

@@ -1,7 +1,7 @@
-//! An answer on its way: deltas from the model that makes them to the session that reads them.
+//! Answers on their way: deltas from the model to the session that reads them.
 //!
 //! The model never waits for a reader, for it serves others too. A slow reader finds text joined into fewer, longer
-//! deltas, so what waits is bounded by the length of the reply.
+//! deltas, so the waiting deltas are bounded by the length of the reply.
 
 use crate::metrics;
 use crate::request::{ModelRequest, Purpose};
@@ -17,30 +17,30 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio_util::sync::CancellationToken;
 
-/// The reader's end. Dropping it cancels.
+/// Reader's end of an answer. Dropping it cancels.
 pub struct Answer {
     pipe: Arc<Pipe>,
     ended: bool,
 }
 
 impl Answer {
-    /// None after the last delta.
+    /// Returns the next delta; `None` after the last one.
     pub async fn next(&mut self) -> Option<Delta> {
         <Answer as StreamExt>::next(self).await
     }
 
-    /// Cancels the answer, also while another task reads it. It still ends with a `Done`, which says `Cancelled` unless it
-    /// was done already.
+    /// Returns a token that cancels the answer, also while another task reads it. It still ends with a `Done`, which
+    /// says `Cancelled` unless it was done already.
     pub fn canceller(&self) -> CancellationToken {
         self.pipe.cancelled.clone()
     }
 
-    /// Ends the thinking, also while another task reads the answer: its words follow. Nothing where the model does not think.
+    /// Returns a token that ends the thinking, also while another task reads the answer: its words follow. Without
+    /// effect if the model does not think.
     pub fn thinking_stopper(&self) -> CancellationToken {
         self.pipe.thinking_stopped.clone()
     }
 
-    /// An answer that is nothing but this failure.
     pub fn failed(failure: Failure) -> Answer {
         let (writer, answer) = channel();
         writer.fail(failure);
@@ -79,10 +79,11 @@ impl Drop for Answer {
     }
 }
 
-/// The model's end. Dropped without a last delta it says that the model failed, so that no reader waits for ever.
+/// Model's end of an answer. Dropped without a last delta it reports a failure of the model, so that no reader waits
+/// for ever.
 pub struct Writer {
     pipe: Arc<Pipe>,
-    /// The answers of a model are counted when they end.
+    /// Labels of the count of answers, which is taken at their end.
     counted: Option<(Purpose, Priority)>,
 }
 
@@ -96,32 +97,30 @@ struct Pipe {
 #[derive(Default)]
 struct Waiting {
     deltas: VecDeque<Delta>,
-    /// The last delta was pushed, read or not.
     ended: bool,
-    /// The reader took something of what the model makes.
+    /// True once the reader took a delta that the model made.
     is_heard: bool,
-    /// Of a reply.
     cutter: Option<Cutter>,
 }
 
 /// Deltas that wait before text is joined.
 const WAITING_DELTAS: usize = 32;
 
-/// Passes deltas on as they are: no sentence is cut and no answer counted.
+/// Opens an answer that passes deltas on unchanged, without sentences and outside the counts.
 pub fn channel() -> (Writer, Answer) {
     open(None, None)
 }
 
-/// For the answer to a request. The text of a reply is cut into sentences.
+/// Opens the answer to a request, and cuts the text of a reply into sentences.
 pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, Answer) {
-    // What is to be of a form is not speech, and each token of what is looked at by its probability counts.
+    // Text of a required form is not speech, and with log probabilities each token counts.
     let is_plain = request.options.response_format == ResponseFormat::Text && request.options.logprobs.is_none();
     let rule = rule_of(request.questions).filter(|_| is_plain);
     let cutter = (request.purpose == Purpose::Reply).then(|| Cutter::with_rule(limits, rule));
     open(cutter, Some((request.purpose, request.priority)))
 }
 
-/// For a reply that goes on. `in_message`: in the middle of a message.
+/// Opens the answer of a resumed reply. `in_message`: it resumes in the middle of a message.
 pub fn channel_going_on(limits: SentenceLimits, questions: Questions, in_message: bool) -> (Writer, Answer) {
     let cutter = Cutter::with_rule(limits, rule_of(questions));
     let cutter = if in_message { cutter.in_message() } else { cutter };
@@ -144,7 +143,7 @@ fn open(cutter: Option<Cutter>, counted: Option<(Purpose, Priority)>) -> (Writer
 }
 
 impl Writer {
-    /// Whether this text completed a sentence. What comes after the last delta is dropped.
+    /// Adds a delta; any after the last one is dropped. True if this text completed a sentence.
     pub fn push(&self, delta: Delta) -> bool {
         let mut waiting = self.pipe.state.lock();
         if waiting.ended {
@@ -180,7 +179,7 @@ impl Writer {
         self.push(Delta::Done { finish, usage: Some(usage), report: Some(report) });
     }
 
-    /// For an answer that was cancelled before work on it began.
+    /// Ends an answer that was cancelled before its work began.
     pub fn cancelled_before_begin(&self) {
         self.done(Finish::Cancelled, Usage::default(), TurnReport::default());
     }
@@ -189,7 +188,6 @@ impl Writer {
         self.pipe.cancelled.is_cancelled()
     }
 
-    /// Whether the reader has taken anything of what the model made.
     pub fn is_heard(&self) -> bool {
         self.pipe.state.lock().is_heard
     }
@@ -216,7 +214,7 @@ impl Drop for Writer {
     }
 }
 
-/// Adds a delta to the one before it where both are of a kind; gives it back where not.
+/// Joins a delta to the one before it if both are of a kind; returns it otherwise.
 fn join(last: Option<&mut Delta>, delta: Delta) -> Option<Delta> {
     match (last, delta) {
         (Some(Delta::Reasoning { text, tokens }), Delta::Reasoning { text: more, tokens: count }) => {

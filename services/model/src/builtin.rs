@@ -1,4 +1,4 @@
-//! The model inside the binary, so that a fresh clone talks and tests have a model that means what it says.
+//! The model inside the binary, so that a fresh clone talks and tests have a model that gives sensible answers.
 
 use crate::error::Error;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FILE: &str = "reprise-builtin.gguf";
 static BYTES: &[u8] = include_bytes!("../../../models/builtin/builtin.gguf");
 
-/// Said wherever this model is opened, before anything else of it.
+/// Notice for every place that opens this model, before any other output.
 pub fn what_it_is() -> String {
     "this is the built-in model, a tiny demonstration that knows a few dozen things to say; for a real one put \
      Qwen3.5-4B-Q4_K_M.gguf (huggingface.co/unsloth/Qwen3.5-4B-GGUF) into data/models and choose it: \
@@ -19,8 +19,8 @@ pub fn is_built_in(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name == FILE)
 }
 
-/// Puts the file where the other models are, unless it is there as it should be: everything else opens models by their
-/// path. A file of an older version is replaced.
+/// Writes the file to the folder of models, unless it is there unchanged: all other code opens models by their path.
+/// Replaces a file of an older version.
 pub fn unpack(file: PathBuf) -> Result<PathBuf, Error> {
     if std::fs::read(&file).is_ok_and(|found| found == BYTES) {
         return Ok(file);
@@ -31,7 +31,7 @@ pub fn unpack(file: PathBuf) -> Result<PathBuf, Error> {
     }
 }
 
-/// Renamed into place, so that a second process never reads half of it.
+/// Writes the file under another name and renames it, so that a second process never reads half of it.
 fn write(file: &Path) -> std::io::Result<()> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;

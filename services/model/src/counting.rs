@@ -1,4 +1,5 @@
-//! Counts prompts and answers none: for commands that change a store beside the service. It opens no weights.
+//! A model that counts prompts and answers none: for commands that change a store beside the service. It opens no
+//! weights.
 
 use crate::answer::Answer;
 use crate::error::Error;
@@ -18,14 +19,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) struct Counting {
-    /// None: no model file is known here, and a public tokenizer estimates.
+    /// Counter of the model's file. `None`: the file is unknown here, and a public tokenizer estimates.
     preparer: Option<Box<Preparer>>,
     margin: f64,
     tool_order: ToolOrder,
 }
 
 impl Counting {
-    /// A service may have been given its model by a flag, which no command can know.
+    /// Builds a counter. A missing model is no error: a flag may have named the service's model, which a command cannot
+    /// know.
     pub fn of(settings: &Settings, preset: &str) -> Result<Counting, Error> {
         let preparer = match resolve(settings, preset) {
             Ok((file, _)) => Some(Box::new(preparer(&file, settings.conversation.tool_order)?)),
@@ -64,7 +66,7 @@ impl Answerer for Counting {
     }
 }
 
-/// Nothing is computed, so only what makes prompts matters.
+/// Builds a preparer that only renders and counts.
 fn preparer(file: &Path, tool_order: ToolOrder) -> Result<Preparer, Error> {
     let (tokenizer, template) = engine::vocabulary::open(file)?;
     Ok(Preparer {

@@ -1,4 +1,4 @@
-//! Finds what computes: the GPU that is there, or the host.
+//! Search for the device: a GPU, or the host.
 
 use crate::engine_options::gpu_api;
 use crate::error::Error;
@@ -7,12 +7,10 @@ use engine::{DeviceLimits, DeviceMemoryPlan, GpuApi, LongestConversation};
 use settings::Settings;
 use std::path::PathBuf;
 
-/// How a device is found, also the second time.
 #[derive(Clone)]
 pub struct Finder {
     pub(crate) source: Source,
     api: GpuApi,
-    /// Folder of compiled kernels.
     kernels: Option<PathBuf>,
     limits: DeviceLimits,
     threads: usize,
@@ -24,7 +22,6 @@ pub(crate) enum Source {
     Host,
     Any,
     Gpu,
-    /// What a test gives.
     #[cfg(test)]
     Given(std::sync::Arc<dyn Fn() -> Result<engine::Device, engine::Error> + Send + Sync>),
 }
@@ -55,17 +52,18 @@ impl Finder {
         }
     }
 
-    /// A GPU on which such a conversation has no room is left alone: the host computes.
+    /// Returns a finder that skips a GPU without room for such a conversation: the host computes.
     pub fn with_room_for(&self, longest: LongestConversation) -> Finder {
         Finder { limits: DeviceLimits { longest: Some(longest), ..self.limits }, ..self.clone() }
     }
 
-    /// For what only the host does.
+    /// Returns a finder for work that only the host does.
     pub fn host(settings: &Settings) -> Finder {
         Finder { source: Source::Host, ..Finder::new(settings) }
     }
 
-    /// A conversation that was planned for a device needs one, and as much of the model on it as there was.
+    /// Returns a finder for the second time: conversations planned for a device need one, with as much of the model on
+    /// it as before.
     pub fn again(&self, memory: &DeviceMemoryPlan) -> Finder {
         let source = match self.source {
             Source::Any => Source::Gpu,
@@ -75,12 +73,11 @@ impl Finder {
         Finder { source, limits, ..self.clone() }
     }
 
-    /// What a plan needs of a device.
     pub fn limits(&self) -> &DeviceLimits {
         &self.limits
     }
 
-    /// None: the host computes; where a GPU was looked for, a line in the log says why.
+    /// Finds a GPU. `None`: the host computes; if the search failed, a line in the log has the reason.
     pub fn find(&self) -> Result<Option<GpuOptions>, Error> {
         let device = match &self.source {
             Source::Host => return Ok(None),

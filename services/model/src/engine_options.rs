@@ -1,4 +1,4 @@
-//! From the words of settings, presets and requests to the engine's.
+//! Conversions from settings, presets and requests to the engine's options.
 
 use crate::error::Error;
 use engine::network::Network;
@@ -28,7 +28,7 @@ pub fn drafts(settings: &Settings) -> DraftLimits {
     DraftLimits { ngram: draft.ngram, tokens: draft.tokens, mtp: draft.mtp, mtp_vocab: draft.mtp_vocab }
 }
 
-/// What the engine is given of the configuration. How much it may hold, and the spacing, the plan says.
+/// Returns the engine's limits from the settings. The memory plan adds bytes and spacing.
 pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool) -> EngineLimits {
     let (engine, memory) = (&settings.engine, &settings.memory);
     EngineLimits {
@@ -47,13 +47,11 @@ pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool)
     }
 }
 
-/// A conversation that fills the window of a preset, on a device.
 pub fn longest(settings: &Settings, preset: &Preset, precision: Precision) -> LongestConversation {
     let (kv, tokens) = (kv_formats(preset, precision), preset.ctx_size as usize);
     LongestConversation { limits: limits(settings, precision, true), kv, tokens }
 }
 
-/// The precision that the configuration asks for.
 pub fn precision(settings: &Settings) -> Precision {
     match settings.engine.precision {
         settings::PrecisionChoice::Default => Precision::Integer,
@@ -61,7 +59,7 @@ pub fn precision(settings: &Settings) -> Precision {
     }
 }
 
-/// How keys and values are kept. The slow reference rounds nothing, so neither does what it keeps.
+/// Returns the formats of keys and values. The reference precision rounds nothing, so its cache does not either.
 pub fn kv_formats(preset: &Preset, precision: Precision) -> KvFormats {
     match precision {
         Precision::F32 => KvFormats { key: Format::F32, value: Format::F32 },
@@ -77,7 +75,6 @@ pub fn gpu_api(device: DeviceChoice) -> GpuApi {
     }
 }
 
-/// Returns the engine's format for a word of the configuration.
 pub fn kv_format(format: KvFormat) -> Format {
     match format {
         KvFormat::F32 => Format::F32,
@@ -96,7 +93,7 @@ fn snapshot_format(format: SnapshotFormat) -> Format {
     }
 }
 
-/// What a request says, else what the preset says of replies with or without thinking.
+/// Returns the request's sampling, and the preset's for the rest, with or without thinking.
 pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) -> SamplingOptions {
     let preset = preset.sampling_for(thinking);
     SamplingOptions {
@@ -112,8 +109,8 @@ pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) 
     }
 }
 
-/// `open`: the prompt ends inside a think block. Without thinking its end is forced at once, also where a template knows
-/// no such switch or the model begins to think by itself.
+/// Returns the options of thinking. `open`: the prompt ends inside a think block. Without thinking its end is forced at
+/// once, also if a template knows no such switch or the model begins to think by itself.
 pub fn thinking(thinking: Thinking, open: bool) -> engine::ThinkingOptions {
     engine::ThinkingOptions { open, budget_tokens: thinking.budget_tokens() }
 }

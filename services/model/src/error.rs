@@ -1,4 +1,4 @@
-//! Why a model cannot start.
+//! Errors of the start.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub enum Error {
     NoKey { name: String },
 }
 
-/// A full conversation in the chosen window would pass the ceiling.
+/// Conversation of the chosen window that would pass the memory ceiling.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the window of preset {preset} does not fit: {ctx_size} tokens need {needed} beside the {fixed} of weights and \
@@ -45,11 +45,10 @@ pub struct NoRoom {
     pub preset: String,
     pub ctx_size: u32,
     pub needed: String,
-    /// The ceiling that is meant.
     pub key: &'static str,
     pub fixed: String,
     pub left: String,
     pub advice: String,
-    /// The largest window that fits.
+    /// Largest window that fits.
     pub fits_tokens: u32,
 }

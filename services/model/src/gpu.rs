@@ -1,5 +1,5 @@
-//! Memory of NVIDIA cards, told by the driver's own library (NVML), which is there where the driver is. Nothing of it is
-//! needed to build or to run.
+//! Memory of NVIDIA cards, from the driver's own library (NVML), which comes with the driver. Optional for building and
+//! running.
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::{Device, Nvml};
@@ -9,13 +9,14 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// None where there is no driver or no card.
+    /// Opens the library. `None` without a driver or a card.
     pub fn find() -> Option<Gpu> {
         let library = Nvml::init().ok()?;
         (library.device_count().ok()? > 0).then_some(Gpu { library })
     }
 
-    /// `gpu_used`: what all programs use of all cards. `gpu_process`: what this one does, where the driver tells.
+    /// Returns bytes by kind. `gpu_used`: of all programs on all cards. `gpu_process`: of this one, if the driver
+    /// tells.
     pub fn memory_bytes(&self) -> Vec<(&'static str, u64)> {
         let sum = |name, of: fn(&Device) -> Option<u64>| {
             let cards = 0..self.library.device_count().unwrap_or(0);
@@ -38,7 +39,7 @@ impl Gpu {
 mod tests {
     use super::*;
 
-    /// With `REQUIRE_CUDA=1` a machine without a card fails.
+    /// Fails on a machine without a card if `REQUIRE_CUDA=1`.
     #[test]
     fn a_card_tells_its_memory() {
         match Gpu::find() {

@@ -1,4 +1,4 @@
-//! A handle of a model: cheap to clone, for any task.
+//! Handle of a model: cheap to clone, for any task.
 
 use crate::answer::Answer;
 use crate::measure::Measured;
@@ -12,12 +12,12 @@ use settings::Preset;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What answers behind a [`Model`]: the engine in this process, an upstream, or what a test puts there.
+/// Implementation of a [`Model`]: the engine in this process, an upstream, or a test's.
 pub trait Answerer: Send + Sync {
-    /// Never waits. What is wrong with a request comes as the answer's only delta.
+    /// Starts an answer and never waits. A mistake of the request is the answer's only delta.
     fn ask(&self, request: ModelRequest) -> Answer;
 
-    /// A reply goes on that was stopped. What keeps none fails, but for a reply that was done.
+    /// Resumes a stopped reply. An answerer that keeps none fails, unless the reply was complete.
     fn resume(&self, resumed: ResumedReply) -> Answer {
         let (going_on, answer) = resumed.begin();
         if let Some((writer, _)) = going_on {
@@ -26,18 +26,18 @@ pub trait Answerer: Send + Sync {
         answer
     }
 
-    /// Several replies to one prompt, which is computed once where the model can, each with a seed of its own.
+    /// Starts several replies to one prompt, which the engine computes once, each with a seed of its own.
     fn ask_arms(&self, request: ModelRequest, arms: usize) -> Vec<Answer> {
         (0..arms).map(|arm| self.ask(request.arm(arm))).collect()
     }
 
-    /// How many tokens the prompt of a reply has (template, tools and the opening of the reply included), and how much of it
-    /// each message takes.
+    /// Counts the tokens of a reply's prompt (template, tools and the opening of the reply included), and those of each
+    /// message.
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>>;
 
     fn status(&self) -> ModelStatus;
 
-    /// A user comes, and will speak: a model that sleeps gets ready meanwhile. Never waits.
+    /// Wakes a sleeping model before a user speaks. Never waits.
     fn wake(&self) {}
 
     /// Returns when this process cannot use its GPU any more, though a new process may.
@@ -48,13 +48,13 @@ pub trait Answerer: Send + Sync {
     /// Ends every open answer and takes no more requests. Returns when the engine's thread has ended.
     fn shutdown(&self) -> BoxFuture<'_, ()>;
 
-    /// A conversation was deleted: what was computed of it, in memory and on disk, is gone when this returns. An upstream
-    /// is not told.
+    /// Drops the computed data of a deleted conversation, in memory and on disk, before it returns. An upstream gets no
+    /// such request.
     fn forget(&self, _past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
         ready(Ok(())).boxed()
     }
 
-    /// The engine's thread meets a bug.
+    /// Makes the engine's thread panic, for tests.
     #[cfg(test)]
     fn panic(&self) {}
 }
@@ -70,7 +70,6 @@ impl Model {
         Model { answerer: Arc::new(answerer), preparation }
     }
 
-    /// What requests may take while they are prepared.
     pub fn preparation(&self) -> &PreparationMemory {
         &self.preparation
     }

@@ -1,9 +1,8 @@
-//! What answers: the engine in this process, an OpenAI-compatible server (the upstream), or a script in tests. All of
-//! them take a [`ModelRequest`] and give an [`Answer`], a stream of [`session::Delta`]s.
+//! Models: the engine in this process, an OpenAI-compatible server (the upstream), or a script in tests. All of them
+//! take a [`ModelRequest`] and give an [`Answer`], a stream of [`session::Delta`]s.
 //!
-//! A request carries its whole prompt. What a model remembers of it decides how fast it is answered, never what is
-//! answered. An answer ends in exactly one `Done` or `Failed`; dropping it, or cancelling it, stops the decoding within
-//! one step.
+//! A request carries its whole prompt. The cache of a model decides how fast an answer comes, never what it says. An
+//! answer ends in exactly one `Done` or `Failed`; dropping it, or cancelling it, stops the decoding within one step.
 
 mod answer;
 mod builtin;

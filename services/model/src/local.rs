@@ -1,4 +1,5 @@
-//! The engine in this process: one thread owns it, takes commands between two steps, and is started again when it fails.
+//! The engine in this process: one thread owns it, takes commands between two steps, and starts it again after a
+//! failure.
 
 mod busy;
 mod early;
@@ -42,29 +43,24 @@ pub(crate) struct Local {
     sentences: SentenceLimits,
     shared: Arc<Shared>,
     preparation: PreparationMemory,
-    /// Requests that may be prepared or wait for that.
     places: Places,
 }
 
-/// What the thread and the handles both see.
 struct Shared {
     status: Mutex<ModelStatus>,
-    /// Of the model that runs; another one after a restart.
     preparer: watch::Sender<Preparing>,
     wakes: Wakes,
-    /// This process cannot open its GPU any more.
+    /// Cancelled when this process cannot open its GPU any more.
     device_lost: CancellationToken,
 }
 
 enum Command {
     Submit(Box<Submit>),
     Resume(Box<Resume>),
-    /// Drops what was computed for this owner.
     Forget {
         owner: OwnerId,
         done: oneshot::Sender<()>,
     },
-    /// A user comes, and will speak.
     Wake(OnlyWake),
     Stop {
         done: oneshot::Sender<()>,
@@ -79,25 +75,22 @@ struct Submit {
     priority: Priority,
     speculation: SpeculationSettings,
     tools: Vec<serde_json::Value>,
-    /// One for each reply that is wanted.
     writers: Vec<Writer>,
     asked: Instant,
     keep_as: Option<ReplyKey>,
     place: OwnedSemaphorePermit,
 }
 
-/// A reply that is kept goes on.
 struct Resume {
     resumed: ResumedReply,
     writer: Writer,
     asked: Instant,
 }
 
-/// How to make an engine, also the second time.
 struct Recipe {
     file: PathBuf,
     options: ModelOptions,
-    /// Where it was opened the first time.
+    /// Finder of the device of the first start.
     finder: Finder,
     limits: EngineLimits,
     native_ctx: u32,
@@ -106,12 +99,11 @@ struct Recipe {
     memory: MemorySettings,
     drafts: DraftLimits,
     tool_order: ToolOrder,
-    /// For how long a reply that was stopped is kept. Zero: it is not.
+    /// Time for which a stopped reply is kept. Zero keeps none.
     resume: Duration,
 }
 
 impl Local {
-    /// The model was opened for `plan`; it is opened again only after a failure.
     pub fn start(
         settings: &Settings,
         finder: &Finder,
@@ -154,7 +146,6 @@ impl Local {
         Ok(Local { commands, sentences, shared, preparation: preparation.clone(), places })
     }
 
-    /// As many replies as there are writers.
     fn ask_for(&self, mut request: ModelRequest, writers: Vec<Writer>) {
         let asked = Instant::now();
         if self.shared.preparer().is_some_and(|preparer| preparer.cannot_fit(&request)) {
@@ -186,8 +177,7 @@ impl Local {
         });
     }
 
-    /// Whether the engine's thread has done it. A command is not lost because the queue is full for a moment: it waits for
-    /// room.
+    /// Sends a command, waiting for room in the queue. True if the engine's thread has done it.
     fn tell(&self, command: impl FnOnce(oneshot::Sender<()>) -> Command) -> impl Future<Output = bool> {
         let (done, is_done) = oneshot::channel();
         let (commands, command) = (self.commands.clone(), command(done));
@@ -273,7 +263,7 @@ impl Recipe {
 
     fn cook(&self, opened: OpenedModel) -> (Engine, Preparer) {
         if let Some(keeping) = opened.keeping {
-            // The start does not wait for the write; only a failure is told.
+            // The start does not wait for the write; the log only gets a failure.
             let tell = move || {
                 if let Err(what) = keeping.wait() {
                     tracing::warn!("{what}");
@@ -294,7 +284,7 @@ impl Recipe {
         };
         let (executor, limits) = match opened.executor {
             None => (Executor::on_cpu(Cpu::new(self.engine.threads).pinned(self.engine.pin_threads)), self.limits),
-            // What is free may be less than it was.
+            // The free memory may be less than before.
             Some((executor, memory)) => {
                 let memory_bytes = self.limits.memory_bytes.min(memory.left_bytes);
                 (executor, EngineLimits { memory_bytes, ..self.limits })
@@ -318,7 +308,7 @@ impl Recipe {
 }
 
 impl Shared {
-    /// On a thread of its own, because it may take a second.
+    /// Prepares grammars on a thread of its own, because that may take a second.
     fn warm_grammars(&self) {
         let Some(preparer) = self.preparer() else { return };
         let preparing = self.preparer.subscribe();
@@ -338,8 +328,8 @@ impl Shared {
     }
 }
 
-/// Requests that wait until the engine has taken them. Those for which a user waits have places of their own: hundreds of
-/// clients that come back at once have their prompts warmed, and none of these keeps a user's place.
+/// Places for requests until the engine has taken them. Requests of waiting users have their own: hundreds of clients
+/// that reconnect at once warm their prompts, and none of these takes a user's place.
 struct Places {
     talk: Arc<Semaphore>,
     others: Arc<Semaphore>,
@@ -371,26 +361,26 @@ fn prepare_and_submit(
     let chat = chat_prompt(&request.prompt, preparer.tool_order);
     let prepared = match preparer.prepare(&request, &chat) {
         Ok(prepared) => prepared,
-        // What cannot be begun early is told when it is asked for.
+        // A reply that cannot begin early fails when it is requested.
         Err(_) if request.purpose == Purpose::EarlyReply => return warm_all(&writers),
         Err(failure) => return fail_all(&writers, &failure),
     };
     let ModelRequest { purpose, priority, keep_as, .. } = request;
     let (tools, speculation) = (chat.tools, request.preset.speculation);
     let submit = Box::new(Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as, place });
-    // It has a place. What else is in the queue is heard between two steps.
+    // It has a place. The thread takes other commands between two steps.
     if let Err(SendError(command)) = commands.send(Command::Submit(submit)) {
         command.refuse(stopped());
     }
 }
 
 impl Command {
-    /// What asks for a reply is answered with a failure.
+    /// Refuses a command; one for a reply gets a failure.
     fn refuse(self, failure: Failure) {
         match self {
             Command::Submit(submit) => fail_all(&submit.writers, &failure),
             Command::Resume(resume) => resume.writer.fail(failure),
-            // What waits hears that it was dropped.
+            // A waiting caller sees that the command was dropped.
             _ => {}
         }
     }

@@ -1,11 +1,11 @@
-//! How long a prompt is, and what each of its messages takes of it.
+//! Length of a prompt, and the part of each message.
 
 use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
     pub tokens: u64,
-    /// By the model's own tokenizer. Otherwise `margin_tokens` are in `tokens`.
+    /// True for the model's own tokenizer. Otherwise `margin_tokens` are in `tokens`.
     pub exact: bool,
     pub margin_tokens: u64,
 }
@@ -15,7 +15,6 @@ impl Counted {
         Counted { tokens, exact: true, margin_tokens: 0 }
     }
 
-    /// Of so many of these tokens.
     pub fn part(self, tokens: u64) -> Counted {
         let margin = u128::from(self.margin_tokens) * u128::from(tokens) / u128::from(self.tokens.max(1));
         Counted { tokens, exact: self.exact, margin_tokens: u64::try_from(margin).unwrap_or(u64::MAX) }
@@ -24,19 +23,17 @@ impl Counted {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The whole prompt of a reply.
     pub total: Counted,
-    /// Tokens of each message with the marks around it. What stands in no message (tools, the opening of the reply) is in
-    /// the total only.
+    /// Tokens of each message with the marks around it. The total also has the rest: tools, the opening of the reply.
     pub messages: Vec<u64>,
 }
 
 impl Measured {
-    /// From where the rendered blocks of a prompt end. Results of tools that follow each other share a block. Where the
-    /// template makes other blocks than messages, the bytes decide.
+    /// Measures from the ends of a prompt's rendered blocks. Tool results in a row share a block. If the template's
+    /// blocks are not the messages, their bytes decide.
     pub fn from_marks(total: Counted, marks: &[usize], messages: &[Value]) -> Measured {
         let groups = groups(messages);
-        // Behind the last message the reply is opened.
+        // The opening of the reply follows the last message.
         let ends = marks.split_last().map_or(&[][..], |(_, ends)| ends);
         // Tools without a system message make one.
         let Some(before) = ends.len().checked_sub(groups.len()).filter(|more| *more <= 1) else {
@@ -52,7 +49,7 @@ impl Measured {
         Measured { total, messages: tokens }
     }
 
-    /// Where only the whole is known for sure.
+    /// Measures from weights, if only the total is certain.
     pub fn from_weights(total: Counted, weights: &[u64]) -> Measured {
         let mut messages = Vec::with_capacity(weights.len());
         spread(total.tokens, weights, &mut messages);
@@ -60,7 +57,6 @@ impl Measured {
     }
 }
 
-/// Messages that one block of the template holds.
 fn groups(messages: &[Value]) -> Vec<std::ops::Range<usize>> {
     let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
     for at in 0..messages.len() {
@@ -78,7 +74,7 @@ fn bytes(message: &Value) -> u64 {
     (message["content"].as_str().map_or(0, str::len) + calls) as u64 + 1
 }
 
-/// Shares in proportion, whose sum is the whole.
+/// Splits `whole` into proportional shares, whose sum is the whole.
 fn spread(whole: u64, weights: &[u64], shares: &mut Vec<u64>) {
     let all: u128 = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
     let (mut sum, mut given) = (0_u128, 0);

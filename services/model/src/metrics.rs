@@ -1,10 +1,9 @@
-//! What models count. The table of all metrics stands with the door that shows them.
+//! Metrics of models. The door that shows all metrics has their table.
 
 use crate::request::Purpose;
 use metrics::{counter, histogram};
 use session::{Delta, Priority};
 
-/// The last delta of an answer.
 pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
     let priority = priority.into_str();
     let purpose_name = purpose.into_str();
@@ -60,7 +59,7 @@ pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
     for (name, ms) in seconds {
         histogram!(name, "priority" => priority).record(ms / 1e3);
     }
-    // Of a reply that was begun early, some tokens took no time.
+    // Some tokens of an early reply took no time.
     if usage.output_tokens > 1 && report.decode_ms > 0.0 && report.begun_early.is_none() {
         let tokens_per_second = (usage.output_tokens - 1) as f64 * 1e3 / report.decode_ms;
         histogram!("reprise_decode_tokens_per_second").record(tokens_per_second);

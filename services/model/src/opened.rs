@@ -1,4 +1,4 @@
-//! From a preset's name to a model file, opened.
+//! Opening: from a preset's name to its model file.
 
 use crate::builtin;
 use crate::device::Finder;
@@ -10,18 +10,18 @@ use settings::{Preset, Settings};
 use std::path::{Path, PathBuf};
 
 pub struct OpenedPreset {
-    /// A window that gave way is among its notes.
+    /// Opened model. Its notes say if a window gave way.
     pub model: OpenedModel,
     pub file: PathBuf,
-    /// With the window that the model file allows.
+    /// Preset with the window that the model file allows.
     pub preset: Preset,
 }
 
-/// The file or folder that a name stands for: a path, or a preset whose file is there.
+/// Finds the file or folder of a name: a path, or a preset whose file exists.
 pub fn resolve(settings: &Settings, name: &str) -> Result<(PathBuf, Preset), Error> {
     let path = Path::new(name);
     if !settings.presets.contains_key(name) && path.exists() {
-        // A bare file talks with the numbers of `default`.
+        // A bare file gets the numbers of `default`.
         return Ok((path.to_path_buf(), settings.preset("default")?.clone()));
     }
     let Ok(preset) = settings.preset(name) else {
@@ -43,8 +43,8 @@ pub fn resolve(settings: &Settings, name: &str) -> Result<(PathBuf, Preset), Err
     Ok((file, preset.clone()))
 }
 
-/// Opens what `resolve` finds, on what `finder` finds. The preset's window gives way to a smaller one of the file, or the
-/// settings explain. `progress` is told how many bytes of how many are ready.
+/// Opens the file of a name on the device of `finder`. The preset's window gives way to a smaller one of the file, or
+/// is an error. `progress` gets the ready and the total bytes.
 pub fn open_on(
     finder: &Finder,
     settings: &Settings,
@@ -63,8 +63,8 @@ pub fn open_on(
     Ok(OpenedPreset { model, file, preset })
 }
 
-/// Returns the first model by name, so that the same folder gives the same model every time. The folder's own come before
-/// those that were fetched to `OWNER/REPO`: what a client has fetched takes no place of the operator's.
+/// Returns the first model by name, so that the same folder gives the same model every time. The folder's own come
+/// before those that were pulled to `OWNER/REPO`: a client's download takes no place of the operator's.
 fn first_model(folder: &Path) -> Option<PathBuf> {
     let own = entries(folder);
     let repos = || own.iter().flat_map(|owner| entries(owner));
@@ -80,7 +80,6 @@ fn is_model(path: &Path) -> bool {
     is_gguf && path.is_file() && !builtin::is_built_in(path) || path.join("config.json").is_file()
 }
 
-/// Entries of a folder by name. None of what is no folder.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let found = std::fs::read_dir(folder).into_iter().flatten();
     let mut found: Vec<PathBuf> = found.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -1,4 +1,4 @@
-//! Where the memory goes, decided before anything is computed and printed at start.
+//! Memory plan, made before any computation and printed at start.
 
 mod screen;
 mod windows;
@@ -18,32 +18,26 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub total_bytes: u64,
-    /// The program, its threads and connections, and what its allocator leaves unused.
+    /// Memory of the program, its threads and connections, and the allocator's unused pieces.
     pub process_bytes: u64,
     pub weight_bytes: u64,
-    /// Buffers of one step.
     pub scratch_bytes: u64,
-    /// Tokens, their merges, and what grammars need of them.
+    /// Tokens, their merges, and the grammars' tables of them.
     pub vocabulary_bytes: u64,
-    /// Tokens of texts that were seen.
     pub token_cache_bytes: u64,
-    /// Bodies and prompts of requests that are being read.
     pub prepare_bytes: u64,
-    /// What sessions in memory and connections hold.
     pub text_bytes: u64,
-    /// States of as many sequences as compute at once.
+    /// Limit of simultaneous sequences; `sequence_bytes` each.
     pub sequences: usize,
     pub sequence_bytes: u64,
-    /// Keys, values, states and recurrence logs of pasts: what is left.
+    /// Rest, for keys, values, states and recurrence logs of cached sequences.
     pub left_bytes: u64,
-    /// Tokens between two states to come back to.
+    /// Tokens between two snapshots.
     pub snapshot_spacing_tokens: usize,
-    /// How they are kept.
     pub snapshots: &'static str,
     pub snapshot_bytes: u64,
-    /// The presets of this model, by window.
     pub windows: Vec<Window>,
-    /// Where weights, buffers and everything of sequences lie, if that is not the host.
+    /// Memory of the device that has weights, buffers and sequences, if it is not the host.
     pub device: Option<DeviceMemoryPlan>,
 }
 
@@ -51,14 +45,15 @@ pub struct Plan {
 pub struct Window {
     pub preset: String,
     pub ctx_size: u32,
-    /// One conversation that fills it.
+    /// Memory of one conversation that fills it.
     pub bytes: u64,
-    /// As many full ones fit at the same time.
+    /// Number of full ones that fit at the same time.
     pub fit: u64,
     pub chosen: bool,
 }
 
-/// `presets` are those that may be talked with; the chosen one must fit. `device`: what has the model, if not the host.
+/// Plans the memory. `presets` are those that clients may choose; the chosen one must fit. `device`: the device with
+/// the model, if it is not the host.
 pub fn plan<'p>(
     settings: &Settings,
     network: &Network,
@@ -110,8 +105,8 @@ pub fn plan<'p>(
     Ok(plan)
 }
 
-/// A page apart, or so far that the snapshots of a full window take a quarter of what is left. What is too many all the
-/// same is thinned by what it saves.
+/// Returns the spacing of snapshots: a page, or so far apart that those of a full window take a quarter of the rest.
+/// The cache thins out further ones by their use.
 fn spacing(shape: &StateShape, limits: &EngineLimits, ctx_size: usize, left_bytes: u64) -> usize {
     let room = (left_bytes / 4 / shape.snapshot_bytes(limits.snapshots).max(1) as u64).max(1);
     let tokens = (ctx_size as u64).div_ceil(room);
@@ -129,19 +124,20 @@ fn pages_that_fit(
     Ok(usize::try_from(bytes.saturating_sub(without) / page.max(1)).unwrap_or(usize::MAX))
 }
 
-/// The program with its threads, its store and some connections: resident memory of the service with a model of a
-/// megabyte and nothing remembered, rounded up.
+/// Memory of the program with its threads, its store and some connections: resident memory of the service with a model
+/// of a megabyte and an empty cache, rounded up.
 const PROCESS_BYTES: u64 = 40 << 20;
 
-/// Of the ceiling one part in so many is for what allocators leave unused between pieces. Large pieces are mappings of
-/// their own and leave nothing; what is small is a small part.
+/// Divisor of the ceiling for pieces that allocators leave unused. Large pieces are mappings of their own and leave
+/// nothing; small ones are a small part.
 const ALLOCATOR_SHARE: u64 = 50;
 
-/// What a token of the vocabulary takes: resident memory after the start of a model with 248,320 tokens, divided by them.
+/// Bytes for a token of the vocabulary: resident memory after the start of a model with 248,320 tokens, divided by
+/// them.
 const BYTES_OF_A_TOKEN: usize = 450;
 
 impl Plan {
-    /// Spaced for windows of `ctx_size`.
+    /// Plans everything but the windows, with snapshots spaced for `ctx_size`.
     fn without_windows(
         settings: &Settings,
         network: &Network,
@@ -154,7 +150,7 @@ impl Plan {
         // Every sequence that decodes beside the others adds a row to a step.
         let rows = settings.engine.prefill_chunk_tokens + sequences;
         let limits = limits(settings, network.precision, device.is_some());
-        // What lies on a device takes no memory here: a mapped file's pages are the system's.
+        // Weights on a device take no memory here: a mapped file's pages are the system's.
         let (weights, scratch) = match device {
             None => (host_weight_bytes(&network.model, network.precision), scratch_bytes(network, rows, sequences)),
             Some(device) if device.host_bytes == 0 => (0, 0),
@@ -190,13 +186,13 @@ impl Plan {
         plan
     }
 
-    /// What is there whatever is talked about.
+    /// Returns the memory that no conversation can have.
     fn fixed_bytes(&self) -> u64 {
         let texts = self.vocabulary_bytes + self.token_cache_bytes + self.prepare_bytes + self.text_bytes;
         self.process_bytes + self.weight_bytes + self.scratch_bytes + texts
     }
 
-    /// The same where the model computes, with the states of running sequences: what no conversation can have.
+    /// Returns the same on the device with the model, with the states of running sequences.
     fn fixed_there_bytes(&self) -> u64 {
         let fixed = match &self.device {
             None => self.fixed_bytes(),
@@ -213,28 +209,26 @@ impl Plan {
         }
     }
 
-    /// What the engine may keep of sequences, running ones included.
+    /// Returns the engine's memory for sequences, running ones included.
     pub fn engine_bytes(&self) -> u64 {
         self.left_bytes + self.sequences as u64 * self.sequence_bytes
     }
 }
 
-/// `memory.total`, or three quarters of what there is.
+/// Returns `memory.total`, or three quarters of the machine's memory.
 pub(crate) fn total_bytes(settings: &Settings) -> u64 {
     settings.memory.total.unwrap_or_else(|| machine_bytes() / 4 * 3)
 }
 
-/// What all requests together may take while they are prepared.
 pub(crate) fn prepare_bytes(settings: &Settings) -> u64 {
     settings.memory.prepare_bytes.unwrap_or_else(|| total_bytes(settings) / 16)
 }
 
-/// What sessions in memory and connections may hold together.
 pub fn text_bytes(settings: &Settings) -> u64 {
     settings.memory.text_bytes.unwrap_or_else(|| total_bytes(settings) / 16)
 }
 
-/// Memory of this machine, or of the container that it is taken for.
+/// Returns the memory of this machine, or the limit of its container.
 pub fn machine_bytes() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let whole = read("/proc/meminfo").and_then(|text| {
@@ -243,7 +237,7 @@ pub fn machine_bytes() -> u64 {
     });
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let container = limits.iter().filter_map(|path| read(path)?.trim().parse::<u64>().ok()).min();
-    // A system that tells neither is taken for a small one.
+    // A system that tells neither counts as a small one.
     let unknown = 4 << 30;
     whole.into_iter().chain(container).min().unwrap_or(unknown)
 }

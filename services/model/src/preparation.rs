@@ -1,5 +1,5 @@
-//! Memory of what is prepared: bodies that are read, prompts that are rendered and cut into tokens. All of it is counted
-//! here, so that large requests at the same time wait for each other and the process stays under its ceiling.
+//! Memory of requests in preparation: bodies, rendered prompts, tokens. All of it is counted here, so that large
+//! simultaneous requests wait for each other and the process stays under its ceiling.
 
 use crate::plan::prepare_bytes;
 use session::{Failure, FailureCode, Prompt};
@@ -10,9 +10,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 #[derive(Clone, Debug)]
 pub struct PreparationMemory {
-    /// A part of its own, because bodies come as slowly as their clients like: what is complete never waits for them.
+    /// Memory for bodies, apart because they come as slowly as their clients like: complete requests never wait for
+    /// them.
     bodies: CountedMemory,
-    /// For requests that need little, so that a user's turn does not wait for those that need much.
+    /// Memory for small requests, so that a user's turn does not wait for large ones.
     small: CountedMemory,
     large: CountedMemory,
 }
@@ -24,7 +25,7 @@ struct CountedMemory {
     wait: Duration,
 }
 
-/// What a request has taken. It is given back when this is dropped.
+/// Memory that a request has taken. Dropping it gives the memory back.
 #[derive(Debug)]
 pub struct PreparationShare {
     memory: PreparationMemory,
@@ -34,9 +35,9 @@ pub struct PreparationShare {
 
 /// Memory for each byte of a request while its body is parsed, its prompt rendered and cut into tokens.
 const WORK_FOR_A_BYTE: u64 = 12;
-/// What is a small request: so many have room at once.
+/// Small requests that fit at once, which defines their size.
 const SMALL_REQUESTS: u32 = 8;
-/// After a share of so many bytes the allocator gives back what it has left.
+/// Share above which the allocator gives unused memory back.
 const LARGE_KIB: usize = 16 << 10; // not a window: KiB of memory
 
 impl PreparationMemory {
@@ -52,7 +53,7 @@ impl PreparationMemory {
         PreparationMemory { bodies: of(bytes / 4), small: of(bytes / 8), large: of(bytes / 8 * 5) }
     }
 
-    /// The largest body that can be prepared.
+    /// Returns the size of the largest body that can be prepared.
     pub fn most_body_bytes(&self) -> u64 {
         let [work, bodies] = [&self.large, &self.bodies].map(|memory| u64::from(memory.total_kib) << 10);
         (work / WORK_FOR_A_BYTE).min(bodies)
@@ -62,7 +63,7 @@ impl PreparationMemory {
         PreparationShare { memory: self.clone(), body: None, work: None }
     }
 
-    /// For a prompt that came in no body. One that is larger than all there is waits until it is alone.
+    /// Takes memory for a prompt without a body. One larger than the total waits until it is alone.
     pub async fn share_for(&self, prompt: &Prompt) -> Result<PreparationShare, Failure> {
         let mut share = self.share();
         share.take_work(text_bytes(prompt)).await?;
@@ -83,7 +84,6 @@ impl CountedMemory {
 }
 
 impl PreparationShare {
-    /// So many more bytes of the body are there.
     pub async fn add_body(&mut self, bytes: usize) -> Result<(), Failure> {
         let more = self.memory.bodies.take(bytes as u64).await?;
         match &mut self.body {
@@ -93,7 +93,7 @@ impl PreparationShare {
         Ok(())
     }
 
-    /// Before a text of so many bytes is parsed, rendered or cut into tokens.
+    /// Takes memory before a text is parsed, rendered or cut into tokens.
     pub async fn take_work(&mut self, bytes: u64) -> Result<(), Failure> {
         let (needed, memory) = (bytes.saturating_mul(WORK_FOR_A_BYTE), &self.memory);
         let is_small = kib(needed) <= memory.small.total_kib / SMALL_REQUESTS;
@@ -114,14 +114,13 @@ fn kib(bytes: u64) -> u32 {
     u32::try_from(bytes >> 10).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// Bytes of the words of a prompt.
 pub fn text_bytes(prompt: &Prompt) -> u64 {
     prompt.messages.iter().map(|message| message.text_bytes() as u64).sum()
 }
 
-/// The C library frees into pools of which threads have their own, eight for each core if it is not told otherwise. What one
-/// thread frees no thread of another pool uses, so that many pools grow for hours, and a model that sleeps leaves its pieces
-/// in all of them.
+/// Limits the memory pools of the C library, of which threads otherwise have their own, eight for each core. No thread
+/// of another pool uses what one thread frees, so that many pools grow for hours, and a model that sleeps leaves its
+/// pieces in all of them.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn share_pools(sleeps: bool) {
     unsafe extern "C" {
@@ -135,11 +134,11 @@ pub fn share_pools(sleeps: bool) {
     unsafe { mallopt(MOST_POOLS, std::ffi::c_int::try_from(pools).unwrap_or(std::ffi::c_int::MAX)) };
 }
 
-/// Other allocators have no such pools.
+/// Does nothing: other allocators have no such pools.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn share_pools(_: bool) {}
 
-/// The C library keeps what was freed for the next time, which may never come.
+/// Gives freed memory back, which the C library keeps for the next time, which may never come.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn give_memory_back() {
     unsafe extern "C" {
@@ -149,7 +148,7 @@ pub fn give_memory_back() {
     unsafe { malloc_trim(0) };
 }
 
-/// Other allocators give memory back by themselves.
+/// Does nothing: other allocators give memory back by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn give_memory_back() {}
 
@@ -169,7 +168,7 @@ mod tests {
         second.take_work(10).await.unwrap();
         drop(first);
         memory.share().take_work(800 << 10).await.unwrap();
-        // One that is larger than all there is is prepared alone.
+        // One larger than the total is prepared alone.
         drop(second);
         memory.share().take_work(1 << 30).await.unwrap();
     }

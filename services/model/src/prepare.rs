@@ -1,6 +1,6 @@
-//! From a request to what the engine takes: the prompt rendered and in tokens, the reply's form as a grammar.
+//! Preparation: from a request to the engine's, with the prompt in tokens and the reply's form as a grammar.
 //!
-//! Runs beside the engine's thread, so that other replies go on meanwhile.
+//! Runs beside the engine's thread, so that other replies continue meanwhile.
 
 use crate::engine_options::{kv_formats, request_class, sampling, thinking};
 use crate::measure::{Counted, Measured};
@@ -16,32 +16,30 @@ use text::grammar::{self, Grammar, GrammarEnv, GrammarError};
 use text::template::{Rendered, utc};
 use text::{Template, Tokenizer, encode_prompt, opens_thinking};
 
-/// What is needed of a model to prepare: shared by all requests.
 pub(crate) struct Preparer {
     pub tokenizer: Arc<Tokenizer>,
     pub template: Template,
     pub precision: Precision,
     pub native_ctx: u32,
-    /// Bytes of text that one token can stand for at most.
+    /// Limit on the bytes of text of one token.
     pub longest_token_bytes: usize,
-    /// Users reuse what was computed for others.
+    /// True if users reuse each other's cached sequences.
     pub shares_users: bool,
     pub tool_order: ToolOrder,
     pub stop_tokens: Vec<u32>,
-    /// Made once, beside the first requests: it takes a second for a large vocabulary.
+    /// Grammars, made once beside the first requests: it takes a second for a large vocabulary.
     pub grammars: OnceLock<Result<GrammarEnv, GrammarError>>,
 }
 
 pub(crate) struct Prepared {
     pub request: EngineRequest,
-    /// The reply begins inside a think block.
+    /// True if the reply begins inside a think block.
     pub thinks: bool,
-    /// From the request to the first word of the answer, at most: then the thinking ends.
+    /// Limit on the time from the request to the first word of the answer: then the thinking ends.
     pub first_word_ms: Option<u64>,
 }
 
 impl Preparer {
-    /// `chat` is the request's prompt.
     pub fn prepare(&self, asked: &ModelRequest, chat: &ChatPrompt) -> Result<Prepared, Failure> {
         let preset = &asked.preset;
         if chat.images > 0 {
@@ -71,7 +69,7 @@ impl Preparer {
         request.passing = asked.passing;
         request.unsaved = asked.unsaved;
         if !asked.purpose.is_reply() {
-            // The window may be full to the last token: what does not fit need not be warm.
+            // The window may be full to the last token: text beyond it need not be warm.
             request.tokens.truncate(request.ctx_size);
             return Ok(Prepared { request, thinks, first_word_ms: None });
         }
@@ -90,7 +88,7 @@ impl Preparer {
         request.thinking = thinking(thinking_wanted, thinks);
         request.grammar = self.grammar(asked, chat, thinks)?;
         if asked.tool_choice == ToolChoice::None && !chat.tools.is_empty() {
-            // The tools stay in the prompt, which would not be the known one without them.
+            // The tools stay in the prompt, which would miss the cache without them.
             let call = self.tokenizer.id_of("<tool_call>");
             request.sampling.logit_bias.extend(call.map(|token| (token, f32::NEG_INFINITY)));
         }
@@ -98,8 +96,8 @@ impl Preparer {
         Ok(Prepared { request, thinks, first_word_ms: thinking_wanted.first_word_ms() })
     }
 
-    /// Whether the prompt is too long for sure, which is known before it is rendered. What a template may leave out does not
-    /// count: thoughts of the assistant, and space around a message.
+    /// True if the prompt is certainly too long, before it is rendered. Text that a template may drop does not count:
+    /// thoughts of the assistant, and space around a message.
     pub fn cannot_fit(&self, asked: &ModelRequest) -> bool {
         let said = asked.prompt.messages.iter().filter(|message| message.role != MessageRole::Assistant);
         let bytes = |part: &Part| if let Part::Text(text) = part { text.trim().len() } else { 0 };
@@ -107,7 +105,6 @@ impl Preparer {
         bytes > (asked.preset.ctx_size as usize).saturating_mul(self.longest_token_bytes)
     }
 
-    /// Tokens of a reply's prompt, and of each message in it.
     pub fn measure(&self, chat: &ChatPrompt, thinking: Thinking) -> Result<Measured, Failure> {
         let rendered = self.render(chat, thinking, true)?;
         let encoded = encode_prompt(&self.tokenizer, &rendered);
@@ -119,7 +116,7 @@ impl Preparer {
         self.grammars.get_or_init(|| GrammarEnv::new(self.tokenizer.clone(), &self.stop_tokens))
     }
 
-    /// Tokens, marks, and whether the reply begins inside a think block.
+    /// Returns tokens, marks, and whether the reply begins inside a think block.
     fn prompt(
         &self,
         purpose: Purpose,
@@ -158,8 +155,8 @@ impl Preparer {
         self.template.render(&prompt).map_err(|error| invalid(error.to_string()))
     }
 
-    /// The last message is what the user has said so far. Its last word may become another one, and with it the tokens
-    /// that spell it.
+    /// Returns the end of the stable part of a partial transcript, the last message. Its last word may change, and with
+    /// it the tokens that spell it.
     fn end_of_partial(&self, chat: &ChatPrompt, tokens: &[u32]) -> usize {
         let end = self.tokenizer.id_of("<|im_end|>");
         let mut at = tokens.iter().rposition(|token| Some(*token) == end).unwrap_or(tokens.len());
@@ -174,7 +171,7 @@ impl Preparer {
         at
     }
 
-    /// Where the last lines of instructions begin that end at `end`, ascending.
+    /// Returns the starts of the last lines of instructions that end at `end`, ascending.
     fn last_lines(&self, tokens: &[u32], end: usize) -> Vec<usize> {
         let mut starts: Vec<usize> = Vec::new();
         for start in (end.saturating_sub(LAST_LINES_TOKENS)..end).rev() {
@@ -228,7 +225,7 @@ impl Preparer {
         Ok(Some(built))
     }
 
-    /// Compiles it here: the engine's thread finds it ready.
+    /// Compiles the grammar here, so that the engine's thread finds it ready.
     fn compile(&self, grammar: &Grammar) -> Result<(), GrammarError> {
         match self.grammars() {
             Ok(env) => env.matcher(grammar).map(|_| ()),
@@ -237,16 +234,16 @@ impl Preparer {
     }
 }
 
-/// Tokens that the last word of a partial transcript is spelled with, at most: in languages without spaces a whole
-/// sentence is one word, and only its end can change.
+/// Limit on the tokens of a partial transcript's last word: in languages without spaces a whole sentence is one word,
+/// and only its end can change.
 const LAST_WORD_TOKENS: usize = 4;
 
-/// Lines at the end of instructions where other instructions may differ: Home Assistant writes the room into one of the last
-/// two. A state at each is a few megabytes, until something else needs the room.
+/// Lines at the end of instructions that may differ between rooms: Home Assistant writes the room into one of the last
+/// two. A snapshot at each is a few megabytes, until something else needs the room.
 const LAST_LINES: usize = 3;
-/// Shorter lines are computed as fast as a state is copied.
+/// Least tokens of such a line: shorter ones are computed as fast as a state is copied.
 const LINE_TOKENS: usize = 8;
-/// Further back other states are near enough.
+/// Limit on the distance from the end: other snapshots are near enough further back.
 const LAST_LINES_TOKENS: usize = 256;
 
 pub(crate) fn too_long(tokens: &str, preset: &Preset) -> Failure {
@@ -272,7 +269,6 @@ fn invalid(message: impl Into<String>) -> Failure {
     Failure::new(FailureCode::InvalidRequest, message)
 }
 
-/// For replies that name no seed.
 pub(crate) fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)

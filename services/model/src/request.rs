@@ -1,4 +1,4 @@
-//! What a model is asked.
+//! Requests to a model.
 
 use crate::preparation::PreparationShare;
 use serde_json::{Map, Value};
@@ -6,63 +6,61 @@ use session::{GenerationOptions, Priority, Prompt, ToolChoice};
 use settings::{Preset, Questions, Thinking};
 use std::sync::Arc;
 
-/// Stands for what the user will say next. Its words are never computed.
+/// Text in the place of the user's next words, which the engine never computes.
 pub const PLACEHOLDER: &str = "…";
 
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
-    /// `enable_thinking` in its options counts as the client's word on thinking.
+    /// Prompt. `enable_thinking` in its options is the client's choice of thinking.
     pub prompt: Prompt,
     pub preset: Arc<Preset>,
     pub priority: Priority,
     pub purpose: Purpose,
-    /// No prompt goes on from its reply: what is computed of it is not worth keeping.
+    /// True if no later prompt continues its reply: its sequence is not worth keeping.
     pub passing: bool,
-    /// Whether what is computed of it must stay in memory: a private request.
+    /// True for a private request, whose sequence stays in memory only.
     pub unsaved: bool,
-    /// The session or the person whose words these are: `Model::forget` drops what is computed of them.
+    /// Session or person of the words: `Model::forget` drops their computed data.
     pub past_owner: Option<u64>,
-    /// The user whose words these are: other users reuse no more of them than the instructions. None: of the service itself.
+    /// User of the words: other users reuse no more of them than the instructions. `None` for the service itself.
     pub user: Option<u64>,
-    /// A reply that is stopped is kept under this for `conversation.resume_s`, so that it can go on. None: it is not.
+    /// Key of a stopped reply for `conversation.resume_s`, in which it may resume. `None` keeps none.
     pub keep_as: Option<ReplyKey>,
-    /// None: the preset's reply reserve, or what is left of the window if that is less.
+    /// Limit of the reply. `None`: the preset's reply reserve, or the rest of the window if that is less.
     pub max_tokens: Option<u32>,
-    /// A longer prompt fails as too long, because the session can make it shorter. None: all that the window holds.
+    /// Limit of the prompt, beyond which it fails as too long, because the session can shorten it. `None`: the window.
     pub prompt_limit_tokens: Option<u32>,
     pub options: GenerationOptions,
     pub tool_choice: ToolChoice,
     pub parallel_tool_calls: bool,
-    /// None: what the prompt's options say, else the preset.
+    /// `None`: the prompt's options, else the preset.
     pub thinking: Option<Thinking>,
-    /// How it may end that asks the user something.
+    /// Rule for a reply that ends with a question.
     pub questions: Questions,
-    /// Memory that was taken for it before its body was parsed. None: the model takes it.
+    /// Memory taken before its body was parsed. `None`: the model takes it.
     pub preparation: Option<Arc<PreparationShare>>,
 }
 
-/// Under which a reply is kept that was stopped. One of each owner is.
+/// Key of a stopped reply. Each owner has at most one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyKey {
-    /// As in the request.
     pub past_owner: u64,
-    /// The caller chooses the numbers.
     pub generation: u64,
 }
 
-/// Its word is the metrics' label.
+/// Purpose, whose word is the metrics' label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Purpose {
     Reply,
-    /// The last message is what a user has said so far: begins the reply to it, up to `speculation.tokens` of the preset, and holds it
-    /// for a `Reply` that wants the same. Answers `Done` only.
+    /// Begins the reply to a partial transcript, the last message, up to `speculation.tokens` of the preset, and holds
+    /// it for a `Reply` that wants the same. Answers `Done` only.
     EarlyReply,
-    /// The last message is what a user has said so far: warms the prompt up to the end of its words, less what may still
-    /// change when the user goes on. Answers `Prompt` and `Done` only.
+    /// Warms the prompt up to the end of a partial transcript, the last message, less its unstable end. Answers
+    /// `Prompt` and `Done` only.
     WarmPartial,
-    /// The last `placeholders` messages (all of the user) stand for what comes next: warms the prompt up to their place, as
-    /// the next prompt will have it. Answers `Prompt` and `Done` only.
+    /// Warms the prompt up to the last `placeholders` messages (all of the user), as the next prompt will have it.
+    /// Answers `Prompt` and `Done` only.
     WarmHistory {
         placeholders: usize,
     },
@@ -75,7 +73,7 @@ impl Purpose {
 }
 
 impl ModelRequest {
-    /// A reply that a user waits for, as the preset has it.
+    /// Builds a request for a reply that a user waits for, with the preset's values.
     pub fn new(prompt: Prompt, preset: Arc<Preset>) -> ModelRequest {
         ModelRequest {
             prompt,
@@ -98,16 +96,15 @@ impl ModelRequest {
         }
     }
 
-    /// The same for one of several replies.
     pub(crate) fn arm(&self, arm: usize) -> ModelRequest {
         let mut request = self.clone();
         request.options.seed = seed_of_arm(request.options.seed, arm);
         request
     }
 
-    /// A summary: a conversation's prompt with an order behind it, computed when nothing more urgent is to be done. No call
-    /// is wanted, but the tools stay, because without them the prompt would not be the one that is in the cache. `again`:
-    /// the second try.
+    /// Builds a request for a summary: a conversation's prompt with an order behind it, at the lowest priority. It
+    /// wants no call, but the tools stay, because the prompt would miss the cache without them. `again`: the second
+    /// try.
     pub fn for_summary(prompt: Prompt, preset: Arc<Preset>, max_tokens: u32, again: bool) -> ModelRequest {
         let mut request = ModelRequest::new(prompt, preset);
         request.priority = Priority::Background;
@@ -116,25 +113,24 @@ impl ModelRequest {
         request.tool_choice = ToolChoice::None;
         request.thinking = Some(Thinking::Off);
         request.questions = Questions::Any;
-        // What was said is to be kept as it was said. A second try must not end as the first one did.
+        // A summary repeats what was said. A second try must not end as the first one did.
         request.options.sampling.temperature = Some(if again { 0.5 } else { 0.0 });
         request.options.sampling.presence_penalty = Some(0.0);
         request.options.sampling.frequency_penalty = Some(0.0);
         request
     }
 
-    /// Whether and how long the model may think. `template_options` are those of the prompt.
     pub(crate) fn effective_thinking(&self, template_options: &Map<String, Value>) -> Thinking {
         self.thinking.unwrap_or_else(|| thinking_of(template_options, &self.preset))
     }
 }
 
-/// None: each has a fresh one.
+/// Derives the seed of a reply; `None` gives each a fresh one.
 pub(crate) fn seed_of_arm(seed: Option<u64>, arm: usize) -> Option<u64> {
     seed.map(|seed| seed.wrapping_add(arm as u64))
 }
 
-/// What the client says about thinking, else the preset.
+/// Returns the client's choice of thinking, else the preset's.
 pub(crate) fn thinking_of(template_options: &Map<String, Value>, preset: &Preset) -> Thinking {
     match (template_options.get("enable_thinking").and_then(Value::as_bool), preset.thinking) {
         (None, preset) => preset,

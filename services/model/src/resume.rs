@@ -1,4 +1,4 @@
-//! A reply that goes on after it was stopped.
+//! Resumed replies.
 
 use crate::answer::{Answer, Writer, channel_going_on};
 use crate::request::ReplyKey;
@@ -6,25 +6,24 @@ use session::sentences::SentenceLimits;
 use session::{Delta, Failure, FailureCode, Finish, TurnReport};
 use settings::Questions;
 
-/// A reply that was stopped and is to go on.
 #[derive(Clone, Debug)]
 pub struct ResumedReply {
     pub key: ReplyKey,
-    /// If it is stopped again.
+    /// Key for another stop.
     pub keep_as: ReplyKey,
-    /// What was made of it before and comes first, without sentences.
+    /// Deltas that were made before, without sentences; they come first.
     pub made: Vec<Delta>,
-    /// It goes on in the middle of a message.
+    /// True if it resumes in the middle of a message.
     pub in_message: bool,
-    /// It was done before it could be stopped: no model is needed. None: the model that has stopped goes on.
+    /// End of a complete reply, which needs no model. `None`: the model continues.
     pub ended: Option<Finish>,
     pub sentences: SentenceLimits,
-    /// How its last words are to be. Those that were made are as they are to be.
+    /// Rule for its end; the deltas in `made` already follow it.
     pub questions: Questions,
 }
 
 impl ResumedReply {
-    /// The answer, which begins with what was made. None: that is all of it.
+    /// Opens the answer and writes the deltas in `made`. `None` if that is all of it.
     pub fn begin(self) -> (Option<(Writer, ResumedReply)>, Answer) {
         let (writer, answer) = channel_going_on(self.sentences, self.questions, self.in_message);
         for delta in &self.made {
@@ -38,7 +37,6 @@ impl ResumedReply {
         (Some((writer, self)), answer)
     }
 
-    /// Tokens of what was made before, and of those the ones that were thought.
     pub fn made_tokens(&self) -> (u64, u64) {
         let tokens = |delta: &Delta| match delta {
             Delta::Reasoning { tokens, .. } => (*tokens, *tokens),
@@ -49,7 +47,6 @@ impl ResumedReply {
     }
 }
 
-/// No model has kept the reply.
 pub fn not_kept() -> Failure {
     let message = "what was computed of the reply is not there any more; ask for a new one";
     Failure::new(FailureCode::EngineFailed, message)

@@ -1,4 +1,4 @@
-//! From the configuration to a model that runs.
+//! Start: from the configuration to a running model.
 
 use crate::counting::Counting;
 use crate::device::Finder;
@@ -12,29 +12,27 @@ use crate::preparation::PreparationMemory;
 use crate::upstream::Upstream;
 use settings::{Preset, Settings};
 
-/// A model that runs, and what is known about it.
 pub struct Started {
     pub model: Model,
-    /// As they were given, with the windows that the model file allows.
+    /// Settings, with the windows that the model file allows.
     pub settings: Settings,
-    /// The chosen preset and those of the same model: what a session may have.
+    /// Presets that a session may have: the chosen one and those of the same model.
     pub presets: Vec<Preset>,
-    /// The model's name as clients see it.
+    /// Name of the model that clients see.
     pub name: String,
-    /// Where the memory goes. None where the model runs elsewhere.
+    /// Memory plan. `None` if the model runs elsewhere.
     pub plan: Option<Plan>,
-    /// Lines for the start screen.
     pub notes: Vec<String>,
 }
 
 impl Model {
-    /// What the configuration asks for: an upstream, or the model of the chosen preset in this process, which takes as long
-    /// as opening its file. Must be called within a tokio runtime.
+    /// Starts the configured model: an upstream, or the chosen preset's in this process, which takes as long as opening
+    /// its file. Must be called within a tokio runtime.
     pub async fn start(settings: &Settings) -> Result<Started, Error> {
         Model::start_with(settings, |_, _| ()).await
     }
 
-    /// As `start`; `progress` is told how many bytes of how many of a model are ready.
+    /// Starts the model; `progress` gets its ready and its total bytes.
     pub async fn start_with(
         settings: &Settings,
         progress: impl FnMut(usize, usize) + Send + 'static,
@@ -53,8 +51,8 @@ impl Model {
         }
     }
 
-    /// Counts the prompts of this preset's model and answers nothing, for commands beside a service: it opens no weights.
-    /// Where the model's file is not known, counts are estimated.
+    /// Opens a model that counts prompts and answers nothing, for commands beside a service: it opens no weights. If
+    /// the model's file is unknown, it estimates.
     pub async fn counting(settings: &Settings, preset: &str) -> Result<Model, Error> {
         if settings.upstream.url.is_some() {
             return Ok(Model::start(settings).await?.model);
@@ -63,7 +61,8 @@ impl Model {
     }
 }
 
-/// The upstream's model is behind every preset. Its window is the configuration's, unless the upstream tells a smaller one.
+/// Starts an upstream, whose model is behind every preset. Its window is the configuration's, unless the upstream tells
+/// a smaller one.
 async fn start_upstream(settings: &Settings, url: &str, key: Option<String>) -> Result<Started, Error> {
     let mut settings = settings.clone();
     let upstream = Upstream::start(&settings, url, key).await?;
@@ -85,7 +84,7 @@ async fn start_upstream(settings: &Settings, url: &str, key: Option<String>) -> 
     Ok(Started { model, settings, presets, name, plan: None, notes })
 }
 
-/// A conversation in less is no conversation: starting fails, and says so.
+/// Least window of a useful conversation; with less the start fails.
 const LEAST_WINDOW: u32 = 2000;
 
 pub(crate) fn start_engine(
@@ -96,8 +95,8 @@ pub(crate) fn start_engine(
     let chosen = settings.model.preset.clone();
     let mut opened = open_on(finder, &settings, &chosen, precision(&settings), &mut progress)?;
     let native_ctx = native_ctx(&opened.model.network, &opened.file)?;
-    // Presets of the same file, or of the model that another file was named for, are windows of the same model. One that
-    // asks for more than the file has is left out.
+    // Presets of the same file, or of the model that another file was named for, are windows of the same model. One
+    // that asks for more than the file has is left out.
     let folder = settings.model.models_dir.clone();
     let renamed = settings.model.path.is_some() && !opened.preset.model.is_empty();
     let same = |preset: &Preset| {

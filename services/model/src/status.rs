@@ -1,28 +1,25 @@
-//! How a model is.
+//! Status of a model.
 
 use session::Priority;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelStatus {
-    /// The model can answer now.
     pub ready: bool,
-    /// The model's name as clients see it.
+    /// Name of the model that clients see.
     pub model: String,
-    /// Its memory was given back; the next request opens it again.
+    /// True after its memory went back; the next request opens it again.
     pub asleep: bool,
-    /// Why it is not ready.
     pub trouble: Option<String>,
-    /// Bytes of sequences by kind (`pages`, `snapshots`, `trails`, `live`) and what is fixed (`weights`). Empty where the
+    /// Bytes of sequences by kind (`pages`, `snapshots`, `trails`, `live`) and fixed ones (`weights`). Empty if the
     /// model runs elsewhere.
     pub memory_bytes: Vec<(&'static str, u64)>,
     pub load: ModelLoad,
-    /// How often the engine had to be started again.
+    /// Number of restarts of the engine.
     pub restarts: u64,
-    /// How often a debug build checked in idle time that all that the engine remembers agrees.
+    /// Number of invariant checks by a debug build in idle time.
     pub checks: u64,
 }
 
-/// Requests that are not done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelLoad {
     pub talk: usize,

@@ -1,11 +1,11 @@
-//! From a prompt to the JSON that chat templates take.
+//! JSON for chat templates from a prompt.
 
 use serde_json::{Map, Value, json};
 use session::{JsonText, Message, MessageRole, Part, Prompt, TemplateOptions, Tool, ToolCall};
 use settings::ToolOrder;
 use text::chat::ChatPrompt;
 
-/// The order of the keys counts: templates print tools as they stand here.
+/// Renders the JSON. The order of the keys counts: templates print tools in it.
 pub fn chat_prompt(prompt: &Prompt, order: ToolOrder) -> ChatPrompt {
     let is_image = |part: &&Part| matches!(part, Part::Image(_));
     ChatPrompt {
@@ -59,7 +59,7 @@ fn content(parts: &[Part]) -> Value {
     }
 }
 
-/// Templates take the arguments of a call as an object.
+/// Renders a call; templates take its arguments as an object.
 fn call(call: &ToolCall) -> Value {
     let arguments = match serde_json::from_str::<Map<String, Value>>(&call.arguments) {
         Ok(arguments) => Value::Object(arguments),
@@ -117,7 +117,7 @@ fn options(given: &TemplateOptions) -> Map<String, Value> {
     options
 }
 
-/// A door has parsed this text already. What is no JSON all the same is printed as a text.
+/// Parses text that a door has parsed already. Anything but JSON becomes a text.
 fn value_of(text: &JsonText) -> Value {
     serde_json::from_str(&text.0).unwrap_or_else(|_| Value::from(&*text.0))
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        /// Also tools that share a name, or are the same.
+        /// Tools in any order render one prompt, even if they share a name or are equal.
         #[test]
         fn tools_by_name_are_one_prompt_in_whatever_order_they_come(
             (tools, other) in proptest::collection::vec(
@@ -217,7 +217,7 @@ mod tests {
                 template.render(&chat.prompt(None)).unwrap().text
             };
             prop_assert_eq!(render(tools.clone(), ToolOrder::Name), render(other, ToolOrder::Name));
-            // As they come they are all there, in their order.
+            // In the client's order all are there.
             let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
             let as_they_come = chat_prompt(&Prompt { tools, ..Prompt::default() }, ToolOrder::Client).tools;
             let name = |tool: &Value| tool["function"]["name"].as_str().unwrap().to_owned();

@@ -1,6 +1,6 @@
 //! An OpenAI-compatible server (llama-server, vLLM, SGLang, another Reprise) in the engine's place.
 //!
-//! It remembers what it likes: warming is not asked of it. Dropping the connection is how it is told to stop.
+//! It decides about its cache, so it gets no warm-up. Dropping the connection tells it to stop.
 
 pub(crate) mod count;
 mod hostile;
@@ -38,29 +38,28 @@ use wire::Incoming;
 
 pub(crate) struct Upstream {
     client: Client,
-    /// Ends with a slash.
+    /// Base address, with a slash at its end.
     base: Url,
     key: Option<String>,
     counter: Counter,
-    /// Between two chunks of an answer.
+    /// Limit between two chunks of an answer.
     silence: Duration,
-    /// From the question to the end of the answer.
+    /// Limit from the request to the end of the answer.
     longest: Duration,
     answer_bytes: usize,
     event_bytes: usize,
     sentences: SentenceLimits,
     tool_order: ToolOrder,
     status: Mutex<ModelStatus>,
-    /// Asked for by configuration.
     wanted_model: Option<String>,
-    /// The model's window, where the upstream tells it; 0 where not.
+    /// Window of the model, if the upstream tells it; else 0.
     ctx_size: AtomicU32,
     load: [AtomicUsize; 3],
     stopped: CancellationToken,
 }
 
 impl Upstream {
-    /// An upstream that is not there yet is waited for: `status` says so meanwhile.
+    /// Starts the client. It waits for an upstream that is not up yet, and `status` says so meanwhile.
     pub async fn start(settings: &Settings, url: &str, key: Option<String>) -> Result<Arc<Upstream>, Error> {
         let config = &settings.upstream;
         let refused = |why: String| Error::Upstream { url: url.to_owned(), why };
@@ -116,7 +115,7 @@ impl Answerer for Arc<Upstream> {
         answer
     }
 
-    /// The whole as the upstream counts it, where it does; its parts by a public tokenizer.
+    /// Measures the total by the upstream's count, if it has one, and the parts by a public tokenizer.
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
         let chat = chat_prompt(prompt, self.tool_order);
         let model = self.status.lock().model.clone();
@@ -140,9 +139,9 @@ impl Answerer for Arc<Upstream> {
     }
 }
 
-/// A count that takes longer is given up.
+/// Limit of a count.
 const COUNTING: Duration = Duration::from_secs(5);
-/// Between two probes for an upstream that is not there.
+/// Pause between two probes for an upstream that is not up.
 const AGAIN: Duration = Duration::from_secs(2);
 
 impl Upstream {
@@ -278,7 +277,7 @@ impl Upstream {
         }
     }
 
-    /// Asks for the list of models: an upstream that is not there gives none.
+    /// Requests the list of models, to find out if the upstream is up.
     async fn probe(&self) -> Result<(), String> {
         let mut request = self.client.get(self.url("models").map_err(|failure| failure.message)?).timeout(COUNTING);
         if let Some(key) = &self.key {
@@ -307,7 +306,7 @@ impl Upstream {
         Ok(())
     }
 
-    /// Probes again and again until it is there. One task at a time does.
+    /// Probes until the upstream is up, in one task at a time.
     fn wait_for_it(self: Arc<Upstream>, trouble: String) {
         let mut status = self.status.lock();
         let is_waited_for = status.trouble.replace(trouble).is_some();
@@ -348,7 +347,7 @@ impl Upstream {
         Failure::new(FailureCode::UpstreamFailed, message)
     }
 
-    /// A wait of so long ends in a failure.
+    /// Fails a wait that exceeds `silence`.
     async fn in_time<T>(&self, what: impl Future<Output = T>) -> Result<T, Failure> {
         tokio::time::timeout(self.silence, what).await.map_err(|_| {
             let seconds = self.silence.as_secs();
@@ -357,7 +356,6 @@ impl Upstream {
         })
     }
 
-    /// Requests of this priority that are not done.
     fn open(&self, priority: Priority) -> &AtomicUsize {
         &self.load[match priority {
             Priority::Talk => 0,
@@ -371,7 +369,6 @@ impl Upstream {
     }
 }
 
-/// The last word of a stream.
 const DONE: &str = "[DONE]";
 
 fn report(asked: Instant, first: Option<Instant>, usage: &Usage) -> TurnReport {
@@ -397,7 +394,7 @@ fn nonsense(why: &str) -> Failure {
     Failure::new(FailureCode::UpstreamFailed, format!("the upstream says what is no chat completion: {why}"))
 }
 
-/// An answer that comes at once. One without end is an error.
+/// Reads a whole answer; too long a one is an error.
 async fn whole(mut response: Response, limit_bytes: usize) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| chain(&error))? {
@@ -409,7 +406,7 @@ async fn whole(mut response: Response, limit_bytes: usize) -> Result<Vec<u8>, St
     Ok(body)
 }
 
-/// An error with its causes: the first alone says little.
+/// Words an error with its causes: the first alone says little.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,5 +1,6 @@
-//! `memory.total` is a promise about the process, not about what the engine counts. So this test is a process of its own:
-//! it talks for thousands of turns with more conversations than fit, and then asks the system how much it ever took.
+//! Memory ceiling: `memory.total` is a promise about the process, not about the engine's counts. So this test is a
+//! process of its own: it talks for thousands of turns with more conversations than fit, and then reads the process's
+//! peak from the system.
 
 #![cfg(target_os = "linux")]
 
@@ -60,7 +61,7 @@ async fn thousands_of_turns_stay_under_the_ceiling_of_the_configuration() {
         for some in 0..CONVERSATIONS / AT_ONCE {
             let talking = some * AT_ONCE..(some + 1) * AT_ONCE;
             for messages in &mut said[talking.clone()] {
-                // Talked over, now and then; started anew when it is long.
+                // Some replies are interrupted, and a long conversation begins again.
                 if (round + some) % 5 == 4
                     && let Some(last) = messages.last_mut()
                     && last.role == MessageRole::Assistant

@@ -1,4 +1,5 @@
-//! What changed in instructions, line by line, and how a model is told. Pure, and bounded whatever the lines are.
+//! Changes of instructions, line by line, and the note that tells a model of them. Pure, with a bound on the work for
+//! any lines.
 
 mod lines;
 #[cfg(test)]
@@ -7,28 +8,26 @@ mod tests;
 use lines::hunks;
 use std::collections::HashMap;
 
-/// Lines of older instructions that gave way to others, in one place.
+/// One hunk of changed lines; `at` is the first of them in the old instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadChange {
-    /// The first of them.
     pub at: usize,
     pub removed: Vec<String>,
     pub added: Vec<String>,
 }
 
-/// The words around changes; they come from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadWording {
     pub changed: String,
-    /// Before the line under which others stand.
     pub at: String,
     pub from: String,
     pub to: String,
-    /// Where nothing differs any more.
+    /// Note for instructions that are the old ones again.
     pub back: String,
 }
 
-/// What makes the old text the new one, in the order of the lines. None: more lines than `most` were taken away or added.
+/// Returns the changes from the old text to the new one, in the order of the lines. `None`: over `most` lines were
+/// removed or added.
 pub fn head_changes(old: &str, new: &str, most: usize) -> Option<Vec<HeadChange>> {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
     let mut numbers = HashMap::new();
@@ -42,7 +41,6 @@ pub fn head_changes(old: &str, new: &str, most: usize) -> Option<Vec<HeadChange>
     Some(changes.collect())
 }
 
-/// Equal lines have one number.
 fn numbered<'a>(lines: &[&'a str], numbers: &mut HashMap<&'a str, usize>) -> Vec<usize> {
     let number = |line: &&'a str| {
         let next = numbers.len();
@@ -51,7 +49,7 @@ fn numbered<'a>(lines: &[&'a str], numbers: &mut HashMap<&'a str, usize>) -> Vec
     lines.iter().map(number).collect()
 }
 
-/// The new text. Lines that the old one lacks are let go.
+/// Applies the changes. Removed lines that `old` lacks are ignored.
 pub fn apply(old: &str, changes: &[HeadChange]) -> String {
     let old: Vec<&str> = old.split('\n').collect();
     let (mut lines, mut next) = (Vec::new(), 0);
@@ -64,14 +62,13 @@ pub fn apply(old: &str, changes: &[HeadChange]) -> String {
     lines.join("\n")
 }
 
-/// Bytes of the lines that changed: those of the longer side of each place.
 pub fn changed_bytes(changes: &[HeadChange]) -> usize {
     let bytes = |lines: &[String]| lines.iter().map(|line| line.len() + 1).sum::<usize>();
     changes.iter().map(|change| bytes(&change.removed).max(bytes(&change.added))).sum()
 }
 
-/// What a model is told. None: nothing that can be seen changed. What the note before said in the same words comes first, so that
-/// two notes are alike as far as they can be.
+/// Words the note for a model. `None` if no visible line changed. The lines that the note before also had come first,
+/// so that two notes share the longest prefix.
 pub fn note_of_changes(old: &str, changes: &[HeadChange], wording: &HeadWording, before: &str) -> Option<String> {
     let old: Vec<&str> = old.split('\n').collect();
     let mut told: Vec<String> = Vec::new();
@@ -97,7 +94,7 @@ pub fn note_of_changes(old: &str, changes: &[HeadChange], wording: &HeadWording,
     (!told.is_empty()).then(|| format!("{}{}", wording.changed, told.concat()))
 }
 
-/// Where as many lines came as went, each took the place of one.
+/// Splits a change of as many added as removed lines into pairs, each of which replaces one line.
 fn line_by_line(change: &HeadChange) -> Vec<HeadChange> {
     if change.removed.len() != change.added.len() {
         return vec![change.clone()];
@@ -111,8 +108,8 @@ fn line_by_line(change: &HeadChange) -> Vec<HeadChange> {
     pairs.map(pair).collect()
 }
 
-/// The line that says what the change is about, where its own lines do not: the nearest one that stands further out, or before it.
-/// None: the removed line stands nowhere else in the instructions, so that it needs no place.
+/// Returns the line that says what the change is about: the nearest one with less indentation, or the one before it.
+/// `None` if the removed line occurs once in the instructions and needs no place.
 fn place(old: &[&str], change: &HeadChange) -> Option<usize> {
     let first = change.removed.iter().chain(&change.added).find(|line| !line.trim().is_empty())?;
     let is_only_one = |line: &String| old.iter().filter(|other| other.trim() == line.trim()).count() == 1;

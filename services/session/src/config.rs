@@ -1,9 +1,9 @@
-//! What a session is set to: its begin and its changes.
+//! Configuration of a session: its defaults and its changes.
 
 use crate::vocabulary::{ConfigUpdate, JsonText, MaxTokens, SessionConfig, Tool, ToolChoice};
 
 impl SessionConfig {
-    /// What a session starts with: everything as the preset has it.
+    /// Builds a configuration that leaves every value to the preset.
     pub fn new(instructions: impl Into<String>) -> SessionConfig {
         SessionConfig {
             persona: String::new(),
@@ -32,14 +32,12 @@ impl SessionConfig {
         set(&mut self.parallel_tool_calls, &update.parallel_tool_calls);
     }
 
-    /// Bytes of text in it.
     pub fn text_bytes(&self) -> usize {
         self.persona.len() + self.instructions.len() + tools_bytes(&self.tools)
     }
 }
 
 impl ConfigUpdate {
-    /// Bytes of text in it.
     pub fn text_bytes(&self) -> usize {
         self.instructions.as_ref().map_or(0, String::len) + self.tools.as_deref().map_or(0, tools_bytes)
     }

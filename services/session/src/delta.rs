@@ -1,9 +1,8 @@
-//! Deltas and failures: the words by which programs know them.
+//! Deltas and failures: constructors and the words for programs.
 
 use crate::vocabulary::{Delta, Ending, Failure, FailureCode, Finish, ResponseStatus, StatusDetails};
 
 impl Delta {
-    /// Text without sentences and log probabilities.
     pub fn text(text: impl Into<String>, tokens: u64) -> Delta {
         Delta::Text { text: text.into(), tokens, sentences: Vec::new(), logprobs: Vec::new() }
     }
@@ -34,12 +33,10 @@ impl Finish {
 }
 
 impl FailureCode {
-    /// Whether the request is at fault, and not the service.
     pub fn is_clients_fault(self) -> bool {
         matches!(self, FailureCode::PromptTooLong | FailureCode::InvalidRequest | FailureCode::Conflict)
     }
 
-    /// A word for programs.
     pub fn word(self) -> &'static str {
         self.into()
     }

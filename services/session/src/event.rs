@@ -1,9 +1,8 @@
-//! Events and inputs: what they are about, what they weigh, what follows from them.
+//! Events and inputs: their subject, their weight, their consequences.
 
 use crate::vocabulary::{Event, Input};
 
 impl Input {
-    /// Whether a response begins with it.
     pub fn wants_response(&self) -> bool {
         matches!(
             self,
@@ -11,7 +10,6 @@ impl Input {
         )
     }
 
-    /// Bytes of text that the session holds then.
     pub fn text_bytes(&self) -> usize {
         match self {
             Input::Configure(update) => update.text_bytes(),
@@ -24,7 +22,6 @@ impl Input {
 }
 
 impl Event {
-    /// Whether the event says something about this item.
     pub fn is_about(&self, id: &str) -> bool {
         match self {
             Event::ItemAdded { item, .. }
@@ -42,7 +39,8 @@ impl Event {
         }
     }
 
-    /// The response says no more of this item than its first `bytes`. Whether the event is told all the same.
+    /// Shortens this item to its first `bytes` in an event of the response. False if the event is about later text and
+    /// is dropped.
     pub fn end_at(&mut self, response: &str, item: &str, bytes: usize) -> bool {
         match self {
             Event::TextDelta { response_id, item_id, .. } | Event::SentenceDone { response_id, item_id, .. } => {
@@ -60,7 +58,7 @@ impl Event {
         true
     }
 
-    /// About the bytes that the event takes while it waits for a connection.
+    /// Estimates the bytes of an event that waits for a connection.
     pub fn weight_bytes(&self) -> usize {
         size_of::<Event>()
             + match self {
@@ -94,7 +92,6 @@ impl Event {
             }
     }
 
-    /// The response that the event belongs to.
     pub fn response_id(&self) -> Option<&str> {
         match self {
             Event::ResponseStarted { response } | Event::ResponseDone { response } => Some(&response.id),

@@ -1,16 +1,15 @@
-//! Ids of what the server makes: `item_`, `resp_`, `call_`, `event_` and 21 letters.
+//! Ids that the server makes: `item_`, `resp_`, `call_`, `event_` and 21 letters.
 
-/// The beginning of the id of a note of the past.
+/// Prefix of the ids of notes of the past.
 pub const NOTE_OF_PAST: &str = "recall_note";
-/// The first word of the id of every item that the service made by itself.
+/// Prefix of the ids of all items that the service made by itself. Clients may not choose such ids.
 pub const HIDDEN: &str = "recall";
 
-/// Tells whether the id is of an item that the service made by itself. Clients may choose none of these ids.
 pub fn is_hidden_id(id: &str) -> bool {
     id.strip_prefix(HIDDEN).is_some_and(|rest| rest.starts_with('_'))
 }
 
-/// Makes ids that do not repeat: a counter, mixed with a seed so that two runs of the service differ.
+/// Generator of ids that do not repeat: a counter, mixed with a seed so that two runs of the service differ.
 #[derive(Clone, Debug)]
 pub struct Ids {
     seed: u64,
@@ -18,7 +17,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// `seed` must be drawn at random for each life of a session.
+    /// Takes a seed that must be random for each load of a session.
     pub fn new(seed: u64) -> Ids {
         Ids { seed, count: 0 }
     }
@@ -40,7 +39,7 @@ impl Ids {
     }
 }
 
-/// A bijection of 64 bits that leaves no pattern of the counter visible (the finaliser of SplitMix64).
+/// Mixes 64 bits one to one, so that no pattern of the counter is visible (the finaliser of SplitMix64).
 fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

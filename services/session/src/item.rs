@@ -1,4 +1,4 @@
-//! Items: how they are made, measured and cut.
+//! Items: constructors, sizes and cuts.
 
 use crate::ids::NOTE_OF_PAST;
 use crate::vocabulary::{Item, ItemBody, ItemStatus, NamedSpeaker, Role};
@@ -19,7 +19,7 @@ impl Item {
         }
     }
 
-    /// Words of the past that the service put before a question. Clients are not told of them.
+    /// True for words of the past that the service put before a question. Clients never see them.
     pub fn is_note_of_past(&self) -> bool {
         self.role() == Some(Role::System) && self.id.starts_with(NOTE_OF_PAST)
     }
@@ -35,7 +35,6 @@ impl Item {
         self.role() == Some(Role::User)
     }
 
-    /// Everything that is said in a message, its parts one after the other.
     pub fn text(&self) -> String {
         match &self.body {
             ItemBody::Message { parts, .. } => parts.concat(),
@@ -43,7 +42,7 @@ impl Item {
         }
     }
 
-    /// Leaves the first `bytes` of a message of one part, which ends there then. Returns whether it was longer.
+    /// Cuts a message to the first `bytes` of its first part and marks it incomplete. True if it was longer.
     pub fn shorten(&mut self, bytes: usize) -> bool {
         let ItemBody::Message { parts, .. } = &mut self.body else { return false };
         let Some(text) = parts.first_mut() else { return false };
@@ -56,8 +55,8 @@ impl Item {
         true
     }
 
-    /// The user heard no more than so many characters of this part. How many that are of those it has. None: there is no such
-    /// part.
+    /// Cuts this part to the characters that the user heard, and returns how many of them the part has. `None` if there
+    /// is no such part.
     pub fn cut(&mut self, part: usize, heard_chars: usize) -> Option<usize> {
         let ItemBody::Message { parts, .. } = &mut self.body else { return None };
         let count = parts.len();
@@ -77,7 +76,7 @@ impl ItemBody {
         ItemBody::Message { role, parts: vec![text.into()], speaker: None }
     }
 
-    /// As it would be without the name of a speaker: clients that send a conversation again leave it out.
+    /// Returns the body without the speaker's name: clients that send a conversation again leave it out.
     pub fn unnamed(&self) -> ItemBody {
         let mut body = self.clone();
         if let ItemBody::Message { speaker, .. } = &mut body {

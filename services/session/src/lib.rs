@@ -1,7 +1,7 @@
-//! The language that the service speaks inside, and what is pure about a session.
+//! The vocabulary inside the service, and the pure part of a session.
 //!
-//! `vocabulary` is the one page of words: a door parses to its `Input` and renders its `Event`, a model takes a `Prompt`
-//! and gives `Delta`s, the store keeps `Item`s. Here is no protocol, no JSON, no clock, no socket, no task and no SQL.
+//! `vocabulary` is the one page of words: a door parses to its `Input` and renders its `Event`, a model takes a
+//! `Prompt` and gives `Delta`s, the store keeps `Item`s. The crate knows no protocol, JSON, clock, socket, task or SQL.
 
 pub mod changed_head;
 mod config;

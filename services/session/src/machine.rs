@@ -1,13 +1,13 @@
-//! Turn-taking: when the user and the assistant speak, what was said, what was heard. One pure machine for one session.
+//! Turn-taking: the turns of user and assistant, the words said and heard. One pure machine for one session.
 //!
-//! `Machine::handle(happening, now, &mut out)` takes everything that can happen to a session (a client's input, a delta of a
-//! reply, an acknowledgement of the store, time) and answers with what is to be done. It knows no protocol, no socket, no
-//! clock, no task, no SQL and no model.
+//! `Machine::handle(happening, now, &mut out)` takes everything that can happen to a session (a client's input, a delta
+//! of a reply, an acknowledgement of the store, time) and appends the outputs that the caller carries out. It knows no
+//! protocol, socket, clock, task, SQL or model.
 //!
 //! Invariants:
-//! - What a client is told about an item, the store holds: such an event waits in the outbox until its operation is
-//!   acknowledged, and everything said later waits behind it, so the order never changes.
-//! - The store never holds more of a reply than was sent: words are given to it after they left for the clients.
+//! - Clients know only what the store holds: an event waits in the outbox until the store acknowledges its operation,
+//!   and all later events wait behind it, so the order never changes.
+//! - The store never holds more of a reply than was sent: the machine stores words after they left for the clients.
 //! - Every `ResponseStarted` has exactly one `ResponseDone`.
 
 mod conversation;

@@ -1,68 +1,60 @@
-//! From items to the messages of a prompt.
+//! Layout of a prompt from items.
 //!
-//! What stays the same from turn to turn comes first, so that the cache holds it: instructions, the summary, the
-//! history. What changes from turn to turn (the time, the room) stands behind the history, right before what the user
-//! asks now.
+//! Text that stays from turn to turn comes first, so that the cache holds it: instructions, the summary, the history.
+//! Notes that change from turn to turn (the time, the room) come behind the history, right before the user's question.
 
 use crate::vocabulary::{Item, ItemBody, ItemStatus, Message, MessageRole, Part, Role, ToolCall};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What stands in the prompt besides the items.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Context {
-    /// What stands for the items that are not in the prompt: a summary and pins, in one message of a tool, because it is
-    /// material and no order.
+    /// Summary and pins of the covered items, in one message of a tool, because they are material and not instructions.
     pub preface: Vec<Message>,
-    /// Items up to this one stand in no prompt. None: all do.
+    /// Last covered item. `None`: the prompt holds all items.
     pub covered_through: Option<String>,
-    /// Results of tools whose words left the prompt because they are stale. Their calls stay.
+    /// Tool results whose text left the prompt because it is stale. Their calls stay.
     pub trimmed: HashSet<String>,
-    /// The model has the tool `recall`, with which it finds what is not in the prompt.
+    /// True if the model has the tool `recall` to search what the prompt lacks.
     pub recall: bool,
-    /// What changes from turn to turn (the time, the room), placed as late as possible.
+    /// Notes that change from turn to turn (the time, the room), placed as late as possible.
     pub notes: Vec<String>,
 }
 
-/// What a prompt is made of besides the items.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
-    /// A persona's instructions.
     pub persona: &'a str,
     pub instructions: &'a str,
-    /// A note behind them.
+    /// Note behind the instructions.
     pub remembered: &'a str,
     pub context: &'a Context,
-    /// What the user has said so far and may go on saying: the last message.
+    /// User's speech so far, which may continue: the last message.
     pub partial: Option<&'a str>,
     pub wording: &'a Wording,
 }
 
-/// How things are put that chat templates have no role for; the words come from the settings.
+/// Words for what chat templates have no role for; they come from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wording {
-    /// A system message that does not stand at the head is put as one of the user between these words, so that the model
-    /// can tell it from speech: many templates allow none. None: as it is.
+    /// Words around a system message outside the head. It becomes a user's message, because many templates allow no
+    /// other, and the words tell it from speech. `None` leaves it as it is.
     pub note: Option<[String; 2]>,
-    /// Stands for the user where the assistant speaks first: templates want a question.
+    /// User message before an assistant that speaks first: templates want a question.
     pub opening: String,
-    /// Stands for the result of a tool whose words left the prompt.
+    /// Text in the place of a stale tool result.
     pub left_out: String,
-    /// Asks for replies that do not end with a question.
     pub no_question: String,
 }
 
-/// Messages, and which items are told by which.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaidOut {
     pub messages: Vec<Message>,
-    /// Of each item. None: nothing of it is said.
+    /// Index for each item. `None` for an item without words.
     pub message_of_item: Vec<Option<usize>>,
-    /// Where the preface begins.
     pub preface_at: usize,
 }
 
-/// Items at the head that are instructions: no summary tells them.
+/// Counts the instructions at the head, which no summary covers.
 pub fn leading(items: &[Arc<Item>]) -> usize {
     items.iter().take_while(|item| item.role() == Some(Role::System) && !item.is_note_of_past()).count()
 }
@@ -113,7 +105,7 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
         let at = question.unwrap_or(messages.len());
         insert(at, layout.wording.note(&notes.collect::<Vec<_>>().join("\n")), &mut messages);
     }
-    // The first message behind the head must be the user's.
+    // Templates want a user's message first behind the head.
     let first = first + messages[first..].iter().take_while(|message| message.role == MessageRole::System).count();
     if messages.get(first).is_none_or(|message| message.role != MessageRole::User) {
         insert(first, Message::new(MessageRole::User, &layout.wording.opening), &mut messages);
@@ -121,7 +113,7 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
     LaidOut { messages, message_of_item, preface_at }
 }
 
-/// Messages as a client sends them to messages as templates take them: one system message, at the head, and then a user.
+/// Brings a client's messages into the order that templates take: one system message at the head, then a user's.
 pub fn settle(messages: &mut Vec<Message>, wording: &Wording) {
     let head = messages.iter().take_while(|message| message.role == MessageRole::System).count();
     if head > 1 {
@@ -145,12 +137,10 @@ impl Message {
         Message { role, parts, reasoning: None, calls: Vec::new(), call_id: None, name: None }
     }
 
-    /// What a tool answered.
     pub fn result(call_id: &str, text: &str) -> Message {
         Message { call_id: Some(call_id.to_owned()), ..Message::new(MessageRole::Tool, text) }
     }
 
-    /// Bytes of all that it says, images included.
     pub fn text_bytes(&self) -> usize {
         let part = |part: &Part| match part {
             Part::Text(text) => text.len(),
@@ -160,7 +150,6 @@ impl Message {
         self.parts.iter().map(part).sum::<usize>() + calls.sum::<usize>()
     }
 
-    /// The words, a part a line.
     pub fn text(&self) -> String {
         let mut texts = self.parts.iter().filter_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),
@@ -174,7 +163,6 @@ impl Message {
 }
 
 impl Wording {
-    /// A message of the system that does not stand at the head.
     pub fn note(&self, text: &str) -> Message {
         match &self.note {
             None => Message::new(MessageRole::System, text),
@@ -183,8 +171,8 @@ impl Wording {
     }
 }
 
-/// Some clients put what the user typed into a system message: it comes right after an answer, and no message of the
-/// user follows it.
+/// True for user input in a system message, as some clients send it: right behind an answer, and no user's message
+/// follows.
 fn is_typed(items: &[Arc<Item>], index: usize) -> bool {
     let is_system = |item: &Arc<Item>| item.role() == Some(Role::System);
     let followed = items.get(index + 1).and_then(|item| item.role());
@@ -195,7 +183,7 @@ fn is_typed(items: &[Arc<Item>], index: usize) -> bool {
             == Some(Role::Assistant)
 }
 
-/// Whether there is something to say.
+/// Adds the item to the messages. False if it has no words.
 fn push_item(messages: &mut Vec<Message>, item: &Item, wording: &Wording) -> bool {
     match &item.body {
         ItemBody::Message { role: Role::System, .. } => messages.push(wording.note(&words(item))),
@@ -205,17 +193,17 @@ fn push_item(messages: &mut Vec<Message>, item: &Item, wording: &Wording) -> boo
         }
         ItemBody::Message { role: Role::Assistant, .. } => {
             let text = words(item);
-            // The user heard nothing of it: it was not said.
+            // The user heard nothing of it.
             if text.is_empty() {
                 return false;
             }
             messages.push(Message::new(MessageRole::Assistant, text));
         }
-        // No client was told to make it.
+        // No client saw this call.
         ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => return false,
         ItemBody::FunctionCall { call_id, name, arguments } => {
             let call = ToolCall { id: Some(call_id.clone()), name: name.clone(), arguments: arguments.clone() };
-            // A call belongs to what the assistant said right before it.
+            // A call belongs to the assistant's words right before it.
             match messages.last_mut() {
                 Some(last) if last.role == MessageRole::Assistant => last.calls.push(call),
                 _ => messages.push(Message { calls: vec![call], ..Message::new(MessageRole::Assistant, "") }),
@@ -226,7 +214,6 @@ fn push_item(messages: &mut Vec<Message>, item: &Item, wording: &Wording) -> boo
     true
 }
 
-/// The parts of a message, one a line.
 fn words(item: &Item) -> String {
     match &item.body {
         ItemBody::Message { parts, .. } => {
@@ -271,7 +258,6 @@ mod tests {
         format!("{role}: {}{}", message.text(), message.calls.iter().map(call).collect::<String>())
     }
 
-    /// One line a message.
     fn lines(items: &[Arc<Item>], context: &Context, partial: Option<&str>) -> Vec<String> {
         let wording = wording();
         let layout =
@@ -323,7 +309,7 @@ mod tests {
         expected.push("assistant:  light({\"on\":true})");
         expected.push("tool: done");
         assert_eq!(lines(&items, &context, None), expected);
-        // While the user still speaks, the question is what they say.
+        // While the user speaks, the partial transcript is the question.
         assert_eq!(lines(&items[..2], &context, Some("Light")), [&expected[..5], &["user: Light"]].concat());
     }
 
@@ -393,7 +379,7 @@ mod tests {
             "user: Light on",
         ];
         assert_eq!(lines(&items, &context, None), expected);
-        // It stays that when the answer has come.
+        // It stays there when the answer has come.
         items.push(said(Role::Assistant, "It is on."));
         expected.push("assistant: It is on.");
         assert_eq!(lines(&items, &context, None), expected);

@@ -1,17 +1,16 @@
-//! Responses: what follows from what was said.
+//! Consequences of a response.
 
 use crate::sentences::ends_in_question;
 use crate::vocabulary::{ItemBody, Response, ResponseStatus};
 
 impl Response {
-    /// Only the first `bytes` of this item were said.
     pub fn end_at(&mut self, item: &str, bytes: usize) {
         for told in self.output.iter_mut().filter(|told| told.id == item) {
             told.shorten(bytes);
         }
     }
 
-    /// The user is asked something. A reply that was cut off, or goes on with the result of a call, asks nothing yet.
+    /// True if the reply asks the user something. A reply that was cut off, or that has calls to answer, does not yet.
     pub fn expects_answer(&self) -> bool {
         let goes_on = self.output.iter().any(|item| matches!(item.body, ItemBody::FunctionCall { .. }));
         self.status == ResponseStatus::Completed

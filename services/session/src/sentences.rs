@@ -1,9 +1,9 @@
-//! Cuts a reply into sentences fit to speak, while it is still being written.
+//! Sentences fit to speak, cut from a reply while the model writes it.
 //!
-//! Where a sentence ends depends on the text alone, never on the pieces it arrives in: every character is looked at
-//! once, in order. A cut waits for the first character of what follows (that of a word, where an abbreviation leaves
-//! doubt), so white space between two sentences belongs to the one before it. Model tokens carry their space in front,
-//! so that wait costs nothing.
+//! The end of a sentence depends on the text alone, never on the pieces it arrives in: the cutter judges every
+//! character once, in order. A cut waits for the first character behind it (the first of a word, if an abbreviation
+//! leaves doubt), so white space between two sentences belongs to the one before it. Model tokens carry their space in
+//! front, so that wait costs nothing.
 //!
 //! Offsets count Unicode scalar values (`char`s), the unit of `text_end` on the wire. Sentences tile the text: each
 //! starts where the one before ended, and their texts in a row are the reply.
@@ -22,12 +22,11 @@ pub use questions::ends_in_question;
 pub use reply_end::EndRule;
 use rules::CutVerdict;
 
-/// What a cutter may do; the values come from the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceLimits {
     /// Letters after which the *first* sentence may end at a comma, dash or colon, so that speech starts sooner.
     pub first_clause_chars: usize,
-    /// Letters after which a sentence without an end is cut at a space.
+    /// Letters after which a space ends any sentence.
     pub max_sentence_chars: usize,
 }
 
@@ -40,19 +39,15 @@ pub struct Sentence {
     pub text_end: usize,
 }
 
-/// The cutter for one reply.
 #[derive(Clone, Debug)]
 pub struct Sentences {
     limits: SentenceLimits,
-    /// Text after the last cut.
     pending: Vec<char>,
     /// Speech weight of `pending`: see `script::weight`.
     weight: usize,
     /// First character of `pending` that has not been judged.
     scan: usize,
-    /// Where `pending` starts in the reply.
     start: usize,
-    /// Number of sentences so far.
     count: usize,
 }
 
@@ -74,12 +69,12 @@ impl Sentences {
         }
     }
 
-    /// Characters at the end of which it is not known whether a sentence ends with them.
+    /// Counts the last characters that may or may not end a sentence.
     fn undecided(&self) -> usize {
         self.pending.len() - self.scan
     }
 
-    /// The reply is over, or its sentence is: what is left is the last sentence, or several.
+    /// Ends the text, or its sentence: the rest becomes the last sentences.
     pub fn finish(&mut self, out: &mut Vec<Sentence>) {
         self.judge(true, out);
         if !self.pending.is_empty() {

@@ -3,19 +3,17 @@
 use crate::vocabulary::{Input, InputItem, ItemBody, NamedSpeaker, Role};
 
 impl NamedSpeaker {
-    /// Describes a person that no client named.
     pub fn unnamed(person: &str) -> NamedSpeaker {
         NamedSpeaker { name: String::new(), person: Some(person.to_owned()) }
     }
 
-    /// Returns the name that a client gave, to be shown.
     pub fn shown(&self) -> Option<&str> {
         Some(self.name.as_str()).filter(|name| !name.is_empty())
     }
 }
 
 impl Input {
-    /// Gives the user's words that no rule gave to a person to `person`.
+    /// Gives `person` the words that no rule gave to a person.
     pub fn assign(&mut self, person: &str) {
         match self {
             Input::AddItem { item, .. } => assign(&mut item.body, person),

@@ -1,10 +1,10 @@
-//! How long a text takes to say, and how much of it has been said: an estimate.
+//! Time that a text takes to say, and the part of it that was said: an estimate.
 //!
-//! A stock client that stops the assistant says only `audio_end_ms`, the milliseconds of speech it played. Reprise sends
-//! text and hears no audio, so it estimates. The estimate: a voice speaks `words_per_minute` words of six letters
-//! (the space counts as one); an ideograph, kana or Hangul syllable takes as long as three letters, a digit as four,
-//! because numbers are read out; a comma is a pause of 150 ms, a full stop one of 350 ms. A word that was not finished
-//! was not heard. A client that knows better says `text_end`.
+//! A stock client that stops the assistant sends only `audio_end_ms`, the milliseconds of speech it played. Reprise
+//! sends text and hears no audio, so it estimates: a voice speaks `words_per_minute` words of six letters (the space
+//! counts as one); an ideograph, kana or Hangul syllable takes as long as three letters, a digit as four, because
+//! voices read numbers out; a comma is a pause of 150 ms, a full stop one of 350 ms. A word counts as heard when it is
+//! complete. A client that knows better sends `text_end`.
 
 use crate::sentences::script;
 
@@ -14,18 +14,17 @@ const CLAUSE_PAUSE_US: u64 = 150_000;
 const SENTENCE_PAUSE_US: u64 = 350_000;
 const US_PER_MINUTE: u64 = 60_000_000;
 
-/// The words of a text, in small letters and without marks.
 pub fn words(text: &str) -> Vec<String> {
     let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()
 }
 
-/// Milliseconds that `text` takes to say, rounded up.
+/// Returns the milliseconds that `text` takes to say, rounded up.
 pub fn spoken_ms(text: &str, words_per_minute: u32) -> u64 {
     text.chars().map(|character| spoken_us(character, words_per_minute)).sum::<u64>().div_ceil(1000)
 }
 
-/// How many characters of `text` are heard after `audio_end_ms` of speech: whole words, without the space after them.
+/// Counts the characters of `text` heard after `audio_end_ms` of speech: whole words, without the space after them.
 pub fn heard_chars(text: &str, audio_end_ms: u64, words_per_minute: u32) -> usize {
     if audio_end_ms >= spoken_ms(text, words_per_minute) {
         return text.chars().count();

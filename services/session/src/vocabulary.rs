@@ -1,4 +1,4 @@
-//! The words of the service: plain data with public fields. What they can do stands in the files named after them.
+//! The words of the service: plain data with public fields. Their methods are in the files named after them.
 //!
 //! Over 600 lines because a newcomer finds every word of the service on this one page.
 
@@ -6,7 +6,7 @@ use crate::ids::{HIDDEN, is_hidden_id};
 use crate::sentences::Sentence;
 use std::sync::Arc;
 
-/// JSON that the service hands on and does not read: a schema, a client's metadata.
+/// JSON that the service passes on and does not read: a schema, a client's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JsonText(pub Arc<str>);
 
@@ -19,7 +19,7 @@ pub struct Item {
     pub status: ItemStatus,
 }
 
-/// Speech comes as its transcript and is kept as that text.
+/// Content of an item. Speech comes as its transcript and stays that text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemBody {
     Message { role: Role, parts: Vec<String>, speaker: Option<NamedSpeaker> },
@@ -27,12 +27,13 @@ pub enum ItemBody {
     FunctionCallOutput { call_id: String, output: String },
 }
 
-/// The speaker of a message, where a client names one. Of the assistant: the speaker that it answers.
+/// Speaker of a message, if a client names one. For the assistant: the speaker that it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedSpeaker {
-    /// As the client writes it. Empty: the client names no speaker, and `person` is that of its connection.
+    /// Name that the client writes. Empty if it names no speaker, and `person` is that of its connection.
     pub name: String,
-    /// By the rules of the configuration. None: no rule names one, and the words are those of the session's person.
+    /// Person by the rules of the configuration. `None`: no rule names one, and the words are those of the session's
+    /// person.
     pub person: Option<String>,
 }
 
@@ -48,20 +49,21 @@ pub enum Role {
 pub enum ItemStatus {
     InProgress,
     Completed,
-    /// Cut off: by a barge-in, a limit, a failure or a crash.
+    /// Cut off by a barge-in, a limit, a failure or a crash.
     Incomplete,
 }
 
-/// A source of words that a hidden item has copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoteSource {
-    /// An item of any session of the same user.
-    Item { session_id: String, item_id: String },
-    /// A fact, by its id.
+    /// Item of any session of the same user.
+    Item {
+        session_id: String,
+        item_id: String,
+    },
     Fact(String),
 }
 
-/// An item that a client adds. `id: None`: the session makes one.
+/// Item that a client adds. `id: None`: the session makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewItem {
     pub id: Option<String>,
@@ -70,30 +72,28 @@ pub struct NewItem {
 
 // ---- What a session is set to.
 
-/// Kept with the session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionConfig {
-    /// Instructions of the persona that the session began with. They stand before the client's, and no client changes them.
+    /// Instructions of the persona that the session began with. They come before the client's, and no client changes
+    /// them.
     pub persona: String,
     pub instructions: String,
     pub tools: Vec<Tool>,
     pub tool_choice: ToolChoice,
     pub max_output_tokens: MaxTokens,
-    /// None: the preset's.
     pub temperature: Option<f64>,
-    /// None: the preset's.
+    /// Effort of thinking. `None`, as for `temperature`: the preset's.
     pub reasoning_effort: Option<String>,
     pub parallel_tool_calls: bool,
 }
 
-/// The fields of a configuration that a client wants changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigUpdate {
     pub instructions: Option<String>,
     pub tools: Option<Vec<Tool>>,
     pub tool_choice: Option<ToolChoice>,
     pub max_output_tokens: Option<MaxTokens>,
-    /// `Some(None)`: back to the preset's.
+    /// New temperature. `Some(None)`: back to the preset's.
     pub temperature: Option<Option<f64>>,
     pub reasoning_effort: Option<Option<String>>,
     pub parallel_tool_calls: Option<bool>,
@@ -103,9 +103,8 @@ pub struct ConfigUpdate {
 pub struct Tool {
     pub name: String,
     pub description: Option<String>,
-    /// A JSON schema.
     pub parameters: Option<JsonText>,
-    /// The tool as the client wrote it, where the fields above do not say all of it: templates print this instead.
+    /// Tool as the client wrote it, if the fields above do not say all of it: templates print this instead.
     pub verbatim: Option<JsonText>,
 }
 
@@ -120,7 +119,7 @@ pub enum ToolChoice {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaxTokens {
-    /// As many as the window and the preset allow.
+    /// The window and the preset decide.
     #[default]
     Unlimited,
     Tokens(u32),
@@ -128,7 +127,6 @@ pub enum MaxTokens {
 
 // ---- What a model is asked.
 
-/// A whole prompt, before any template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prompt {
     pub messages: Vec<Message>,
@@ -140,10 +138,8 @@ pub struct Prompt {
 pub struct Message {
     pub role: MessageRole,
     pub parts: Vec<Part>,
-    /// What an assistant thought before it spoke.
     pub reasoning: Option<String>,
     pub calls: Vec<ToolCall>,
-    /// The call that a tool's message answers.
     pub call_id: Option<String>,
     pub name: Option<String>,
 }
@@ -159,7 +155,7 @@ pub enum MessageRole {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     Text(String),
-    /// An image, as the client sent it. Only an upstream can read one.
+    /// Image, as the client sent it. Only an upstream can read one.
     Image(JsonText),
 }
 
@@ -167,27 +163,25 @@ pub enum Part {
 pub struct ToolCall {
     pub id: Option<String>,
     pub name: String,
-    /// The text of a JSON object.
+    /// Text of a JSON object.
     pub arguments: String,
 }
 
-/// What a client says to the template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TemplateOptions {
     pub enable_thinking: Option<bool>,
     pub reasoning_effort: Option<String>,
-    /// A JSON object with whatever else the template knows.
+    /// JSON object with any other values that the template knows.
     pub more: Option<JsonText>,
 }
 
-/// How a reply is to be written, where a request says it; the rest is the preset's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationOptions {
     pub sampling: SamplingOverrides,
     pub seed: Option<u64>,
     pub stop: Vec<String>,
     pub response_format: ResponseFormat,
-    /// Log probabilities of the chosen tokens and of this many likeliest ones.
+    /// Number of likeliest tokens with log probabilities, besides the chosen ones.
     pub logprobs: Option<usize>,
     pub ignore_eos: bool,
 }
@@ -201,7 +195,6 @@ pub struct SamplingOverrides {
     pub presence_penalty: Option<f32>,
     pub frequency_penalty: Option<f32>,
     pub repetition_penalty: Option<f32>,
-    /// Token and what is added to its logit.
     pub logit_bias: Vec<(u32, f32)>,
 }
 
@@ -209,46 +202,46 @@ pub struct SamplingOverrides {
 pub enum ResponseFormat {
     #[default]
     Text,
-    /// Any JSON object.
     JsonObject,
-    /// JSON of this schema.
-    JsonSchema { name: String, schema: JsonText },
+    JsonSchema {
+        name: String,
+        schema: JsonText,
+    },
 }
 
-/// More urgent first. Its word is the metrics' label.
+/// Urgency of a generation, most urgent first. Its word is the metrics' label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Priority {
-    /// A user waits for it.
     Talk,
-    /// A user will most likely want it next.
+    /// Work that a user will probably want next.
     Speculate,
     Background,
 }
 
 // ---- What a model gives.
 
-/// A piece of a reply, in the order in which the model makes them.
+/// Piece of a reply, in the order in which the model makes them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
-    /// How long the prompt is and how much of it was in the cache: work on it begins.
+    /// Length of the prompt and its cached part: the model begins its work.
     Prompt {
         input_tokens: u64,
         cached_tokens: u64,
     },
-    /// What the model thinks. It is not kept.
+    /// Thoughts of the model. The store does not keep them.
     Reasoning {
         text: String,
         tokens: u64,
     },
-    /// `sentences`: those that this text completes. `logprobs`: empty unless asked for.
+    /// Text. `sentences`: those that this text completes. `logprobs`: empty unless the request wants them.
     Text {
         text: String,
         tokens: u64,
         sentences: Vec<Sentence>,
         logprobs: Vec<TokenLogprob>,
     },
-    /// A function call begins; the one before is complete. `call_id` is None where the model gives none.
+    /// Begin of a function call; the one before is complete. `call_id`: `None` if the model gives none.
     CallStarted {
         name: String,
         call_id: Option<String>,
@@ -257,98 +250,87 @@ pub enum Delta {
         json: String,
         tokens: u64,
     },
-    /// The last delta, also of a generation that was cancelled. None: as counted from the deltas.
+    /// Last delta, also of a cancelled generation. `usage: None`: the caller counts the deltas.
     Done {
         finish: Finish,
         usage: Option<Usage>,
         report: Option<TurnReport>,
     },
-    /// The last delta of a generation that went wrong.
     Failed(Failure),
 }
 
-/// Its word is the metrics' label.
+/// End of a generation. Its word is the metrics' label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Finish {
     /// The model is done, or a stop string came.
     Stop,
-    /// The model made calls and is done.
     ToolCalls,
-    /// The limit of the reply or the end of the window.
+    /// The reply reached its limit or the end of the window.
     Length,
     Cancelled,
-    /// Cancelled, and what was computed is kept for a while: the reply can go on.
+    /// Cancelled, and the model keeps its state for a while: the reply can resume.
     Held,
-    /// The cache was warmed, as asked.
     Warm,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub input_tokens: u64,
-    /// Of the input, those that were in the cache.
     pub cached_tokens: u64,
     pub output_tokens: u64,
-    /// Of the output.
     pub reasoning_tokens: u64,
 }
 
-/// What a reply cost: tokens as the model counted them, times as the model and then the session measured them.
+/// Cost of a reply: tokens as the model counted them, times as the model and then the session measured them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnReport {
     pub reused_tokens: u64,
     pub computed_tokens: u64,
-    /// Why the rest was computed: `cold`, `new_text`, `edited`, `evicted`, `other_model`; `resumed` where
-    /// nothing was, because a reply went on. None: only the upstream knows.
+    /// Reason why the rest was computed: `cold`, `new_text`, `edited`, `evicted`, `other_model`; `resumed` if a resumed
+    /// reply computed nothing. `None`: only the upstream knows.
     pub reason: Option<&'static str>,
-    /// The reply was begun before it was asked for, and then had so many tokens. Its tokens and why they were computed are told as if
-    /// it had been begun then.
+    /// Tokens that an early reply had when the request came. Its token counts and their reason are those of its early
+    /// begin.
     pub begun_early: Option<u64>,
-    /// Tokens of the reply that were computed before the token before them was chosen, and those of them that came.
+    /// Tokens that the engine drafted before the token before them was chosen; `accepted_tokens` of them were right.
     pub drafted_tokens: u64,
     pub accepted_tokens: u64,
-    /// From the request to the begin of the work: template, tokens, waiting for a place.
+    /// Time from the request to the begin of the work: template, tokens, waiting for a place.
     pub queue_ms: f64,
-    /// From there to the first token.
+    /// Time from there to the first token.
     pub prefill_ms: f64,
-    /// From the model's first token to its last, thinking included.
+    /// Time from the model's first token to its last, thinking included.
     pub decode_ms: f64,
-    /// From the request on, as the next two.
+    /// Time from the request on, as the next two.
     pub first_token_ms: Option<f64>,
     pub first_sentence_ms: Option<f64>,
     pub total_ms: f64,
-    /// It is whole and ends in a question to the user.
+    /// True for a whole reply that ends in a question to the user.
     pub expects_answer: bool,
-    /// Bytes by kind that are held of this session. Empty: only the upstream knows.
+    /// Bytes in memory for this session, by kind. Empty: only the upstream knows.
     pub memory_bytes: Vec<(&'static str, u64)>,
-    /// None: nothing was put in.
     pub notes: Option<Box<PromptNotes>>,
 }
 
-/// What the service put before the question of a client that sends its whole conversation.
+/// Notes before the question of a client that sends its whole conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptNotes {
-    /// What the user once said of it.
     pub recall: Option<String>,
-    /// What changed in the instructions since those that stand in the prompt.
     pub changed_head: Option<String>,
-    /// Lines that were taken away or added since.
     pub changed_lines: u64,
-    /// The changed instructions stand in the prompt: about so many tokens less would have been computed with a note.
+    /// Tokens that a note would have saved, about, if the prompt has the changed instructions.
     pub notes_would_save_tokens: Option<u64>,
 }
 
-/// How sure the model was of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     pub bytes: Vec<u8>,
     pub logprob: f32,
-    /// The likeliest tokens in its place, best first.
+    /// Likeliest tokens in its place, best first.
     pub top: Vec<(Vec<u8>, f32)>,
 }
 
-/// Why there is no reply, or no more of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -356,30 +338,25 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Each is known to programs by its name in small letters, but where another word is usual.
+/// Code of a failure. Programs know it by its name in small letters, or by the usual word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum FailureCode {
     /// The prompt leaves no room in the window.
     #[strum(serialize = "context_length_exceeded")]
     PromptTooLong,
-    /// Something else in the request cannot be done.
+    /// The request has another mistake.
     InvalidRequest,
-    /// The conversation is being answered already.
+    /// The conversation has an active response already.
     #[strum(serialize = "conversation_already_has_active_response")]
     Conflict,
-    /// Too many requests wait already.
     Busy,
-    /// The model is not there (yet, or any more).
+    /// The model is not loaded, or no longer.
     #[strum(serialize = "model_unavailable")]
     Unavailable,
-    /// The engine failed in the middle of it.
     EngineFailed,
-    /// The upstream refused, broke off or spoke nonsense.
     UpstreamFailed,
-    /// The upstream did not answer in time.
     UpstreamTimeout,
-    /// The store could not keep the reply.
     StoreFailed,
 }
 
@@ -395,7 +372,6 @@ pub enum Input {
     ReadItem {
         item_id: String,
     },
-    /// The user heard only so much of a message of the assistant.
     TruncateItem {
         item_id: String,
         part: usize,
@@ -405,30 +381,28 @@ pub enum Input {
         item_id: String,
     },
     Respond(Box<ResponseRequest>),
-    /// All of it is done, or nothing.
+    /// Items and a response; all or nothing.
     TakeTurn(Box<NewTurn>),
-    /// The reply that was stopped goes on: nothing interrupted it.
     Resume(ResumeRequest),
-    /// None: the response of the conversation.
+    /// Cancel of a response; `None`: the conversation's.
     CancelResponse {
         response_id: Option<String>,
     },
-    /// The model is to answer now, with what it has thought so far. None: the response of the conversation.
+    /// Request to answer now, with the thoughts so far. `None`: the conversation's response.
     StopThinking {
         response_id: Option<String>,
     },
-    /// The transcript of what the user is saying so far, in place of the one before.
+    /// Transcript of the user's speech so far, which replaces the one before.
     Hear {
         text: String,
     },
-    /// The user has spoken. `text: None`: as heard so far.
+    /// End of the user's speech. `text: None`: the last transcript.
     HeardAll {
         text: Option<String>,
         item_id: Option<String>,
         speaker: Option<NamedSpeaker>,
         respond: bool,
     },
-    /// The client has thrown away speech that it had not sent on.
     DropSpeech,
 }
 
@@ -442,42 +416,40 @@ pub enum ItemPlace {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Milliseconds of speech that were played; the text is estimated.
+    /// Milliseconds of speech that the client played; the session estimates the text.
     Ms(u64),
     /// Characters (Unicode scalar values).
     Chars(usize),
 }
 
-/// Which reply is to go on, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResumeRequest {
-    /// None: the one that was stopped last.
+    /// Item to resume. `None`: the last stopped one.
     pub item_id: Option<String>,
-    /// The user heard so much of all that was said. None: as much as the item has now.
+    /// Part of the text that the user heard. `None`: the item's present text.
     pub heard: Option<Heard>,
 }
 
-/// What a client says, and the response to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewTurn {
-    /// The last item as the client knows it: what was said since is no part of its conversation. None: whatever was said.
+    /// Last item that the client knows: later ones are not part of its conversation. `None` accepts any.
     pub behind: Option<String>,
-    /// The user talks over what is being said: a response of the conversation that is under way is cancelled.
+    /// True if the user talks over a reply: cancels the conversation's response.
     pub interrupts: bool,
     pub items: Vec<NewItem>,
-    /// The next turn will most likely have the same configuration.
+    /// Response; the next turn will probably have the same configuration.
     pub request: ResponseRequest,
 }
 
-/// A response that a client wants. What it leaves out is as the session has it.
+/// Response that a client wants. Fields that it leaves out are the session's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResponseRequest {
     pub conversation: ConversationChoice,
-    /// In place of the conversation so far.
+    /// Input in place of the conversation so far.
     pub input: Option<Vec<InputItem>>,
     pub config: ConfigUpdate,
     pub options: GenerationOptions,
-    /// Echoed as it came.
+    /// Client's metadata, echoed unchanged.
     pub metadata: Option<JsonText>,
 }
 
@@ -485,7 +457,7 @@ pub struct ResponseRequest {
 pub enum ConversationChoice {
     #[default]
     Auto,
-    /// Beside the conversation: nothing of it is kept.
+    /// No conversation: the response keeps nothing there.
     None,
     Named(String),
 }
@@ -493,7 +465,6 @@ pub enum ConversationChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputItem {
     Item(NewItem),
-    /// An item of the conversation.
     Reference(String),
 }
 
@@ -501,16 +472,14 @@ pub enum InputItem {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The first event of every connection.
     Opened(Box<SessionState>),
-    /// To the client that changed it and to all others.
     Configured(Box<SessionState>),
-    /// What a client said was not done. `input_id` is the client's own id of that.
+    /// Refusal of an input. `input_id`: the client's own id of it.
     Refused {
         input_id: Option<String>,
         refusal: Refusal,
     },
-    /// `is_new`: added now; otherwise it was there before the connection came.
+    /// An item. `is_new`: false if it existed before the connection came.
     ItemAdded {
         item: Item,
         previous_item_id: Option<String>,
@@ -529,13 +498,13 @@ pub enum Event {
         item_id: String,
     },
     SpeechDropped,
-    /// A frame of a door's own, for one of its connections, behind all that the session has told it.
+    /// Frame of a door for one of its connections, behind all earlier events.
     DoorFrame(String),
     ResponseStarted {
         response: Box<Response>,
     },
-    /// An item of a response, with nothing in it yet, or with what was heard of it where a reply goes on. `place`: where it
-    /// stands in the conversation; None: beside it, or clients know.
+    /// An empty item of a response, or a resumed one with the heard text. `place`: its place in the conversation;
+    /// `None` beside it, or if clients know it.
     ReplyStarted {
         response_id: String,
         output_index: usize,
@@ -546,7 +515,6 @@ pub enum Event {
         response_id: String,
         text: String,
     },
-    /// The model was told to answer now.
     ThinkingStopped {
         response_id: String,
     },
@@ -569,22 +537,20 @@ pub enum Event {
         item_id: String,
         sentence: Sentence,
     },
-    /// All of a message's text was told.
     TextDone {
         response_id: String,
         item_id: String,
         output_index: usize,
         text: String,
     },
-    /// The item is complete, and kept. A function call is to be made now.
+    /// Complete and stored item. The client makes a function call now.
     ReplyDone {
         response_id: String,
         output_index: usize,
         item: Item,
         place: Option<Placed>,
     },
-    /// What is no longer in the prompt was searched, and something was found in so many places. By the model, or by the
-    /// service, which put the note before the question.
+    /// Search of the past with `places` results, by the model, or by the service with a note before the question.
     RecallDone {
         response_id: String,
         query: String,
@@ -598,7 +564,7 @@ pub enum Event {
         response_id: String,
         report: TurnReport,
     },
-    /// How full the window is. `margin_tokens` of the tokens are there to be sure where the model's are not known.
+    /// Fill of the window. `margin_tokens`: safety margin for estimated counts.
     ContextUpdated {
         tokens: u64,
         margin_tokens: u64,
@@ -607,7 +573,7 @@ pub enum Event {
         arm: Option<String>,
     },
     Compaction(Compaction),
-    /// What the user asked to be kept word for word found no room: all pins together have so many tokens.
+    /// Pin that found no room within the limit for all pins.
     PinRefused {
         item_id: String,
         text: String,
@@ -615,7 +581,6 @@ pub enum Event {
     },
 }
 
-/// Where an item of a reply stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     pub previous_item_id: Option<String>,
@@ -624,7 +589,6 @@ pub struct Placed {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionState {
     pub session_id: String,
-    /// The model's name as clients see it.
     pub model: String,
     pub config: SessionConfig,
 }
@@ -633,11 +597,9 @@ pub struct SessionState {
 pub struct Response {
     pub id: String,
     pub status: ResponseStatus,
-    /// Why it did not complete.
     pub details: Option<StatusDetails>,
-    /// Items that are complete.
     pub output: Vec<Item>,
-    /// None: beside the conversation.
+    /// Id of the conversation; `None` for a response beside it.
     pub conversation_id: Option<String>,
     pub max_output_tokens: MaxTokens,
     pub usage: Option<Usage>,
@@ -660,7 +622,6 @@ pub enum StatusDetails {
     Failed(Failure),
 }
 
-/// How a response ended, and why it did not complete.
 pub type Ending = (ResponseStatus, Option<StatusDetails>);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -676,7 +637,7 @@ pub enum CompactionStage {
     Completed {
         tokens_after: u64,
     },
-    /// Oldest turns left the prompt, because it was full and no summary was ready. One is made up for them.
+    /// Oldest turns left the prompt, because it was full and no summary was ready. A later compaction summarises them.
     Dropped {
         tokens_after: u64,
     },
@@ -685,7 +646,6 @@ pub enum CompactionStage {
     },
 }
 
-/// Why an input was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("a session holds at most {limit} items: delete some")]
@@ -744,7 +704,6 @@ fn taken(item_id: &str) -> String {
     }
 }
 
-/// What a client wanted of an item that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemUse {
     Read,

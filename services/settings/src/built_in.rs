@@ -1,4 +1,4 @@
-//! The files of `config/` are inside the binary, so that it runs without a folder beside it.
+//! Files of `config/` inside the binary, which runs without a folder beside it.
 
 pub(crate) const DEFAULT: &str = include_str!("../../../config/default.toml");
 
@@ -13,5 +13,4 @@ pub(crate) const MODELS: &[(&str, &str)] = &[
     ("qwen3.5-35b-a3b.toml", include_str!("../../../config/models/qwen3.5-35b-a3b.toml")),
 ];
 
-/// The preset of the model that is inside the binary.
 pub(crate) const BUILT_IN_PRESET: &str = "builtin";

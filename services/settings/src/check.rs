@@ -1,5 +1,5 @@
-//! What several keys must say together. It is checked at start: otherwise a preset that can never do its work would fail in
-//! the middle of a conversation.
+//! Checks of several keys against each other. They run at start: otherwise a preset that can never do its work would
+//! fail in the middle of a conversation.
 
 use std::fmt::Display;
 
@@ -16,10 +16,10 @@ struct Order {
     section: &'static str,
     smaller: &'static str,
     larger: &'static str,
-    /// Of the settings, in this order.
     numbers: fn(&Settings) -> (u64, u64),
     is_less: bool,
-    /// Whether the default of the smaller one gives way to a larger one that the user lowers: the lower limit holds anyway.
+    /// True if the default of the smaller one gives way when the user lowers the larger one: the lower limit holds
+    /// anyway.
     gives_way: bool,
     why: &'static str,
 }
@@ -101,7 +101,6 @@ pub(crate) fn settings(settings: &Settings, findings: &Findings) {
     }
 }
 
-/// Two numbers of a section that contradict each other.
 fn pair<T: Display>(findings: &Findings, section: &str, a: (&str, T), b: (&str, T), of: &str, allowed: &str) {
     let found = format!("{} {} and {} {}{of}", a.0, a.1, b.0, b.1);
     findings.contradiction(&[(section, a.0), (section, b.0)], found, allowed);
@@ -148,7 +147,8 @@ pub(crate) fn preset(preset: &Preset, findings: &Findings) {
     }
 }
 
-/// For when the personas are known. A program that reaches a port of Wyoming talks without a key.
+/// Checks the door of Wyoming, after the personas are read. A program that reaches one of its ports talks without a
+/// key.
 pub(crate) fn wyoming(settings: &Settings, findings: &Findings) {
     if !settings.wyoming_needs_leave() {
         return;
@@ -165,7 +165,7 @@ pub(crate) fn wyoming(settings: &Settings, findings: &Findings) {
     }
 }
 
-/// For when the presets are known.
+/// Checks the experiment, after the presets are read.
 pub(crate) fn experiment(settings: &Settings, findings: &Findings) {
     let Some(experiment) = &settings.experiment else { return };
     if let (Some(start), Some(end)) = (experiment.start_ms, experiment.end_ms)

@@ -1,5 +1,5 @@
-//! What can be wrong with a configuration. Every mistake of all layers is told at once: with one at a time, a user starts
-//! Reprise again for each.
+//! Mistakes in a configuration. Loading reports all of them at once, so that a user need not start Reprise again for
+//! each.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -26,15 +26,14 @@ pub enum Error {
     TooFewFiles { files: u64, needed: usize },
 }
 
-/// One wrong key or value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub origin: Origin,
-    /// What stands there, e.g. `the text "eighty"`.
+    /// Value in words, e.g. `the text "eighty"`.
     pub found: String,
-    /// What may stand there, e.g. `a whole number from 0 to 65535`.
+    /// Allowed values, e.g. `a whole number from 0 to 65535`.
     pub allowed: String,
-    /// `did you mean ...`, where something is near.
+    /// `did you mean ...`, if an allowed word is near.
     pub hint: Option<String>,
 }
 
@@ -48,7 +47,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// More lines than this scroll away what matters: one wrong line in `[preset]` can upset every preset.
+/// Limit on the mistakes on the screen: one wrong line in `[preset]` can upset every preset.
 const SHOWN: usize = 12;
 
 fn list(mistakes: &[Mistake]) -> String {

@@ -1,4 +1,4 @@
-//! The experiment: its arms and their weights, and when it runs.
+//! The experiment: its arms with their weights, and its time.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,16 @@ use crate::value::Value;
 pub struct Experiment {
     pub name: String,
     pub by: DrawnBy,
-    /// In the order of their names: the order in the file has no meaning.
+    /// Arms by name: the order in the file has no meaning.
     pub arms: Vec<ExperimentArm>,
-    /// Milliseconds since 1970. None: at once.
+    /// Milliseconds since 1970. `None`: at once.
     pub start_ms: Option<i64>,
-    /// None: never.
+    /// Milliseconds since 1970. `None`: never.
     pub end_ms: Option<i64>,
-    /// The arms of users whose arm is not drawn, by user.
+    /// Arms of users for whom none is drawn, by user.
     pub overrides: BTreeMap<String, String>,
 }
 
-/// What an arm is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum DrawnBy {
@@ -29,7 +28,7 @@ pub enum DrawnBy {
     Session,
 }
 
-/// An arm is named after its preset.
+/// Arm, named after its preset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExperimentArm {
     pub preset: String,
@@ -41,7 +40,6 @@ impl Experiment {
         self.start_ms.is_none_or(|start| start <= now_ms) && self.end_ms.is_none_or(|end| now_ms < end)
     }
 
-    /// None where `name` is empty.
     pub(crate) fn read(r: &SectionReader<'_>) -> Option<Experiment> {
         let allowed = format!("text of at most {NAME_CHARS} characters on one line");
         let name = r.text_as("name", String::new(), &allowed, |text| {

@@ -1,17 +1,15 @@
-//! What reading leaves behind: every value with its origin, and every mistake.
+//! Findings of the reader: every value with its origin, and every mistake.
 
 use std::cell::{Cell, RefCell};
 
 use crate::error::Mistake;
 use crate::origin::Origin;
 
-/// One value that holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effective {
     /// `server`, or `presets."qwen3.5-9b".kv`.
     pub section: String,
     pub key: String,
-    /// As TOML.
     pub value: String,
     pub origin: Origin,
 }
@@ -30,7 +28,7 @@ impl Findings {
         self.effective.borrow_mut().push(value);
     }
 
-    /// A line of `[preset]` is read once for each preset, but is one mistake.
+    /// Adds a mistake once: the reader meets a line of `[preset]` for each preset.
     pub fn add(&self, mistake: Mistake) {
         self.mistake_count.update(|count| count + 1);
         let mut mistakes = self.mistakes.borrow_mut();
@@ -39,8 +37,8 @@ impl Findings {
         }
     }
 
-    /// Values that contradict each other, as (section, key). The mistake is told at the value of the latest layer, because
-    /// the defaults agree with each other, and at the first of them where that layer has several.
+    /// Adds a contradiction between values, as (section, key). Its place is the value of the latest layer, because the
+    /// defaults agree with each other, and the first of them if that layer has several.
     pub fn contradiction(&self, keys: &[(&str, &str)], found: String, allowed: &str) {
         let written = keys.iter().rev().filter_map(|(section, key)| self.origin(section, key));
         if let Some(origin) = written.max_by_key(|origin| origin.layer) {
@@ -53,12 +51,12 @@ impl Findings {
         effective.iter().find(|value| value.section == section && value.key == key).map(|value| value.origin.clone())
     }
 
-    /// Grows with each mistake that is found, also with one that was found before.
+    /// Counts all mistakes so far, repeated ones included.
     pub fn mistake_count(&self) -> usize {
         self.mistake_count.get()
     }
 
-    /// Every value, or all mistakes. A key that is unknown where it stands may be right in another section.
+    /// Returns every value, or all mistakes. An unknown key gets a hint if another section knows it.
     pub fn finish(self) -> Result<Vec<Effective>, Vec<Mistake>> {
         let (effective, mut mistakes) = (self.effective.into_inner(), self.mistakes.into_inner());
         for mistake in mistakes.iter_mut().filter(|mistake| mistake.found == UNKNOWN && mistake.hint.is_none()) {

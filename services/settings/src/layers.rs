@@ -1,5 +1,5 @@
-//! Each layer as a `config::Source`, and `config` laying one over another. The sources that come with `config` know the file
-//! but not the line, and the environment but not the variable. These put an [`Origin`] on every value.
+//! Each layer as a `config::Source`, and their merge by `config`. The sources that come with `config` know the file but
+//! not the line, and the environment but not the variable. These put an [`Origin`] on every value.
 
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use toml::Spanned;
@@ -11,14 +11,13 @@ use crate::value::{DATE, IN_WORDS};
 
 pub(crate) type Table = Map<String, Value>;
 
-/// A whole layer, or a part of one such as its `[preset]`.
 #[derive(Clone, Debug)]
 struct LayerSource(Table);
 
-/// `config` reads the outermost names as paths (`a.b`, `a[9]`) and all others as they are. So everything lies below this name.
+/// Name above everything, because `config` reads the outermost names as paths (`a.b`, `a[9]`) and all others unchanged.
 const ROOT: &str = "settings";
 
-/// A merged table has lost its origin. So each table holds a nil under this name that carries it; TOML has no nil.
+/// Name of a nil in each table that carries its origin, because a merged table loses its own; TOML has no nil.
 const TABLE_ORIGIN: &str = "\0";
 
 impl Source for LayerSource {
@@ -31,13 +30,12 @@ impl Source for LayerSource {
     }
 }
 
-/// Lays each table over those before it: tables merge, everything else is replaced.
+/// Merges tables, a later one over those before it: tables merge, everything else is replaced.
 pub(crate) fn merge<'a>(layers: impl IntoIterator<Item = &'a Table>) -> Result<Table, Error> {
     let layers: Vec<LayerSource> = layers.into_iter().map(|layer| LayerSource(layer.clone())).collect();
     Ok(Source::collect(&layers)?.remove(ROOT).map(Value::into_table).transpose()?.unwrap_or_default())
 }
 
-/// The layer of a TOML text.
 pub(crate) fn parse(text: &str, file: &str, layer: SettingsLayer) -> Result<Table, Error> {
     let line_ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
     let place = |at: usize| format!("{file}:{}", 1 + line_ends.partition_point(|end| *end < at));
@@ -48,7 +46,6 @@ pub(crate) fn parse(text: &str, file: &str, layer: SettingsLayer) -> Result<Tabl
     Ok(table(root.get_ref(), "", &|at, key| Origin { layer, place: place(at), key }.carried()))
 }
 
-/// The layer of one text from the environment or a flag.
 pub(crate) fn single(path: &[&str], text: &str, layer: SettingsLayer, place: &str) -> Table {
     fn below(path: &[&str], above: &str, text: &str, carried: &dyn Fn(String) -> String) -> Table {
         let [name, rest @ ..] = path else { return Table::new() };
@@ -63,7 +60,7 @@ pub(crate) fn single(path: &[&str], text: &str, layer: SettingsLayer, place: &st
     below(path, "", text, &|key| Origin { layer, place: place.to_string(), key }.carried())
 }
 
-/// The value of a text from the environment or a flag that is written as in a file.
+/// Parses a text from the environment or a flag that uses the syntax of a file.
 pub(crate) fn written_as_in_a_file(text: &str, at: &Origin) -> Option<Value> {
     let line = format!("{VALUE} = {text}");
     let root = DeTable::parse(&line).ok()?;
@@ -73,7 +70,6 @@ pub(crate) fn written_as_in_a_file(text: &str, at: &Origin) -> Option<Value> {
 
 const VALUE: &str = "value";
 
-/// What stands in a table, by name.
 pub(crate) fn entries(table: &Table) -> Vec<(&str, &Value)> {
     let mut entries: Vec<_> = table.iter().map(|(name, value)| (name.as_str(), value)).collect();
     entries.retain(|(_, value)| value.kind != ValueKind::Nil);
@@ -85,7 +81,6 @@ pub(crate) fn table_origin(table: &Table) -> Origin {
     Origin::of(table.get(TABLE_ORIGIN).unwrap_or(&Value::default()))
 }
 
-/// Where a value was written, be it a table or not.
 pub(crate) fn origin(value: &Value) -> Origin {
     match &value.kind {
         ValueKind::Table(table) => table_origin(table),
@@ -110,7 +105,6 @@ fn table(from: &DeTable<'_>, above: &str, carried: &dyn Fn(usize, String) -> Str
     entries.collect()
 }
 
-/// Tables of a list know where they stand, by their number.
 fn list(values: &DeArray<'_>, key: &str, carried: &dyn Fn(usize, String) -> String) -> ValueKind {
     let entry = |(at, value): (usize, &Spanned<DeValue<'_>>)| match value.get_ref() {
         DeValue::Table(below) => {
@@ -192,7 +186,7 @@ mod tests {
         assert_eq!(kinds, [ValueKind::I64(1), ValueKind::I64(3), ValueKind::String("4".to_string())]);
     }
 
-    /// `config` would take these names for paths, and make a list of as many places as the second one says.
+    /// `config` would read these names as paths, and allocate a list as long as the second one says.
     #[test]
     fn names_are_no_paths() {
         let merged =

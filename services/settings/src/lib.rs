@@ -1,9 +1,9 @@
-//! The one configuration: defaults, presets, the user's file, environment and flags, each value with where it came from.
+//! The one configuration: defaults, presets, the user's file, environment and flags, each value with its origin.
 //!
 //! Floor 0. Knows no engine, no socket and no store: it turns text into typed, checked numbers. It reads no process
 //! environment either: the binary hands it over in [`Sources`], and a test hands over a map.
 //!
-//! `config/default.toml` documents every key; a test compares it with the keys that are read.
+//! `config/default.toml` documents every key; a test compares it with the keys that the code reads.
 
 mod built_in;
 mod check;

@@ -1,4 +1,4 @@
-//! All layers to one [`Loaded`].
+//! Loading: all layers to one [`LoadedSettings`].
 
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,8 @@ use crate::{built_in, check, personas, reader};
 #[derive(Debug)]
 pub struct LoadedSettings {
     pub settings: Settings,
-    /// Every value with where it came from, in the order of `default.toml`, then preset by preset.
+    /// Values with their origins, in the order of `default.toml`, then preset by preset.
     pub origins: Vec<Effective>,
-    /// The user's file, where there was one.
     pub file: Option<PathBuf>,
 }
 
@@ -83,7 +82,7 @@ fn flags(sources: &Sources) -> Result<Table, Error> {
     merge(&sources.flags.iter().map(flag).collect::<Vec<_>>())
 }
 
-/// The built-in model files and those of a folder. A file of the folder replaces the built-in one of its name.
+/// Reads the built-in model files and those of a folder. A file of the folder replaces the built-in one of its name.
 fn model_layers(folder: Option<&Path>, findings: &Findings) -> Result<Vec<PresetLayer>, Error> {
     let built_in = built_in::MODELS.iter().map(|(name, text)| (name.to_string(), name.to_string(), text.to_string()));
     let mut files: Vec<(String, String, String)> = built_in.collect();
@@ -110,7 +109,8 @@ fn model_layers(folder: Option<&Path>, findings: &Findings) -> Result<Vec<Preset
     Ok(layers)
 }
 
-/// A file or a server without a preset gets the numbers that suit any model, not those of the built-in one.
+/// Chooses the preset. A file or a server without one gets the numbers that suit any model, not those of the built-in
+/// model.
 fn preset_to_talk_with(settings: &Settings) -> String {
     match settings.model.preset.as_str() {
         "auto" if settings.model.path.is_some() || settings.upstream.url.is_some() => "default".to_string(),
@@ -119,7 +119,6 @@ fn preset_to_talk_with(settings: &Settings) -> String {
     }
 }
 
-/// `[model] ctx_size` and `path`, as they were written.
 fn overrides_of_chosen(settings: &ModelSettings, merged: &Table) -> Table {
     let mut overrides = Table::new();
     let Some(Value { kind: ValueKind::Table(model), .. }) = merged.get("model") else { return overrides };

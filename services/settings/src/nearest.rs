@@ -12,7 +12,6 @@ pub(crate) fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>
         .map(|(_, candidate)| candidate)
 }
 
-/// `did you mean "json"`, where a word is near.
 pub(crate) fn hint<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(word, allowed).map(|near| format!("did you mean {near:?}"))
 }

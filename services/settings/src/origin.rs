@@ -1,14 +1,13 @@
-//! Where a value was written: its layer, its place there, and the key under which it stands there.
+//! Origins of values: the layer, the place in it, and the key there.
 
 use std::fmt;
 
 use config::Value;
 use strum::VariantArray;
 
-/// In the order in which layers are laid: a later one wins.
+/// Layers in the order of their merge: a later one wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
 pub enum SettingsLayer {
-    /// `config/default.toml` inside the binary.
     #[default]
     Default,
     /// A model file: inside the binary, or from `[model] presets_dir`.
@@ -23,12 +22,12 @@ pub struct Origin {
     pub layer: SettingsLayer,
     /// `reprise.toml:2`, `environment REPRISE__SERVER__PORT` or `flag --port`.
     pub place: String,
-    /// The key as it is written there: a preset's `thinking` may come from `preset.thinking`.
+    /// Key as written there: a preset's `thinking` may come from `preset.thinking`.
     pub key: String,
 }
 
 impl Origin {
-    /// The text that a `config::Value` carries. No file, variable or flag has a zero byte in its name.
+    /// Renders the text that a `config::Value` carries. No file, variable or flag has a zero byte in its name.
     pub(crate) fn carried(&self) -> String {
         format!("{}\0{}\0{}", self.place, self.layer as usize, self.key)
     }
@@ -41,7 +40,7 @@ impl Origin {
         Origin { layer: layer.copied().unwrap_or_default(), place, key }
     }
 
-    /// For the comments of `--print-config`, where lines of built-in files tell a reader nothing.
+    /// Shortens the place for the comments of `--print-config`, in which lines of built-in files help no reader.
     pub fn short(&self) -> &str {
         match self.layer {
             SettingsLayer::Default => "default",
@@ -57,7 +56,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// `presets` and `qwen3.5-9b` as `presets."qwen3.5-9b"`, as TOML writes it.
+/// Joins `presets` and `qwen3.5-9b` to `presets."qwen3.5-9b"`, as TOML writes it.
 pub(crate) fn join(path: &str, name: &str) -> String {
     let bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let name = if bare { name.to_string() } else { quoted(name) };

@@ -1,4 +1,4 @@
-//! Personas: names that clients ask for as they ask for a model, each with a preset and instructions of its own.
+//! Personas: names that clients ask for as for a model, each with a preset and instructions of its own.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,15 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Persona {
     pub name: String,
-    /// None: the chosen one.
+    /// Preset; `None` for the chosen one.
     pub preset: Option<String>,
-    /// Before those of a client. Empty: none.
     pub instructions: String,
-    /// 0: none.
     pub wyoming_port: u16,
 }
 
 type Presets = BTreeMap<String, Preset>;
 
-/// `[personas.NAME]` over `[persona]`, for when the presets are known.
+/// Reads `[personas.NAME]` over `[persona]`, after the presets.
 pub(crate) fn read(merged: &Table, presets: &Presets, findings: &Findings) -> Result<BTreeMap<String, Persona>, Error> {
     let Some(for_all) = table(merged.get("persona"), "a table [persona]", findings) else { return Ok(BTreeMap::new()) };
     reader::read(Some(for_all), "persona", findings, |r| persona("", presets, r));
@@ -55,7 +53,7 @@ fn persona(name: &str, presets: &Presets, r: &SectionReader<'_>) -> Persona {
     Persona { name: name.to_string(), preset, instructions, wyoming_port }
 }
 
-/// A client says a name and gets what it means, so it means one thing. `:latest` behind a name means nothing.
+/// Refuses names that mean two things to a client. `:latest` behind a name means nothing.
 fn check_name(name: &str, value: &ConfigValue, presets: &Presets, findings: &Findings) {
     let is_wrong = name.is_empty()
         || name.chars().count() > NAME_CHARS

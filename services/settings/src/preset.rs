@@ -15,10 +15,10 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
     pub name: String,
-    /// The model's name as clients see it. Empty: the name in the model file.
+    /// Name of the model that clients see. Empty for the name in the model file.
     pub model: String,
     pub source: ModelSource,
-    /// The window the model was made for. None: the one in the model file.
+    /// Window that the model was made for. `None` for the one in the model file.
     pub native_ctx: Option<u32>,
     pub ctx_size: u32,
     pub kv: Kv,
@@ -27,50 +27,46 @@ pub struct Preset {
     pub questions: Questions,
     pub speakers: ShownSpeakers,
     pub recall: Recall,
-    /// Searches of the conversation's past that the model may make for one reply. 0: it has no tool for them.
+    /// Searches of the past that the model may make for one reply. 0 removes the tool.
     pub recall_calls: u32,
     pub speculation: SpeculationSettings,
     pub remember: RememberedSettings,
     pub prompt: PresetPrompt,
     pub compaction: CompactionSettings,
-    /// Of replies without thinking; see [`Preset::sampling_for`].
+    /// Sampling without thinking; see [`Preset::sampling_for`].
     pub sampling: SamplingSettings,
     pub sampling_thinking: SamplingSettings,
     shares: Shares,
     ctx_size_from: Origin,
 }
 
-/// How a reply may end that asks the user something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Questions {
-    /// As the model writes it.
     Any,
-    /// In a mark that Home Assistant knows.
+    /// Ends in a mark that Home Assistant knows.
     Marked,
-    /// Not at all, unless it only asks.
+    /// Drops the question, unless the reply only asks.
     None,
 }
 
-/// How the model is told of speakers, where a client names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum ShownSpeakers {
     Off,
-    /// Before their words: 'Anna: Good morning.'
+    /// Prefix of the words: 'Anna: Good morning.'
     Prefix,
-    /// In the field `name` of a message, for templates that read it.
+    /// Field `name` of a message, for templates that read it.
     Name,
 }
 
-/// How what left the prompt comes back to a question about it.
+/// Way back of text that left the prompt, for a question about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Recall {
     Off,
-    /// The model searches.
     Tool,
-    /// The service searches by itself, and the model too.
+    /// The service searches, and the model too.
     Auto,
 }
 
@@ -87,16 +83,13 @@ sections! {
         pub v: KvFormat = choice(),
     }
 
-    /// Replies that begin before the user has finished.
     #[derive(Copy, Eq)]
     pub struct SpeculationSettings {
         pub after_ms: u64 = time(0..=60_000),
-        /// 0: no reply begins early.
         pub tokens: u32 = whole(0..=4096),
         pub keep_s: u64 = time(1..=600),
     }
 
-    /// Instructions that change. Shares are of their text.
     #[derive(Copy)]
     pub struct PresetPrompt {
         pub changed_head: ChangedHeadChoice = choice(),
@@ -130,9 +123,10 @@ pub enum KvFormat {
 pub enum Thinking {
     Off,
     On,
-    /// Tokens after which the thought is closed and the answer begins.
+    /// Tokens after which the engine ends the thought and the answer begins.
     Budget(u32),
-    /// The thought is closed in time for the first word of the answer to come so long after the request, or after so many tokens.
+    /// Time from the request to the first word of the answer, for which the engine ends the thought; an optional limit
+    /// of tokens, too.
     Within {
         first_word_ms: u64,
         tokens: Option<u32>,
@@ -140,7 +134,7 @@ pub enum Thinking {
 }
 
 impl Thinking {
-    /// Of the thought, at most. None: the model ends it.
+    /// Returns the limit of the thought. `None`: the model ends it.
     pub fn budget_tokens(self) -> Option<u32> {
         match self {
             Thinking::Off => Some(0),
@@ -150,31 +144,28 @@ impl Thinking {
         }
     }
 
-    /// From the request to the first word of the answer. None: however long the thought takes.
+    /// Returns the time from the request to the first word of the answer. `None`: no limit.
     pub fn first_word_ms(self) -> Option<u64> {
         if let Thinking::Within { first_word_ms, .. } = self { Some(first_word_ms) } else { None }
     }
 }
 
-/// What a new conversation is told of earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RememberedSettings {
     pub prompt_tokens: u32,
     pub learn: Learn,
 }
 
-/// How facts are found that no person asks to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Learn {
     Off,
-    /// By the words in which they are said.
+    /// Patterns in the words.
     Words,
-    /// The model reads what was said, too.
     Model,
 }
 
-/// A fill is the share of `ctx_size` that the rendered prompt and the reply reserve take.
+/// Settings of compaction. A fill is the share of `ctx_size` that the rendered prompt and the reply reserve take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompactionSettings {
     pub soft_fill: f64,
@@ -185,14 +176,13 @@ pub struct CompactionSettings {
 }
 
 impl Preset {
-    /// Searches that the model may make for one reply.
     pub fn recall_tool_calls(&self) -> u32 {
         if self.recall == Recall::Off { 0 } else { self.recall_calls }
     }
 
-    /// Returns the place of the model's file or folder on this machine, or the one that it will have once it is pulled. A file
-    /// in the folder of models itself comes first, because the operator or an earlier version put it there: what clients have
-    /// fetched takes no place of it. None where the preset names no source.
+    /// Returns the path of the model's file or folder on this machine, present or after a pull. A file directly in the
+    /// folder of models comes first, because the operator or an earlier version put it there: a client's download never
+    /// replaces it. `None` if the preset names no source.
     pub fn model_path(&self, models_dir: &Path) -> Option<PathBuf> {
         let ModelSource { repo, file, path } = &self.source;
         if path.is_some() {
@@ -210,7 +200,7 @@ impl Preset {
         if thinking { &self.sampling_thinking } else { &self.sampling }
     }
 
-    /// See [`crate::Settings::fit_to_model`].
+    /// Fits the window; see [`crate::Settings::fit_to_model`].
     pub(crate) fn fit(&self, native_ctx: u32) -> Result<(Preset, Option<String>), Error> {
         if self.ctx_size <= native_ctx {
             return Ok((Preset { native_ctx: Some(native_ctx), ..self.clone() }, None));
@@ -229,7 +219,7 @@ impl Preset {
         Err(Error::WindowTooLarge(Box::new(Mistake { origin, found, allowed, hint: None })))
     }
 
-    /// Why no compaction can ever bring this preset down to its target fill, if so.
+    /// Explains why no compaction can bring this preset down to its target fill; `None` if one can.
     pub(crate) fn unreachable_target(&self) -> Option<String> {
         let Preset { name, ctx_size, reply_reserve_tokens: reserve, compaction, .. } = self;
         let (tail, summary, target) = (compaction.tail_tokens, compaction.summary_tokens, compaction.target_fill);
@@ -244,7 +234,7 @@ impl Preset {
         })
     }
 
-    /// The same preset with another window. Shares follow the window, numbers of tokens stay.
+    /// Copies the preset with another window. Shares follow the window, numbers of tokens stay.
     pub fn with_ctx_size(&self, ctx_size: u32) -> Preset {
         let shares = self.shares;
         Preset {
@@ -261,7 +251,6 @@ impl Preset {
     }
 }
 
-/// The numbers of tokens as they were written, so that shares can follow another window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Shares {
     reply_reserve: TokenCount,
@@ -279,12 +268,11 @@ impl TokenCount {
     }
 }
 
-/// Returns whether a file that lies flat in the folder of models is in no folder of another repository, which are two deep.
+/// True unless a file name leads into the folder of another repository, which is two levels deep.
 fn is_near(file: Option<&str>) -> bool {
     file.is_some_and(|file| file.split('/').count() <= 2)
 }
 
-/// Reads one preset whose layers are already one table.
 pub(crate) fn read(name: &str, table: &Table, findings: &Findings) -> Preset {
     let path = join("presets", name);
     let preset = reader::read(Some(table), &path, findings, |r| read_keys(name, r));
@@ -294,7 +282,7 @@ pub(crate) fn read(name: &str, table: &Table, findings: &Findings) -> Preset {
     }
 }
 
-/// In the order of `default.toml`, which is also the order in which they are printed.
+/// Reads the keys in the order of `default.toml`, in which they are also printed.
 fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     r.known(&["base"]);
     let model = r.text("model");

@@ -1,5 +1,5 @@
-//! From the layers to every preset. The rule is the one of all settings, a later layer wins, and within a layer what is
-//! written for one preset wins over what is written for all:
+//! Presets from the layers. The rule is the one of all settings, a later layer wins, and within a layer a value for one
+//! preset wins over one for all:
 //!
 //! default `[preset]` <- model file `[preset]` <- model files `[presets.NAME]`, from the base upwards
 //!     <- user `[preset]` <- user `[presets.NAME]`, from the base upwards <- the same of the environment, then of flags
@@ -17,7 +17,6 @@ use crate::preset::{self, Preset};
 use crate::value::Value;
 use crate::{built_in, check};
 
-/// What one layer says about presets.
 pub(crate) struct PresetLayer {
     for_all: Option<Table>,
     named: BTreeMap<String, Table>,
@@ -26,19 +25,16 @@ pub(crate) struct PresetLayer {
 pub(crate) struct PresetLayers {
     pub default: PresetLayer,
     pub models: Vec<PresetLayer>,
-    /// The user's file, the environment and the flags.
     pub overrides: Vec<PresetLayer>,
 }
 
-/// The preset to talk with.
 pub(crate) struct Chosen<'a> {
     pub name: &'a str,
-    /// What `[model]` says of it. Laid over all layers, with the origins from there.
+    /// Values of `[model]` for it, merged over all layers, with their own origins.
     pub overrides: Table,
 }
 
 impl PresetLayer {
-    /// Takes `[preset]` and `[presets.*]` out of a layer.
     pub fn take_from(root: &mut Table, findings: &Findings) -> PresetLayer {
         let for_all = root.remove("preset").and_then(|value| table(value, "a table [preset]", findings));
         if let Some(base) = for_all.as_ref().and_then(|table| table.get("base")) {
@@ -75,8 +71,8 @@ pub(crate) fn resolve(
         let own_models = || layers.models.iter().filter(|layer| layer.of_chain(&chain).next().is_some());
         tables.extend(own_models().filter_map(|layer| layer.for_all.as_ref()));
         tables.extend(own_models().flat_map(|layer| layer.of_chain(&chain)));
-        // What is written for all presets is meant for real models, and need not fit the built-in one: the user hears of that
-        // only where the built-in one is chosen.
+        // Values for all presets are meant for real models, and need not fit the built-in one: they matter there only
+        // if it is chosen.
         let takes_for_all = !chain.contains(&built_in::BUILT_IN_PRESET) || chosen.name == *name;
         for layer in &layers.overrides {
             tables.extend(layer.for_all.iter().filter(|_| takes_for_all));
@@ -94,7 +90,7 @@ pub(crate) fn resolve(
     Ok(presets)
 }
 
-/// The preset and its bases, the deepest first. None where a base does not exist or leads round in a circle.
+/// Lists the preset and its bases, the deepest first. `None` if a base is missing or the bases form a circle.
 fn chain<'a>(
     name: &'a str,
     layers: &'a PresetLayers,
@@ -125,7 +121,6 @@ fn chain<'a>(
     Some(chain)
 }
 
-/// What the last layer that has a base for this preset says.
 fn base<'a>(name: &str, layers: &'a PresetLayers) -> Option<&'a config::Value> {
     let tables = layers.models.iter().chain(&layers.overrides).filter_map(|layer| layer.named.get(name));
     tables.filter_map(|table| table.get("base")).next_back()

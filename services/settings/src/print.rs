@@ -1,10 +1,10 @@
-//! `reprise serve --print-config`: the values that hold, as TOML that can be loaded again, each with its origin.
+//! `reprise serve --print-config`: the effective values, as TOML that can be loaded again, each with its origin.
 
 use crate::findings::Effective;
 use crate::load::LoadedSettings;
 use crate::origin::{SettingsLayer, join};
 
-/// All sections, and of the presets only the chosen one: forty others would hide it.
+/// Prints all sections, and of the presets only the chosen one: forty others would hide it.
 pub fn print_config(loaded: &LoadedSettings) -> String {
     let chosen = join("presets", &loaded.settings.model.preset);
     let mut text = match &loaded.file {
@@ -40,7 +40,7 @@ fn line(value: &Effective) -> String {
     format!("{} = {}", value.key, value.value)
 }
 
-/// A preset's value may come from another key than its own. Then that key is printed too.
+/// Words the origin. If a preset's value comes from another key than its own, that key is printed too.
 fn origin(value: &Effective) -> String {
     let own = format!("{}.{}", value.section, value.key);
     let (origin, short) = (&value.origin, value.origin.short());

@@ -1,5 +1,6 @@
-//! From merged tables to typed values. Each read names its key and what is allowed there. All mistakes are collected, and a
-//! key that no read asked for is one of them. So the code that fills a struct is also the list of what may be written.
+//! Typed values from merged tables. Each read names its key and the allowed values. The reader collects all mistakes,
+//! and a key that no read asked for is one of them. So the code that fills a struct is also the list of the allowed
+//! keys.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -18,7 +19,6 @@ use crate::origin::{Origin, join};
 use crate::units::{self, TimeUnit};
 use crate::value::Value;
 
-/// A number of tokens, or a share of the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum TokenCount {
     Count(u32),
@@ -46,24 +46,20 @@ macro_rules! sections {
 }
 pub(crate) use sections;
 
-/// Or a hint what was meant, where something is near.
+/// Parsed value; the error is a hint at an allowed word nearby, if there is one.
 pub(crate) type Parsed<T> = Result<T, Option<String>>;
 
-/// The end of a range without one.
 pub(crate) const ANY: u64 = u64::MAX;
 
-/// One table being read.
 pub(crate) struct SectionReader<'a> {
-    /// None where another value stands in the table's place, which is already a mistake.
     table: Option<&'a Table>,
     path: String,
     findings: &'a Findings,
     asked: RefCell<Vec<&'static str>>,
-    /// An entry of a list: it may leave keys out, and the list is the value that holds.
+    /// True for an entry of a list: it may leave keys out, and the list is the effective value.
     is_entry: bool,
 }
 
-/// Reads a whole table. `path` is its name among the values that hold.
 pub(crate) fn read<T>(
     table: Option<&Table>,
     path: &str,
@@ -91,7 +87,6 @@ impl SectionReader<'_> {
         read(table, &path, self.findings, fill)
     }
 
-    /// Another function fills it.
     pub fn filled_later<T: Default>(&self, key: &'static str) -> T {
         self.asked.borrow_mut().push(key);
         T::default()
@@ -101,7 +96,6 @@ impl SectionReader<'_> {
         self.text_as(key, String::new(), "text in quotes", |text| Ok(text.to_string()))
     }
 
-    /// None: it is empty.
     pub fn optional_text(&self, key: &'static str) -> Option<String> {
         Some(self.text(key)).filter(|text| !text.is_empty())
     }
@@ -133,7 +127,7 @@ impl SectionReader<'_> {
         })
     }
 
-    /// A word of a closed set; its first one where the word is wrong.
+    /// Reads a word of a closed set; a wrong word gives the first one.
     pub fn choice<T: VariantArray + Copy + Into<&'static str>>(&self, key: &'static str) -> T {
         let words = || T::VARIANTS.iter().map(|variant| -> &'static str { (*variant).into() });
         let allowed = words().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
@@ -164,7 +158,7 @@ impl SectionReader<'_> {
         self.amount(key, SIZE, size, range, "")
     }
 
-    /// In the unit that ends the key's name.
+    /// Reads a time in the unit that ends the key's name.
     pub fn time<T: TryFrom<u64> + Default>(&self, key: &'static str, range: RangeInclusive<u64>) -> T {
         let unit = TimeUnit::of_key(key);
         let read = |value: &Value| match value {
@@ -174,12 +168,11 @@ impl SectionReader<'_> {
         self.amount(key, unit.name, read, range, ", or a time with a unit such as \"10s\" (ms, s, min, h, d)")
     }
 
-    /// None: "auto".
+    /// Reads a number; `None` for "auto".
     pub fn whole_or_auto<T: TryFrom<u64>>(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<T> {
         self.amount_or_auto(key, "a whole number", whole, range)
     }
 
-    /// None: "auto".
     pub fn bytes_or_auto<T: TryFrom<u64>>(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<T> {
         self.amount_or_auto(key, SIZE, size, range)
     }
@@ -192,7 +185,7 @@ impl SectionReader<'_> {
         })
     }
 
-    /// A point in time, as milliseconds since 1970. Empty text is none.
+    /// Reads a point in time, as milliseconds since 1970. `None` for empty text.
     pub fn moment(&self, key: &'static str) -> Option<i64> {
         let allowed = "\"\", or a date such as 2026-12-01 or 2026-12-01T08:30:00+01:00 (without an offset it is UTC)";
         self.read(key, Value::as_moment, None, allowed, |value| match value {
@@ -202,8 +195,8 @@ impl SectionReader<'_> {
         })
     }
 
-    /// A table whose names are the user's. In the environment and in flags it is `name=value, name`; for a name without a
-    /// value `parse` gets none.
+    /// Reads a table with names that the user chooses. In the environment and in flags it is `name=value, name`; for a
+    /// name without a value `parse` gets `None`.
     pub fn map<T>(
         &self,
         key: &'static str,
@@ -255,7 +248,7 @@ impl SectionReader<'_> {
         map
     }
 
-    /// A list of tables. In the environment and in flags it is written as in a file.
+    /// Reads a list of tables. In the environment and in flags it has the syntax of a file.
     pub fn tables<T>(&self, key: &'static str, allowed: &str, fill: impl Fn(&SectionReader<'_>) -> T) -> Vec<T> {
         let Some(found) = self.get(key, allowed) else { return Vec::new() };
         let (value, found_at) = (Value::of(found), origin(found));
@@ -288,19 +281,16 @@ impl SectionReader<'_> {
         filled
     }
 
-    /// The key has a table for its value.
     pub fn is_table(&self, key: &'static str) -> bool {
         let found = self.table.and_then(|table| table.get(key));
         found.is_some_and(|value| matches!(value.kind, ValueKind::Table(_)))
     }
 
-    /// The table has this key.
     pub fn has(&self, key: &'static str) -> bool {
         self.asked.borrow_mut().push(key);
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// What is wrong with a key, or with the table that lacks it.
     pub fn mistake(&self, key: &str, found: String, allowed: &str) {
         let Some(table) = self.table else { return };
         let missing = || Origin { key: join(&self.path, key), ..table_origin(table) };
@@ -308,7 +298,6 @@ impl SectionReader<'_> {
         self.findings.add(Mistake { origin, found, allowed: allowed.to_string(), hint: None });
     }
 
-    /// Text of a certain kind.
     pub fn text_as<T>(
         &self,
         key: &'static str,
@@ -322,12 +311,12 @@ impl SectionReader<'_> {
         })
     }
 
-    /// Names that another function reads, so that they are not unknown here.
     pub fn known(&self, names: &[&'static str]) {
         self.asked.borrow_mut().extend(names);
     }
 
-    /// `typed` makes of text from the environment what the key wants, for `parse`; `Err` has a hint, where there is one.
+    /// Reads a value. `typed` converts text from the environment to the key's type, for `parse`; `Err` has a hint, if
+    /// there is one.
     pub fn read<T>(
         &self,
         key: &'static str,
@@ -411,7 +400,6 @@ impl SectionReader<'_> {
     }
 }
 
-/// A table of a list in one line.
 fn to_toml(value: &config::Value) -> String {
     match &value.kind {
         ValueKind::Table(table) => {

@@ -33,9 +33,9 @@ use crate::value::Value;
 
 sections! {
     pub struct Settings {
-        /// Every preset by name, ready to use. "default" is always there.
+        /// Presets by name, ready to use. "default" always exists.
         pub presets: BTreeMap<String, Preset> = filled_later(),
-        /// By name. None of them has a preset's.
+        /// Personas by name. None has the name of a preset.
         pub personas: BTreeMap<String, Persona> = filled_later(),
         pub server: ServerSettings = section(ServerSettings::read),
         pub auth: AuthSettings = section(AuthSettings::read),
@@ -55,7 +55,6 @@ sections! {
         pub shutdown: ShutdownSettings = section(ShutdownSettings::read),
         pub wyoming: WyomingSettings = section(WyomingSettings::read),
         pub remember: RememberSettings = section(RememberSettings::read),
-        /// None: every session gets the chosen preset.
         pub experiment: Option<Experiment> = section(Experiment::read),
     }
 
@@ -116,7 +115,6 @@ sections! {
         pub readers: u32 = whole(1..=64),
         pub read_limit_ms: u64 = time(0..=600_000),
         pub sync_ms: u64 = time(1..=3_600_000),
-        /// 0: for ever.
         pub retention_days: u64 = time(0..=36_500),
         pub write_queue: usize = whole(1..=1 << 20),
         pub commit_group: usize = whole(1..=100_000),
@@ -126,9 +124,9 @@ sections! {
 
     pub struct ModelSettings {
         pub preset: String = text(),
-        /// Already in the chosen preset's `source.path`.
+        /// Path of the model, already in the chosen preset's `source.path`.
         pub path: Option<PathBuf> = optional_path(),
-        /// Already in the chosen preset's `ctx_size`.
+        /// Window, already in the chosen preset's `ctx_size`.
         pub ctx_size: Option<u32> = window(),
         pub unknown: UnknownModel = choice(),
         pub models_dir: PathBuf = path(),
@@ -190,7 +188,6 @@ pub enum KeysRequired {
     Always,
 }
 
-/// What a client gets that asks for a model that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum UnknownModel {
@@ -198,7 +195,7 @@ pub enum UnknownModel {
     Default,
 }
 
-/// The role that a system message gets which is not at the head of the conversation.
+/// Role of a system message that is not at the head of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum NotesAs {
@@ -206,7 +203,6 @@ pub enum NotesAs {
     System,
 }
 
-/// The order in which a prompt has its tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum ToolOrder {
@@ -221,7 +217,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Its word is the log filter's.
+/// Level, whose word is the log filter's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase", const_into_str)]
 pub enum LogLevel {
@@ -235,11 +231,10 @@ pub enum LogLevel {
 /// A hundred years: a moment that a clock can still tell.
 const LONGEST_S: u64 = 100 * 365 * 86_400;
 
-/// Connections without which a service is of no use: a browser alone opens six.
+/// Least useful number of connections: a browser alone opens six.
 const LEAST_CONNECTIONS: usize = 8;
 
 impl Settings {
-    /// The preset that a session or a request names.
     pub fn preset(&self, name: &str) -> Result<&Preset, Error> {
         self.presets.get(name).ok_or_else(|| Error::NoSuchPreset {
             name: name.to_string(),
@@ -248,21 +243,21 @@ impl Settings {
         })
     }
 
-    /// The preset that `[model] preset` chose. Loading made sure that it exists.
+    /// Returns the preset that `[model] preset` chose. Loading has checked that it exists.
     pub fn chosen(&self) -> Result<&Preset, Error> {
         self.preset(&self.model.preset)
     }
 
-    /// Tells a preset the window of the model file that was opened for it. A default window that is too large gives way, with
-    /// a line to print; a window that the user wrote is an error when the model has less.
+    /// Fits a preset to the window of its model file. A default window that is too large gives way, with a line to
+    /// print; a larger one that the user wrote is an error.
     pub fn fit_to_model(&mut self, preset: &str, native_ctx: u32) -> Result<Option<String>, Error> {
         let (fitted, notice) = self.preset(preset)?.fit(native_ctx)?;
         self.presets.insert(preset.to_string(), fitted);
         Ok(notice)
     }
 
-    /// Tells the settings how many files the process may open. Connections that would take more give way, each of their limits
-    /// by as much, with a line to print; a process that could serve hardly any is an error.
+    /// Fits the connections to the files that the process may open. Each of their limits gives way by as much, with a
+    /// line to print; too few files for any service are an error.
     pub fn fit_to_files(&mut self, files: u64) -> Result<Option<String>, Error> {
         let limits = &mut self.limits;
         let kept = limits.spare_files + limits.goodbyes;
@@ -286,15 +281,15 @@ impl Settings {
         )))
     }
 
-    /// Returns what is wrong with `memory.total` on a machine of so much memory. It may be meant for a part that the system keeps
-    /// for itself, so it is no mistake.
+    /// Warns of a `memory.total` above the machine's memory. It may be meant for a part that the system keeps for
+    /// itself, so it is no mistake.
     pub fn beyond_memory(&self, machine_bytes: u64) -> Option<String> {
         let total = self.memory.total.filter(|total| *total > machine_bytes)?;
         let [total, machine] = [total, machine_bytes].map(|bytes| bytes >> 20);
         Some(format!("memory.total is {total} MiB and the machine has {machine} MiB: the system may end the process"))
     }
 
-    /// Returns the file that a preset uses in place of one that would be fetched from its repository to `pulled`, if there is one.
+    /// Returns the file that a preset uses instead of one that a pull would put at `pulled`, if there is one.
     pub fn used_in_place_of(&self, repo: &str, pulled: &Path) -> Option<PathBuf> {
         let folder = &self.model.models_dir;
         let is_wanted = |source: &ModelSource| {
@@ -309,8 +304,8 @@ impl Settings {
         self.wyoming.host.unwrap_or(self.server.host)
     }
 
-    /// Whether programs could talk without a key that are not on this machine, or where keys are demanded of all, and the user
-    /// did not say that they may.
+    /// True if programs outside this machine could talk without a key, or if all others need one, and the user did not
+    /// allow it.
     pub fn wyoming_needs_leave(&self) -> bool {
         let is_open = !self.wyoming_host().is_loopback() || self.server.public;
         (is_open || self.auth.required == KeysRequired::Always) && !self.wyoming.without_key
@@ -322,7 +317,6 @@ impl Settings {
 }
 
 impl SectionReader<'_> {
-    /// None: 0.
     fn window(&self, key: &'static str) -> Option<u32> {
         let allowed = "0, or a number of tokens of at least 128";
         let tokens = self.read(key, Value::as_number, 0, allowed, |value| match value {

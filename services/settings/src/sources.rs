@@ -1,28 +1,27 @@
-//! What the binary hands over, and which file is the user's.
+//! Sources of settings, and the search for the user's file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// Nothing here is read from the process, so `Sources::default()` gives the bare defaults.
+/// Input of the settings. Nothing comes from the process, so `Sources::default()` gives the bare defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// `--config F`: this file and no other; it must exist.
     pub config_file: Option<PathBuf>,
-    /// Folder in which `reprise.toml` is looked for when `config_file` is none.
+    /// Folder to search for `reprise.toml` without a `config_file`.
     pub directory: Option<PathBuf>,
-    /// The whole environment. Only `REPRISE__...`, `XDG_CONFIG_HOME` and `HOME` are read.
+    /// Whole environment. Only `REPRISE__...`, `XDG_CONFIG_HOME` and `HOME` matter.
     pub environment: BTreeMap<String, String>,
     pub flags: Vec<Flag>,
 }
 
-/// One override from the command line. A later one wins.
+/// Override from the command line. A later one wins.
 #[derive(Clone, Debug)]
 pub struct Flag {
-    /// As the user typed it, for messages: `--port`.
     pub name: String,
-    /// The key that it sets: `server.port`.
+    /// Key that it sets: `server.port`.
     pub key: String,
     pub value: String,
 }
@@ -33,8 +32,9 @@ impl Flag {
     }
 }
 
-/// The user's file: the first of `--config F`, `reprise.toml` in the folder, `$XDG_CONFIG_HOME/reprise/config.toml`
-/// (without that variable `$HOME/.config/reprise/config.toml`). One file, never two merged: a setting has one place.
+/// Finds the user's file: the first of `--config F`, `reprise.toml` in the folder,
+/// `$XDG_CONFIG_HOME/reprise/config.toml` (without that variable `$HOME/.config/reprise/config.toml`). One file, never
+/// two merged: a setting has one place.
 pub(crate) fn user_file(sources: &Sources) -> Result<Option<(PathBuf, String)>, Error> {
     if let Some(path) = &sources.config_file {
         return read(path).map(|text| Some((path.clone(), text)));
@@ -48,7 +48,6 @@ pub(crate) fn user_file(sources: &Sources) -> Result<Option<(PathBuf, String)>, 
     Ok(None)
 }
 
-/// The model files of a folder, by name.
 pub(crate) fn model_files(folder: &Path) -> Result<Vec<(String, String)>, Error> {
     let failed = |source| Error::Read { path: folder.to_path_buf(), source };
     let mut files = Vec::new();

@@ -1,13 +1,14 @@
 //! Sizes, times, shares and dates as people write them.
 //!
-//! Not with `bytesize` and `humantime`: they read "8GB" as 8,000,000,000 bytes and "1M" as a month, which are mistakes here.
+//! Not with `bytesize` and `humantime`: they read "8GB" as 8,000,000,000 bytes and "1M" as a month, which are mistakes
+//! here.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// "8GiB" or "1048576" in bytes, or a hint what was probably meant. Only binary units: "8GB" means 8,000,000,000 to one user
-/// and 2^33 to another.
+/// Parses "8GiB" or "1048576" to bytes; an error may have a hint. Only binary units: "8GB" means 8,000,000,000 to one
+/// user and 2^33 to another.
 pub fn bytes(text: &str) -> Result<u64, Option<String>> {
     const UNITS: [(&str, u32); 5] = [("", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let (number, unit) = split(text);
@@ -20,7 +21,6 @@ pub fn bytes(text: &str) -> Result<u64, Option<String>> {
     Err(meant.filter(|_| unit.len() <= 3 && !number.is_empty()).map(|unit| format!("did you mean \"{number}{unit}\"")))
 }
 
-/// The unit that ends the name of a key.
 #[derive(Clone, Copy)]
 pub(crate) struct TimeUnit {
     pub name: &'static str,
@@ -37,7 +37,7 @@ impl TimeUnit {
     }
 }
 
-/// "10s", "500ms", "5min", "12h" or "30d" in the unit of the key; none where it is not a whole number of them.
+/// Parses "10s", "500ms", "5min", "12h" or "30d" to the unit of the key; `None` if it is not a whole number of them.
 pub(crate) fn time(text: &str, unit: TimeUnit) -> Option<u64> {
     let (number, written) = split(text);
     let ms: u64 = match written {
@@ -53,13 +53,14 @@ pub(crate) fn time(text: &str, unit: TimeUnit) -> Option<u64> {
     (total % unit.ms == 0).then_some(total / unit.ms)
 }
 
-/// "20%" as 0.2.
+/// Parses "20%" to 0.2.
 pub(crate) fn share(text: &str) -> Option<f64> {
     let percent: f64 = text.trim().strip_suffix('%')?.trim().parse().ok()?;
     (percent > 0.0 && percent <= 100.0).then_some(percent / 100.0)
 }
 
-/// "2026-12-01", "2026-12-01T08:30:00Z" or "2026-12-01 08:30+01:00" as milliseconds since 1970. Without an offset it is UTC.
+/// Parses "2026-12-01", "2026-12-01T08:30:00Z" or "2026-12-01 08:30+01:00" to milliseconds since 1970, in UTC without
+/// an offset.
 pub(crate) fn moment(text: &str) -> Option<i64> {
     let text = text.trim();
     let in_utc = || text.parse::<DateTime>()?.to_zoned(TimeZone::UTC).map(|moment| moment.timestamp());
@@ -103,7 +104,7 @@ mod tests {
         assert_eq!(time("s", TimeUnit::of_key("a_s")), None);
     }
 
-    /// As `date -u -d TEXT +%s` has them.
+    /// Expected values are from `date -u -d TEXT +%s`.
     #[test]
     fn moments() {
         for (text, seconds) in [

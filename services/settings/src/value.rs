@@ -1,4 +1,5 @@
-//! A value as the reader sees it: what it is, how it is said in a message, and what text of the environment becomes.
+//! Values as the reader sees them: their type, their words in a message, and the conversion of text from the
+//! environment.
 
 use config::ValueKind;
 
@@ -6,20 +7,19 @@ use crate::origin::{Origin, SettingsLayer, quoted};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// From the environment or a flag: text that becomes whatever the key wants.
+    /// Text from the environment or a flag, which becomes the type of the key.
     Raw(String),
     Text(String),
     Integer(i64),
     Float(f64),
     Bool(bool),
     List(Vec<Value>),
-    /// What few keys or none take (a date, a table), in words.
+    /// Value that few keys or none take (a date, a table), in words.
     Other(String),
 }
 
-/// `config` has no kind for a date, nor for a number of any length. They travel as text in words behind this mark.
+/// Mark before a text in words, for a date or a number of any length: `config` has no kind for them.
 pub(crate) const IN_WORDS: char = '\0';
-/// The words for a date begin so.
 pub(crate) const DATE: &str = "the date ";
 
 impl Value {
@@ -42,7 +42,6 @@ impl Value {
         Value::Other("a table".to_string())
     }
 
-    /// The value in words, for "found ...".
     pub fn in_words(&self) -> String {
         match self {
             Value::Raw(text) | Value::Text(text) => format!("the text {}", quoted(&shortened(text))),
@@ -67,7 +66,8 @@ impl Value {
     }
 }
 
-/// Text of the environment becomes the type that the key wants. Text that cannot stays text, which the key then refuses.
+/// Conversions of text from the environment to the type of the key. Text that does not convert stays text, which the
+/// key then refuses.
 impl Value {
     pub fn as_text(&self) -> Value {
         if let Value::Raw(text) = self { Value::Text(text.clone()) } else { self.clone() }
@@ -88,7 +88,7 @@ impl Value {
         }
     }
 
-    /// `a, b` is a list of two, as is `["a", "b"]`. Empty text is an empty list.
+    /// Splits `a, b` into a list of two, like `["a", "b"]`. Empty text is an empty list.
     pub fn as_list(&self) -> Value {
         let Value::Raw(text) = self else { return self.clone() };
         if text.trim_start().starts_with('[') {
@@ -102,7 +102,7 @@ impl Value {
         Value::List(items.map(|item| Value::Text(item.to_string())).collect())
     }
 
-    /// `a=1, b` is two names, one of them with a value. What is no such list comes back.
+    /// Splits `a=1, b` into two names, one of them with a value. Returns any other value as the error.
     pub fn as_pairs(&self) -> Result<Vec<(String, Option<Value>)>, Value> {
         let pair = |text: &str| match text.split_once('=') {
             Some((name, value)) => (name.trim().to_string(), Some(Value::Raw(value.trim().to_string()).as_number())),
@@ -117,7 +117,7 @@ impl Value {
         texts.collect::<Option<_>>().ok_or(list)
     }
 
-    /// A date in a file, or text that may be one.
+    /// Returns a date in a file, or text that may be one.
     pub fn as_moment(&self) -> Value {
         match self {
             Value::Other(words) => words.strip_prefix(DATE).map_or(self.clone(), |date| Value::Text(date.to_string())),

@@ -22,7 +22,7 @@ fn defaults_load_and_all_come_from_default_toml() {
     assert_eq!(loaded.settings.chosen().unwrap().name, "builtin");
 }
 
-/// A file or a server that is named without a preset does not get the numbers of the built-in model.
+/// A file or a server without a preset does not get the numbers of the built-in model.
 #[test]
 fn a_model_of_ones_own_has_the_default_numbers() {
     let with = |key: &str, value: &str| {
@@ -43,8 +43,8 @@ fn a_model_of_ones_own_has_the_default_numbers() {
     assert_eq!((tail("default"), tail("builtin")), (3000, 573));
 }
 
-/// Loading refuses a key of the file that no struct reads, and a key of a struct that the file lacks. This shows that loading
-/// looks at every key.
+/// Loading refuses a key of the file that no struct reads, and a key of a struct that the file lacks. This shows that
+/// loading looks at every key.
 #[test]
 fn the_file_and_the_structs_have_the_same_keys() {
     let read: Vec<String> = defaults()
@@ -136,7 +136,6 @@ fn sampling_is_what_the_makers_recommend() {
     assert_eq!(numbers(true), (1.0, 0.95, 20, 1.5));
 }
 
-/// Each key of a TOML text with the comment right above it, if there is one.
 fn keys_with_comments(text: &str) -> Vec<(String, Option<String>)> {
     let mut section = String::new();
     let mut comment: Option<String> = None;

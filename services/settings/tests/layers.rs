@@ -1,4 +1,4 @@
-//! Which layer wins, where a value is said to come from, presets of one's own, and printing it all.
+//! Order of layers, origins of values, presets of one's own, and the printed configuration.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,6 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use settings::{Error, Flag, LoadedSettings, Settings, Sources, Thinking, print_config};
 
-/// Sources with this text as the user's file.
 fn user(text: &str) -> (tempfile::TempDir, Sources) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("reprise.toml"), text).unwrap();
@@ -144,7 +143,7 @@ fn the_window_of_the_chosen_preset_can_be_overridden() {
     assert!(other.ends_with("unsloth/Qwen3.5-2B-GGUF/Qwen3.5-2B-Q4_K_M.gguf"));
 }
 
-/// Else a client that has the preset's own file fetched would put it in the place of the operator's.
+/// Otherwise a client that fetches the preset's own file would replace the operator's.
 #[test]
 fn a_model_in_the_folder_of_models_itself_comes_before_a_fetched_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -279,7 +278,7 @@ fn without_comments(text: &str) -> Vec<&str> {
     text.lines().map(|line| line.split('#').next().unwrap_or_default().trim_end()).collect()
 }
 
-/// Any value for any key is taken, or refused with a mistake that names the key.
+/// Makes values: loading takes any value for any key, or refuses it with a mistake that names the key.
 fn value() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<i64>().prop_map(|number| number.to_string()),
@@ -308,7 +307,7 @@ proptest! {
     }
 }
 
-/// Both ways to write a list of tables, and that of the environment.
+/// Two ways to write a list of tables, and that of the environment.
 #[test]
 fn rules_of_persons_are_read_from_each_layer() {
     use settings::{RuleClue, RuleName, WantedText};

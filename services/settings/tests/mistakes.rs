@@ -1,7 +1,7 @@
-//! One file per mistake: `mistakes/NAME.toml` is a user's file, `mistakes/NAME.txt` is what Reprise says of it.
+//! One file per mistake: `mistakes/NAME.toml` is a user's file, `mistakes/NAME.txt` is Reprise's message.
 //!
 //! Lines `#! env NAME=VALUE` and `#! flag NAME KEY=VALUE` add environment and flags. `BLESS=1 cargo test -p settings`
-//! writes what is said now; read the difference before you commit it.
+//! writes the present messages; read the difference before you commit it.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ fn every_mistake_is_told_as_its_file_says() {
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
 
-/// Where, which key, what was found, what is allowed.
+/// Place, key, found and allowed values.
 #[test]
 fn every_message_has_its_four_parts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes");

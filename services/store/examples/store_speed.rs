@@ -1,4 +1,4 @@
-//! How many events a second the store makes durable, alone and in company.
+//! Speed test: events a second that the store makes durable, with one writer and with many.
 //!
 //! `cargo run --release -p store --example store_speed -- [FOLDER] [SECONDS]`
 

@@ -1,4 +1,4 @@
-//! How a session's configuration is written: the columns `instructions`, `tools` and `settings`, and the same in JSON.
+//! Stored form of a session's configuration: the columns `instructions`, `tools` and `settings`, and the same in JSON.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -11,11 +11,10 @@ struct ConfigForm {
     settings: Value,
 }
 
-/// `settings`. A field that is not there, because an older release wrote it, is as a new session has it.
+/// The column `settings`. A field that an older release did not write has the value of a new session.
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
 struct Settings {
-    /// A persona's instructions.
     #[serde(skip_serializing_if = "String::is_empty")]
     persona: String,
     tool_choice: Value,
@@ -79,7 +78,6 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Session
     Ok(config_of("that is imported", form.instructions, &form.tools, &form.settings))
 }
 
-/// Bytes that it takes in its columns.
 pub fn stored_bytes(config: &SessionConfig) -> usize {
     let forms = [tools_form(config), settings_form(config)];
     config.instructions.len() + forms.iter().map(|form| form.to_string().len()).sum::<usize>()
@@ -101,7 +99,8 @@ pub fn tools_form(config: &SessionConfig) -> Value {
     json!(config.tools.iter().map(form).collect::<Vec<_>>())
 }
 
-/// What cannot be read is told and is as a new session has it, because the conversation is worth more.
+/// Reads a configuration. An unreadable part is logged and gets the value of a new session, because the conversation is
+/// worth more.
 pub fn config_of(session_id: &str, instructions: String, tools: &Value, settings: &Value) -> SessionConfig {
     let unreadable = |what: &str, cause: &str| {
         tracing::warn!(session = session_id, what, cause, "this part of a session's configuration cannot be read");

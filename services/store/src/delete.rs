@@ -1,8 +1,8 @@
-//! Deleting really deletes: rows, the index over their words, copies in hidden notes, the write-ahead log. What was computed of the conversation
-//! is not the store's: the store keeps a note of it until the service has dropped it.
+//! Deleting for good: rows, the index over their words, copies in hidden notes, the write-ahead log. The store does not
+//! hold what the service computed of the conversation, but lists it until the service has dropped it.
 //!
-//! First the session is marked, in one small transaction: from then on no reader finds it. Then its rows go a hundred at a
-//! time, so that a user's turn does not wait for a year of another user's talk. The next start finishes what a crash cut off.
+//! First a small transaction marks the session, which hides it from all readers. Then its rows go a hundred at a time,
+//! so that a user's turn does not wait for a year of another user's talk. The next start finishes what a crash cut off.
 
 use crate::error::Result;
 use crate::facts::leave_session;
@@ -13,20 +13,20 @@ use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use sqlx::types::Json;
 
-/// Rows that go in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
+/// Rows deleted in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
 const ROWS_AT_ONCE: u64 = 100;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 type Removal = fn() -> Query<'static, Sqlite, SqliteArguments>;
 
 impl Store {
-    /// Its `past_owner` stays in `pasts_to_forget` until `pasts_forgotten` is called.
+    /// Deletes a session. Its `past_owner` stays in `pasts_to_forget` until `pasts_forgotten` is called.
     pub async fn delete_session(&self, session: &SessionRef, now_ms: i64) -> Result<(), Error> {
         self.mark_and_remove(session, i64::MAX, 0, true, now_ms).await?;
         self.forget_the_log().await
     }
 
-    /// Sessions of all users that were not used since `before_ms`. Returns their `past_owner`s.
+    /// Deletes the sessions of all users that were last used before `before_ms`. Returns their `past_owner`s.
     pub async fn delete_unused_since(&self, before_ms: i64, now_ms: i64) -> Result<Vec<u64>, Error> {
         let query = sqlx::query_as(
             "SELECT key, id, user FROM sessions WHERE deleted_at_ms IS NULL AND updated_at_ms < ? ORDER BY key",
@@ -35,9 +35,9 @@ impl Store {
         self.delete_all(unused, before_ms, 0, now_ms).await
     }
 
-    /// Counts for how long each session was not used, and deletes those where that is `retention_ms`, those in which
-    /// nothing was said in a day, and secrets that have expired. Between two sweeps a day is counted at most: a clock that
-    /// was a year behind and is set right makes no session a year old. Returns the sessions' `past_owner`s.
+    /// Counts the unused time of each session, and deletes sessions unused for `retention_ms`, sessions still empty
+    /// after a day, and expired secrets. A sweep adds a day at most: a clock that was a year behind and is set right
+    /// makes no session a year old. Returns the sessions' `past_owner`s.
     pub async fn sweep(&self, retention_ms: Option<i64>, now_ms: i64) -> Result<Vec<u64>, Error> {
         let query = sqlx::query(
             "UPDATE sessions SET swept_at_ms = ?1,
@@ -62,7 +62,6 @@ impl Store {
         Ok(deleted)
     }
 
-    /// Of these, those that are still unused.
     async fn delete_all(
         &self,
         sessions: Vec<(i64, String, String)>,
@@ -85,21 +84,22 @@ impl Store {
         Ok(deleted)
     }
 
-    /// The owners of what was computed of deleted sessions and may still be there: at start, and after each deletion.
+    /// Lists the owners whose computed data of deleted sessions may still exist: to be dropped at start, and after each
+    /// deletion.
     pub async fn pasts_to_forget(&self) -> Result<Vec<u64>, Error> {
         let query = sqlx::query_scalar("SELECT owner FROM pasts_to_forget ORDER BY since_ms, owner");
         let owners: Vec<i64> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
         Ok(owners.into_iter().map(i64::cast_unsigned).collect())
     }
 
-    /// The service has dropped what it computed of these.
+    /// Takes owners off the list, after the service has dropped their data.
     pub async fn pasts_forgotten(&self, owners: Vec<u64>) -> Result<(), Error> {
         let owners: Vec<i64> = owners.into_iter().map(u64::cast_signed).collect();
         let query = sqlx::query("DELETE FROM pasts_to_forget WHERE owner IN (SELECT value FROM json_each(?))");
         self.execute(query.bind(Json(owners))).await.map(drop)
     }
 
-    /// Finishes deletions that a crash cut off, and takes away what it left of imports (see `import.rs`).
+    /// Finishes deletions that a crash cut off, and removes unfinished imports (see `import.rs`).
     pub(crate) async fn finish_removals(&self) -> Result<(), Error> {
         let query = sqlx::query_scalar("SELECT key FROM sessions WHERE deleted_at_ms IS NOT NULL");
         let marked: Vec<i64> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
@@ -109,7 +109,6 @@ impl Store {
         if marked.is_empty() { Ok(()) } else { self.forget_the_log().await }
     }
 
-    /// Removes all rows of a session that is marked.
     pub(crate) async fn remove_rows(&self, key: i64) -> Result<(), Error> {
         for removal in REMOVALS {
             self.remove_all(removal, key).await?;
@@ -126,7 +125,7 @@ impl Store {
         self.remove_all(removal, now_ms).await
     }
 
-    /// `removal` takes this number and how many rows may go.
+    /// Runs `removal` until it finds no more rows. It takes `number` and a limit of rows.
     async fn remove_all(&self, removal: Removal, number: i64) -> Result<(), Error> {
         let mut removed = ROWS_AT_ONCE;
         while removed == ROWS_AT_ONCE {
@@ -158,7 +157,6 @@ impl Store {
         self.remove_marked(session).await
     }
 
-    /// What is left of a session that is marked.
     pub(crate) async fn remove_marked(&self, session: &SessionRef) -> Result<(), Error> {
         if let Some(journal) = self.journal() {
             journal.forget(session);
@@ -166,7 +164,7 @@ impl Store {
         self.remove_rows(session.key).await
     }
 
-    /// Until the log is written back, deleted words can still be read in it.
+    /// Writes the write-ahead log back: until then it still contains deleted words.
     pub(crate) async fn forget_the_log(&self) -> Result<(), Error> {
         let is_busy: bool = self
             .upkeep(async move |connection| {
@@ -181,7 +179,7 @@ impl Store {
     }
 }
 
-/// From here on no reader finds the session.
+/// Marks a session as deleted, which hides it from all readers.
 pub(crate) async fn mark(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -200,7 +198,7 @@ pub(crate) async fn mark(
     Ok(())
 }
 
-/// What points to something goes before what it points to. Each takes the session's key and how many rows may go.
+/// Removals, referring rows before the rows they refer to. Each takes the session's key and a limit of rows.
 const REMOVALS: [Removal; 12] = [
     || {
         sqlx::query(

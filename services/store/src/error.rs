@@ -1,8 +1,8 @@
-//! What can go wrong in the store, in words that say what to do.
+//! Errors of the store, in words that say what to do.
 
 use std::path::{Path, PathBuf};
 
-/// Cloned to every caller whose write was in a transaction that failed as a whole.
+/// Error of the store. Cloned to every caller whose write was in a transaction that failed as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("no user {user:?}: create it with `reprise keys create --user {user}`")]
@@ -101,13 +101,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same write may succeed later: when there is room again, or another program is done.
+    /// True if the same write may succeed later: after the disk has room again, or another program is done.
     pub fn may_pass(&self) -> bool {
         use Error::{Busy, CannotOpen, Disk, Full, ReadOnly};
         matches!(self, Busy { .. } | CannotOpen { .. } | Disk { .. } | Full { .. } | ReadOnly { .. })
     }
 
-    /// For a client, which learns no path of this machine and no statement.
+    /// Words the error for a client, without paths of this machine and statements.
     pub fn to_client(&self) -> String {
         match self {
             Error::Busy { .. } => "the store is busy with another program's write: try again".to_owned(),
@@ -160,10 +160,9 @@ impl Error {
     }
 }
 
-/// Of work on the database.
 pub(crate) type Result<T, E = StoreFailure> = std::result::Result<T, E>;
 
-/// What such work may fail with, before the store's path is added: an answer of our own, or SQLite's.
+/// Failure of work on the database, before the store's path is added: our own error, or SQLite's.
 #[derive(Debug)]
 pub(crate) enum StoreFailure {
     Ours(Error),

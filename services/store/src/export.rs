@@ -1,8 +1,8 @@
-//! A session as JSON Lines: everything that ever happened in it, for people to keep and for another store to take in.
+//! A session as JSON Lines: everything that ever happened in it, for people to keep and for another store to import.
 //!
-//! One line `session`, then `item` (every version, in the order in which they happened), `piece`, `response`, `summary`,
-//! `pin`, `measurement`, and last `end` with the number of lines, so that a file that was cut off is known for one.
-//! Several sessions may follow each other in a file.
+//! One line `session`, then `item` (every version, in order of time), `piece`, `response`, `summary`, `pin`,
+//! `measurement`, and last `end` with the number of lines, which reveals a file that was cut off. A file may have
+//! several sessions one after the other.
 
 use crate::error::Result;
 use crate::page::fitting;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use sqlx::sqlite::SqliteConnection;
 use std::collections::VecDeque;
 
-/// Raised when an older release could not read the lines.
+/// Version of the lines, raised when an older release could not read them.
 pub const FORMAT: u32 = 1;
 const ITEMS_AT_ONCE: u32 = 256;
 
@@ -28,17 +28,16 @@ pub(crate) enum ExportLine {
         session: SessionRecord,
     },
     Item(ItemVersion),
-    /// What a reply had sent when the export was made in the middle of it.
+    /// Words that a reply had sent when the export was made in the middle of it.
     Piece {
         seq: u64,
         n: u64,
-        /// Releases before the schema's step 4 want it there.
+        /// Empty list, which releases before the schema's step 4 require.
         #[serde(default, skip_deserializing)]
         tokens: [u32; 0],
         text: String,
         sent_at_ms: i64,
     },
-    /// The columns of `responses`.
     Response(Value),
     Summary(Summary),
     Pin(Pin),
@@ -48,12 +47,11 @@ pub(crate) enum ExportLine {
     },
 }
 
-/// The lines of an export, read as they are taken: memory stays small however long the conversation is, and a client that
-/// takes none holds nothing of the store.
+/// The lines of an export, read as the client takes them: memory stays small for any length, and a slow client blocks
+/// nothing in the store.
 pub struct Export {
     store: Store,
     session: SessionRef,
-    /// Lines that were read and not taken.
     page: VecDeque<String>,
     after_seq: u64,
     lines: u64,
@@ -64,14 +62,14 @@ impl Store {
     pub async fn export(&self, session: &SessionRef) -> Result<Export, Error> {
         let (store, session) = (self.clone(), session.clone());
         let mut export = Export { store, session, page: VecDeque::new(), after_seq: 0, lines: 0, is_over: false };
-        // Read here, so that a wrong session is an error of this call and not of the first line.
+        // Reads here, so that a wrong session is an error of this call and not of the first line.
         export.read_page().await?;
         Ok(export)
     }
 }
 
 impl Export {
-    /// The next line, without its end. None: that was all.
+    /// Returns the next line without its end; `None` after the last one.
     pub async fn next(&mut self) -> Option<Result<String, Error>> {
         if self.page.is_empty()
             && !self.is_over
@@ -105,8 +103,8 @@ impl Export {
     }
 }
 
-/// The lines of a page, and the last `seq` on it. None: that was the last page. All but items is on the last one, so that
-/// it is of the same moment as the newest items.
+/// Returns the lines of a page, and the last `seq` on it. `None` marks the last page. That page has everything but
+/// items, so that it is of the same moment as the newest items.
 async fn page(
     reader: &mut SqliteConnection,
     session: &SessionRef,

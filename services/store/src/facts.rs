@@ -1,7 +1,7 @@
-//! What is remembered of a person and of the home beyond a conversation.
+//! Facts about a person or the home, which outlive their conversation.
 //!
-//! A fact belongs to a person of a user, or to the home, whose name is empty. What a newer fact takes the place of stays and
-//! says so. Of what was forgotten only stays where it was said, so that no search of the past tells it.
+//! A fact belongs to a person of a user, or to the home, whose name is empty. A replaced fact stays and names its
+//! successor. Of a forgotten fact only its place stays, so that no search of the past shows the words there.
 
 use crate::error::Result;
 use crate::notes::{Copies, withdraw};
@@ -18,17 +18,16 @@ use sqlx::types::Json;
 #[sqlx(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum FoundBy {
-    /// By the words in which it was said.
+    /// A pattern in the words of the message.
     Words,
     Model,
-    /// A user wrote it.
     User,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow)]
 pub struct RememberedFact {
     pub id: String,
-    /// Empty: the home's.
+    /// Name of the person. Empty for the home.
     pub person: String,
     pub about: String,
     pub text: String,
@@ -38,7 +37,7 @@ pub struct RememberedFact {
     pub confidence: f64,
     pub session_id: Option<String>,
     pub item_id: Option<String>,
-    /// What was said, of which it is made.
+    /// Message that the fact was made from.
     pub words: String,
     pub said_by: String,
     pub said_at_ms: i64,
@@ -51,13 +50,11 @@ pub struct RememberedFact {
 }
 
 impl RememberedFact {
-    /// It holds today.
     pub fn holds(&self) -> bool {
         self.replaced_by.is_none() && self.forgotten_at_ms.is_none()
     }
 }
 
-/// A fact that is to be kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewFact {
     pub id: String,
@@ -73,27 +70,26 @@ pub struct NewFact {
     pub said_at_ms: i64,
 }
 
-/// What was heard in a session changes what is remembered, all at once.
+/// Changes of facts that one session brings, applied all at once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FactChanges {
     pub new: Vec<NewFact>,
-    /// The older one's id, and the newer one's.
+    /// Ids of the older and the newer fact.
     pub replaced: Vec<(String, String)>,
     pub forgotten: Vec<String>,
-    /// Items (ids of a session and an item) that no search of the past tells any more.
+    /// Items (ids of a session and an item) that no search of the past shows any more.
     pub unsaid: Vec<(String, String)>,
 }
 
-/// How far what was said was looked at.
+/// Progress of the search for facts in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeardThrough {
-    /// For what its words tell.
+    /// Read for patterns in the words.
     Words(u64),
-    /// By a model, too. True: to the end, as of the session's `updated_at_ms`.
+    /// Read by a model, too. The second value is the session's `updated_at_ms` if the model read it to the end.
     Model(u64, Option<i64>),
 }
 
-/// A session in which something was said that was not looked at.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnheardSession {
     pub session: SessionRef,
@@ -129,19 +125,18 @@ impl From<UnheardRow> for UnheardSession {
     }
 }
 
-/// A message of the user as it stands today.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct SaidMessage {
     pub seq: u64,
     pub item_id: String,
     pub text: String,
-    /// The speaker's, where a rule names one. None: the session's person.
+    /// Speaker, if a rule names one. `None`: the session's person.
     pub person: Option<String>,
     pub created_at_ms: i64,
 }
 
 impl Store {
-    /// A person's sessions since `since_ms` with words that were not looked at, oldest first. Only of what is remembered.
+    /// Lists a person's remembered sessions since `since_ms` with unread messages, oldest first.
     pub async fn unheard_sessions(
         &self,
         user: &str,
@@ -161,7 +156,7 @@ impl Store {
         Ok(rows.into_iter().map(UnheardSession::from).collect())
     }
 
-    /// Returns this session where it is remembered, and where something was said in it that was not looked at.
+    /// Returns this session if it is remembered and has unread messages.
     pub async fn unheard_session(&self, session: &SessionRef) -> Result<Option<UnheardSession>, Error> {
         let query = sqlx::query_as(
             "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions s
@@ -173,7 +168,7 @@ impl Store {
         Ok(row.map(UnheardSession::from))
     }
 
-    /// The session of any user that fell silent before `before_ms` longest ago, and was not looked at since.
+    /// Returns the session of any user that has been silent longest, since before `before_ms`, and was not read since.
     pub async fn silent_session(&self, before_ms: i64) -> Result<Option<UnheardSession>, Error> {
         let query = sqlx::query_as(
             "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions
@@ -185,7 +180,7 @@ impl Store {
         Ok(row.map(UnheardSession::from))
     }
 
-    /// What the user said in a session behind `seq`, in the order it was said, but for what is to be told no more.
+    /// Lists the user's messages behind `seq`, in order, except those that were replaced or forgotten.
     pub async fn said_since(&self, session: &SessionRef, seq: u64, limit: u32) -> Result<Vec<SaidMessage>, Error> {
         let query = sqlx::query_as(
             "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
@@ -197,7 +192,7 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// What the user said last in a session up to `seq`.
+    /// Returns the user's last message up to `seq`.
     pub async fn said_before(&self, session: &SessionRef, seq: u64) -> Result<Option<SaidMessage>, Error> {
         let query = sqlx::query_as(
             "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
@@ -208,12 +203,12 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_optional(reader).await?)).await
     }
 
-    /// The newest of a session's versions. 0: it has none.
+    /// Returns the newest `seq` of the session; 0 if it is empty.
     pub async fn newest_seq(&self, session: &SessionRef) -> Result<u64, Error> {
         self.read(async |reader| last_seq(reader, session).await).await
     }
 
-    /// Changes what is remembered, and notes how far the session was looked at. A session that is gone leaves nothing.
+    /// Applies changes of facts, and stores the progress in the session. A deleted session changes nothing.
     pub async fn remember(
         &self,
         session: &SessionRef,
@@ -265,7 +260,7 @@ impl Store {
         if forgets { self.forget_the_log().await } else { Ok(()) }
     }
 
-    /// A fact that a user wrote. `older` are those whose place it takes.
+    /// Stores a fact that a user wrote, in the place of the facts `older`.
     pub async fn put_fact(&self, user: &str, fact: NewFact, older: Vec<String>, now_ms: i64) -> Result<(), Error> {
         let (owner, quota) = (user.to_owned(), self.quota.clone());
         self.write_forgetting(user, async move |connection| {
@@ -284,7 +279,7 @@ impl Store {
         .await
     }
 
-    /// What is remembered of a person, or of all (None), in the order it was said.
+    /// Lists the facts of a person, or of all (`None`), in the order they were said.
     pub async fn facts(&self, user: &str, person: Option<&str>) -> Result<Vec<RememberedFact>, Error> {
         let query = sqlx::query_as(
             "SELECT f.*, s.id AS session_id FROM facts f LEFT JOIN sessions s ON s.key = f.session
@@ -294,7 +289,6 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// How many facts hold for a person today, and when anything about them changed last.
     pub async fn count_facts(&self, user: &str, person: &str) -> Result<u64, Error> {
         let query = sqlx::query_scalar(
             "SELECT count(*) FROM facts
@@ -304,14 +298,14 @@ impl Store {
         Ok(count.unsigned_abs())
     }
 
-    /// How many facts of all persons there are, those that were replaced included.
+    /// Counts the facts of all persons, those that were replaced included.
     pub async fn count_all_facts(&self, user: &str) -> Result<u64, Error> {
         let query = sqlx::query_scalar("SELECT count(*) FROM facts WHERE user = ? AND forgotten_at_ms IS NULL");
         let count: i64 = self.read(async |reader| Ok(query.bind(user).fetch_one(reader).await?)).await?;
         Ok(count.unsigned_abs())
     }
 
-    /// Of these, in whatever order. The words of each are gone for good. Returns how many there were.
+    /// Forgets these facts, in any order, and removes their words for good. Returns how many there were.
     pub async fn forget_facts(&self, user: &str, ids: Vec<String>, now_ms: i64) -> Result<u64, Error> {
         let owner = user.to_owned();
         let forgotten = self.write_forgetting(user, async move |connection| {
@@ -324,7 +318,7 @@ impl Store {
         Ok(forgotten)
     }
 
-    /// All facts of a person. No search of the past tells where they were said.
+    /// Forgets all facts of a person, and hides their places from searches of the past.
     pub async fn forget_person(&self, user: &str, person: &str, now_ms: i64) -> Result<u64, Error> {
         let (owner, person) = (user.to_owned(), person.to_owned());
         let forgotten = self.write_forgetting(user, async move |connection| {
@@ -345,19 +339,18 @@ impl Store {
         Ok(forgotten)
     }
 
-    /// These facts were of use.
     pub fn use_facts(&self, ids: Vec<String>, now_ms: i64) {
         let query = sqlx::query(
             "UPDATE facts SET uses = uses + 1, used_at_ms = ? WHERE id IN (SELECT value FROM json_each(?))",
         );
-        // Nothing waits for it, and a full queue only loses a count.
+        // The caller does not wait, and a full queue only loses a count.
         let _ = self.write_later(async move |connection| {
             query.bind(now_ms).bind(Json(ids)).execute(connection).await?;
             Ok(())
         });
     }
 
-    /// Facts in which nothing was of use since `before_ms` and that no person asked for.
+    /// Forgets facts that were not used since `before_ms` and that no person asked for.
     pub async fn forget_unused_facts(&self, before_ms: i64, now_ms: i64) -> Result<u64, Error> {
         let query = sqlx::query_scalar(
             "SELECT DISTINCT user FROM facts WHERE asked = 0 AND coalesce(used_at_ms, said_at_ms) < ?",
@@ -380,7 +373,6 @@ impl Store {
         Ok(forgotten)
     }
 
-    /// Returns those of these facts that hold today, in the same order.
     pub async fn holding_facts(&self, user: &str, ids: &[String]) -> Result<Vec<RememberedFact>, Error> {
         let query = sqlx::query_as(
             "SELECT f.*, s.id AS session_id FROM json_each(?2) wanted JOIN facts f ON f.id = wanted.value
@@ -391,7 +383,8 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// Keeps which facts the prompts of a session tell. Nothing waits for it: what is lost is chosen again at the next load.
+    /// Stores the facts in the prompts of a session. The caller does not wait: if the write is lost, the next load
+    /// chooses again.
     pub fn set_told_facts(&self, session: &SessionRef, ids: Vec<String>) {
         let query = sqlx::query("UPDATE sessions SET told_facts = ? WHERE key = ? AND deleted_at_ms IS NULL");
         let query = query.bind(Json(ids)).bind(session.key);
@@ -421,7 +414,7 @@ async fn insert_fact(
     Ok(())
 }
 
-/// What no longer holds is not to be told as if it did.
+/// Hides the places of facts that are no longer current, so that no search shows them as true.
 async fn unsay_sources(connection: &mut SqliteConnection, user: &str, ids: &Json<&Vec<&String>>) -> Result<()> {
     let query = sqlx::query(
         "INSERT OR IGNORE INTO unsaid_items (session, item_id)
@@ -434,7 +427,7 @@ async fn unsay_sources(connection: &mut SqliteConnection, user: &str, ids: &Json
 
 async fn forget(connection: &mut SqliteConnection, user: &str, ids: &Vec<String>, now_ms: i64) -> Result<u64> {
     unsay_sources(connection, user, &Json(&ids.iter().collect())).await?;
-    // An older version of the fact says what is forgotten, too.
+    // An older version of the fact has the forgotten words, too.
     let query = sqlx::query(
         "WITH RECURSIVE chain (id) AS (
             SELECT value FROM json_each(?1)
@@ -446,7 +439,7 @@ async fn forget(connection: &mut SqliteConnection, user: &str, ids: &Vec<String>
     Ok(query.bind(Json(ids)).bind(now_ms).bind(user).execute(connection).await?.rows_affected())
 }
 
-/// A session's end, as what was said in it knows it: deleted by its user it takes along what it taught.
+/// Detaches facts from a deleted session. A deletion by the user deletes them, too.
 pub async fn leave_session(connection: &mut SqliteConnection, session: i64, by_user: bool) -> Result<()> {
     let query = sqlx::query("DELETE FROM facts WHERE session = ?1 AND ?2");
     query.bind(session).bind(by_user).execute(&mut *connection).await?;

@@ -1,6 +1,6 @@
-//! A second session that begins as another one was at some place: what is said in either is not said in the other.
+//! Forks: a second session that begins as a copy of another one up to some item. Later items of either stay its own.
 //!
-//! As with an import, the new session is marked like a deleted one until all of it is there.
+//! As with an import, the new session is marked like a deleted one until it is complete.
 
 use crate::error::Result;
 use crate::notes::{Copies, copy_sources, withdraw};
@@ -12,11 +12,11 @@ use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Sto
 use sqlx::sqlite::SqliteConnection;
 use std::collections::HashSet;
 
-/// Other writes wait for one group of rows at most.
+/// Items in one write: other writes wait for one group at most.
 const ITEMS_AT_ONCE: i64 = 128;
 
 impl Store {
-    /// With the items up to `through` as they stand today, the summary that covers no more than these, and their pins.
+    /// Copies the current items up to `through`, the newest summary that covers no more than these, and their pins.
     pub async fn fork_session(
         &self,
         from: &SessionRef,
@@ -67,7 +67,7 @@ impl Store {
         let (from, through, to, quota) = (from.clone(), through.clone(), to.clone(), self.quota.clone());
         self.write(async move |connection| {
             copy_context(connection, &quota, &from, &through, &to, now_ms).await?;
-            // What was said is looked at where it was said, and what is told no more is not told here either.
+            // The original session has the facts, and hidden places stay hidden here.
             let unsay = sqlx::query(
                 "INSERT OR IGNORE INTO unsaid_items (session, item_id)
                  SELECT ?, item_id FROM unsaid_items WHERE session = ?",
@@ -102,7 +102,7 @@ async fn items_between(
     versions_of(&query.fetch_all(connection).await?, &session.id)
 }
 
-/// What stands for the past in the prompt, where it tells nothing that was said later.
+/// Copies the summary and pins, if they say nothing that came later.
 async fn copy_context(
     connection: &mut SqliteConnection,
     quota: &Quota,

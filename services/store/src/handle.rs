@@ -1,4 +1,4 @@
-//! The handle of a store: how everything is read and written.
+//! The handle of a store: open, read, write, close.
 
 use crate::Error;
 use crate::error::Result;
@@ -17,26 +17,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Cheap to clone, for any task.
+/// Handle of a store, cheap to clone for any task.
 #[derive(Clone)]
 pub struct Store {
     path: Arc<Path>,
     orders: mpsc::Sender<Order>,
     readers: SqlitePool,
-    /// A key is checked at once, whatever the readers do.
+    /// Reader for keys, so that a check waits for no other read.
     key_reader: SqlitePool,
-    /// Searches leave half of the readers to conversations.
+    /// Permits for searches, which leave half of the readers to conversations.
     searches: Arc<Semaphore>,
     read_limit: Option<Duration>,
     is_closing: Arc<AtomicBool>,
     pub(crate) quota: Arc<Quota>,
     pub(crate) memory_changes: Arc<MemoryChanges>,
-    /// None: a command, in which nothing is said.
+    /// Journal of replies; `None` for a command, which has none.
     journal: Option<Arc<Journal>>,
     trouble: WriteTrouble,
 }
 
-/// Steps of SQLite's machine after which a statement looks whether it is to go on: about a tenth of a millisecond.
+/// Steps of SQLite's machine between two checks for the end of a statement: about a tenth of a millisecond.
 const STEPS_BETWEEN_LOOKS: i32 = 10_000;
 
 impl Store {
@@ -45,7 +45,7 @@ impl Store {
     pub async fn open(options: &StoreOptions, now_ms: i64) -> Result<Store, Error> {
         let mut opened = open(options).await?;
         let alone = opened.lock.is_some();
-        // A service keeps the lock until its writer has stopped, a command only as long as it repairs.
+        // A service keeps the lock until its writer has stopped, a command only while it repairs.
         let (kept, repairing) = match options.opened_by {
             OpenedBy::Service => (opened.lock.take(), None),
             OpenedBy::Command => (None, opened.lock.take()),
@@ -53,7 +53,7 @@ impl Store {
         let trouble = WriteTrouble::default();
         let orders = start_writer(opened.connection, kept, options, trouble.clone())?;
         let read_limit = Some(Duration::from_millis(options.read_limit_ms)).filter(|limit| !limit.is_zero());
-        // Also a command that is alone with the store closes what a crash left.
+        // A command that is alone with the store also closes what a crash left.
         let (journal, said) = match alone {
             true => Journal::open(&options.path).map(|(journal, said)| (Some(Arc::new(journal)), said))?,
             false => (None, Vec::new()),
@@ -91,12 +91,12 @@ impl Store {
         &self.path
     }
 
-    /// Why the disk did not take what was written last. None: it did.
+    /// Returns the reason why the disk refused the last write; `None` if it succeeded.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().clone()
     }
 
-    /// Ends reads that are under way, waits for the writes in the queue, then closes the file. Later calls get
+    /// Ends reads in progress, waits for the writes in the queue, then closes the file. Later calls get
     /// `Error::Closed`.
     pub async fn close(&self) -> Result<(), Error> {
         self.is_closing.store(true, Ordering::Relaxed);
@@ -110,8 +110,8 @@ impl Store {
         stopped.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Returns when the work is committed and flushed, or not at all in the store. The caller may stop waiting: the work
-    /// is done all the same.
+    /// Runs work and returns when it is committed and flushed; after an error the store has none of it. A caller that
+    /// stops waiting does not stop the work.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
@@ -121,12 +121,11 @@ impl Store {
         answer.await
     }
 
-    /// One statement. Returns how many rows it changed.
     pub(crate) async fn execute(&self, query: Query<'static, Sqlite, SqliteArguments>) -> Result<u64, Error> {
         self.write(async move |connection| Ok(query.execute(connection).await?.rows_affected())).await
     }
 
-    /// As `execute`, for a session that is still there. It was used now.
+    /// Executes a statement in an existing session, and sets its time of use.
     pub(crate) async fn execute_in(
         &self,
         session: &SessionRef,
@@ -139,7 +138,7 @@ impl Store {
         self.write_session(session, now_ms, work).await
     }
 
-    /// A write to a session that is still there. It was used now.
+    /// Runs work in an existing session, and sets its time of use.
     pub(crate) async fn write_session<T: Send + 'static>(
         &self,
         session: &SessionRef,
@@ -154,7 +153,7 @@ impl Store {
         .await
     }
 
-    /// As `write`, but waits for no room in the queue (`Error::Busy`). The answer need not be waited for.
+    /// Queues work like `write`, but fails with `Error::Busy` if the queue is full. The caller may ignore the answer.
     pub(crate) fn write_later<T: Send + 'static>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
@@ -167,7 +166,7 @@ impl Store {
         Ok(answer)
     }
 
-    /// For what SQLite refuses inside a transaction: checkpoints, vacuum.
+    /// Runs work that SQLite refuses inside a transaction: checkpoints, vacuum.
     pub(crate) async fn upkeep<T: Send + 'static>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
@@ -185,7 +184,7 @@ impl Store {
         self.read_with(&self.readers, self.read_limit, ask).await
     }
 
-    /// For an operator's questions about the whole store.
+    /// Reads without a time limit, for an operator's questions about the whole store.
     pub(crate) async fn read_at_length<T>(
         &self,
         ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
@@ -208,7 +207,7 @@ impl Store {
         self.read(ask).await
     }
 
-    /// A statement ends when its time is over, when its caller no longer waits, and when the store is closed.
+    /// Reads with a time limit. The statement also ends when its caller stops waiting, and when the store closes.
     async fn read_with<T>(
         &self,
         readers: &SqlitePool,
@@ -231,7 +230,7 @@ impl Store {
         answer.await.map_err(|failure| failure.at(&self.path))
     }
 
-    /// Several questions about one moment of the database.
+    /// Reads several answers from one moment of the database.
     pub(crate) async fn read_moment<T>(
         &self,
         ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
@@ -244,7 +243,7 @@ impl Store {
     }
 }
 
-/// Every write to a session begins here: it is still there, and it was used now.
+/// Begins every write to a session: checks that it exists and sets its time of use.
 pub async fn touch(connection: &mut SqliteConnection, session: &SessionRef, now_ms: i64) -> Result<()> {
     let query = sqlx::query(
         "UPDATE sessions SET updated_at_ms = max(updated_at_ms, ?), unused_ms = 0 WHERE key = ? AND deleted_at_ms IS NULL",
@@ -265,7 +264,6 @@ mod tests {
         Ok(sqlx::query_scalar(query).fetch_one(reader).await?)
     }
 
-    /// With one reader, and no pool that lets a test wait for minutes.
     async fn store(read_limit_ms: u64) -> (tempfile::TempDir, Store) {
         let folder = tempfile::tempdir().unwrap();
         let options = StoreOptions {

@@ -1,4 +1,4 @@
-//! Is the file whole, and how large is it.
+//! Checks of the file and its size.
 
 use crate::error::Result;
 use crate::summaries::summary_of;
@@ -25,8 +25,8 @@ pub struct Statistics {
 }
 
 impl Store {
-    /// Everything that can be checked: pages, keys, the index against the words, the checksum of every version, and that
-    /// each item points to its newest version. Empty when all is well. Writes wait while it runs.
+    /// Checks everything: pages, keys, the index against the words, the checksum of every version, and that each item
+    /// points to its newest version. Empty if the store is sound. Writes wait in the meantime.
     pub async fn check(&self) -> Result<Vec<String>, Error> {
         let path = self.path().to_path_buf();
         self.upkeep(async move |connection| {

@@ -3,16 +3,16 @@
 use crate::Error;
 use std::path::Path;
 
-/// No `i l o u`: an id may be read aloud.
+/// Letters of ids, without `i l o u`, because people read ids aloud.
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const ID_LETTERS: usize = 20; // 100 bits: two never meet
 
-/// `sess_4k1…`: a prefix that tells what it names, and 20 random letters.
+/// Makes an id such as `sess_4k1…`: a prefix for its kind, and 20 random letters.
 pub fn new_id(prefix: &str) -> Result<String, Error> {
     Ok(format!("{prefix}_{}", random_letters(ID_LETTERS)?))
 }
 
-/// Five bits of randomness a letter.
+/// Makes letters with five bits of randomness each.
 pub fn random_letters(count: usize) -> Result<String, Error> {
     let bytes = random_bytes(count)?;
     Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect())

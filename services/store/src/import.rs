@@ -1,7 +1,7 @@
-//! The way back: an exported session becomes a session again, version by version, and exports the same.
+//! Import: an exported session becomes a session again, version by version, and exports the same.
 //!
-//! Lines come in groups, as they are read. Until the last one is there the session is marked like a deleted one: no reader
-//! sees half a conversation, and what a crash or a bad line leaves is removed like one.
+//! Lines come in groups, as the importer reads them. Until the last one the session is marked like a deleted one: no
+//! reader sees half a conversation, and the next start removes what a crash or a bad line leaves.
 
 use crate::error::Result;
 use crate::export::ExportLine;
@@ -17,7 +17,7 @@ use sqlx::sqlite::SqliteConnection;
 
 const LINES_AT_ONCE: usize = 256;
 
-/// Takes lines, then `finish`. After an error it takes no more.
+/// Importer of lines; `finish` ends it. After an error it takes no more.
 pub struct Importer {
     store: Store,
     user: Option<String>,
@@ -34,7 +34,7 @@ struct Open {
 }
 
 impl Store {
-    /// Into `user`'s sessions, or each into those of the user it names; a user not known yet is made.
+    /// Starts an import into `user`'s sessions, or each into those of the user it names, whom it creates if needed.
     pub fn importer(&self, user: Option<&str>, now_ms: i64) -> Importer {
         let user = user.map(str::to_owned);
         Importer { store: self.clone(), user, now_ms, lines: ImportLines::default(), open: None, done: Vec::new() }
@@ -42,7 +42,7 @@ impl Store {
 }
 
 impl Importer {
-    /// Empty lines are passed over. On an error the session it belongs to is not imported; the ones before it are.
+    /// Takes a line; empty ones are ignored. An error gives up its own session and keeps the ones before it.
     pub async fn line(&mut self, text: &str) -> Result<(), Error> {
         let result = match self.lines.line(text) {
             Ok(step) => self.take(step).await,
@@ -54,7 +54,7 @@ impl Importer {
         result
     }
 
-    /// The sessions that came in, in the order of the file.
+    /// Returns the imported sessions, in the order of the file.
     pub async fn finish(mut self) -> Result<Vec<SessionRef>, Error> {
         let ended = self.lines.finish();
         if ended.is_err() {
@@ -126,7 +126,7 @@ impl Importer {
         }
     }
 
-    /// A constraint that a line broke is the file's fault, and is told with its line.
+    /// Turns a constraint that a line broke into an error with its line: the mistake is the file's.
     fn explained(&self, error: Error) -> Error {
         match error {
             Error::Defect { cause, .. } => self.lines.refused(cause),

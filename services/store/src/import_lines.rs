@@ -1,32 +1,28 @@
-//! The lines of an import: what each says, and whether it may stand where it stands. Nothing is written here.
+//! Lines of an import: their content and their allowed order. This file writes nothing.
 
 use crate::export::{ExportLine, FORMAT};
 use crate::{Error, SessionRecord};
 
-/// After an error it takes no more lines.
 #[derive(Default)]
 pub struct ImportLines {
     line: usize,
     open: Option<OpenSession>,
 }
 
-/// A session whose end has not come.
 struct OpenSession {
     lines: u64,
     seq: u64,
 }
 
-/// What a line is for.
 pub(crate) enum ImportStep {
     Nothing,
     Session(Box<SessionRecord>),
-    /// A line of the session before it.
     Line(Box<ExportLine>),
     End,
 }
 
 impl ImportLines {
-    /// What the whole file says, without a store. Returns how many sessions it has.
+    /// Checks a whole file without a store. Returns its number of sessions.
     pub fn check(text: &str) -> Result<usize, Error> {
         let (mut lines, mut sessions) = (ImportLines::default(), 0);
         for line in text.lines() {

@@ -1,10 +1,10 @@
-//! How the body of an item is written: as JSON in the database, in exports and in what clients read of the history.
+//! Stored form of an item's body: JSON in the database, in exports and in the history that clients read.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 use session::{ItemBody, NamedSpeaker, Role};
 
-/// What is read; `serialize` writes the same.
+/// Form for reading; `serialize` writes the same.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Form {
@@ -24,7 +24,7 @@ enum Form {
         call_id: String,
         output: String,
     },
-    /// What a model thought: no release wrote one.
+    /// Thoughts of a model; no release wrote one.
     Reasoning {},
 }
 
@@ -80,7 +80,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ItemBod
         },
         Form::FunctionCall { call_id, name, arguments } => ItemBody::FunctionCall { call_id, name, arguments },
         Form::FunctionCallOutput { call_id, output } => ItemBody::FunctionCallOutput { call_id, output },
-        // No client was told of it: it reads as a message in which nothing was said.
+        // Clients never saw it: it reads as an empty message.
         Form::Reasoning {} => ItemBody::Message { role: Role::Assistant, parts: Vec::new(), speaker: None },
     })
 }
@@ -106,7 +106,7 @@ impl TryFrom<BodyText> for ItemBody {
     }
 }
 
-/// What search sees.
+/// Returns the text that search indexes.
 pub fn said(body: &ItemBody) -> String {
     match body {
         ItemBody::Message { parts, .. } => {
@@ -117,7 +117,7 @@ pub fn said(body: &ItemBody) -> String {
     }
 }
 
-/// Adds what was sent next: to the last part of a message, to the arguments of a call.
+/// Appends text that was sent: to the last part of a message, to the arguments of a call.
 pub fn extend(body: &mut ItemBody, piece: &str) {
     match body {
         ItemBody::Message { parts, .. } => match parts.last_mut() {
@@ -129,7 +129,6 @@ pub fn extend(body: &mut ItemBody, piece: &str) {
     }
 }
 
-/// Returns the body without its words.
 pub fn emptied(body: ItemBody) -> ItemBody {
     match body {
         ItemBody::Message { role, speaker, .. } => ItemBody::Message { role, parts: Vec::new(), speaker },
@@ -140,7 +139,7 @@ pub fn emptied(body: ItemBody) -> ItemBody {
     }
 }
 
-/// Characters (Unicode scalar values) of what was said.
+/// Counts the characters (Unicode scalar values).
 pub fn chars(body: &ItemBody) -> u64 {
     let count = |text: &String| text.chars().count() as u64;
     match body {

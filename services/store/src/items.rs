@@ -1,4 +1,4 @@
-//! Items: said, put between, cut to what was heard, deleted, said again.
+//! Items: added, inserted, cut to the heard text, deleted, added again.
 
 use crate::error::Result;
 use crate::handle::touch;
@@ -10,7 +10,7 @@ use session::{Item, ItemBody, ItemPlace};
 use sqlx::sqlite::SqliteConnection;
 
 impl Store {
-    /// Returns when it is on disk: that is the moment to acknowledge it.
+    /// Adds an item and returns when it is on disk: that is the moment to acknowledge it.
     pub async fn append(
         &self,
         session: &SessionRef,
@@ -27,7 +27,7 @@ impl Store {
         .await
     }
 
-    /// All of them or none, at the end.
+    /// Adds all of the items at the end, or none.
     pub async fn append_all(&self, session: &SessionRef, items: Vec<Item>, now_ms: i64) -> Result<(), Error> {
         let quota = self.quota.clone();
         self.write_session(session, now_ms, async move |connection, session| {
@@ -41,8 +41,8 @@ impl Store {
         .await
     }
 
-    /// The user heard only the first `heard_chars` characters of one part: that is what was said. What was sent beyond it
-    /// stays in the version before.
+    /// Cuts an item to the first `heard_chars` characters of one part, which the user heard. The version before keeps
+    /// the rest.
     pub async fn truncate(
         &self,
         session: &SessionRef,
@@ -71,7 +71,8 @@ impl Store {
         .await
     }
 
-    /// The item leaves the conversation; what it said stays in the history, and copies of it in hidden notes go. It needs no room: each item goes once.
+    /// Deletes an item from the conversation. Its words stay in the history, and copies in hidden notes go. It needs no
+    /// quota: each item goes once.
     pub async fn delete_item(&self, session: &SessionRef, item_id: &str, now_ms: i64) -> Result<ItemVersion, Error> {
         let (item_id, session) = (item_id.to_owned(), session.clone());
         let user = session.user.clone();
@@ -88,7 +89,8 @@ impl Store {
     }
 }
 
-/// `chars` of part `index` and everything before it; and whether that is less than there was. None: no such part.
+/// Returns `chars` of part `index` and everything before it, and whether the body got shorter. `None` if there is no
+/// such part.
 fn heard(body: &ItemBody, index: usize, chars: u64) -> Option<(ItemBody, bool)> {
     let ItemBody::Message { role, parts, speaker } = body else { return None };
     let mut kept = parts.get(..=index)?.to_vec();
@@ -101,7 +103,7 @@ fn heard(body: &ItemBody, index: usize, chars: u64) -> Option<(ItemBody, bool)> 
     Some((ItemBody::Message { role: *role, parts: kept, speaker: speaker.clone() }, shorter))
 }
 
-/// The item as it stands, if it stands and is not being said at the moment.
+/// Returns the current item, unless it is deleted or in progress.
 async fn settled_item(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<ItemVersion> {
     let query = sqlx::query(
         "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current

@@ -1,8 +1,10 @@
-//! What replies say, written down before it is sent. The system keeps what a process wrote, so these words survive a process
-//! that is killed before the database has committed them. The next start gives them to the replies that were cut off.
+//! Journal of replies: words are written here before they are sent. The system keeps what a process wrote, so they
+//! survive a process that is killed before the database has committed them. The next start gives them to the replies
+//! that were cut off.
 //!
-//! A file beside the store, a line of JSON a delta, without a flush: the first word comes no later for it. Now and then it is
-//! flushed (`store.sync_ms`), which bounds what a power cut takes. It holds the words of running replies only.
+//! A file beside the store has a line of JSON per delta, written without a flush, so that the first word is not
+//! delayed. A flush every `store.sync_ms` bounds what a power cut takes. The file holds the words of running replies
+//! only.
 
 use crate::open::create_private_file;
 use crate::{Error, SessionRef};
@@ -16,7 +18,7 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Beyond this, what running replies said is written anew without the replies that are over.
+/// Size beyond which the journal is rewritten without the replies that have ended.
 const REWRITTEN_AT_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +26,7 @@ pub struct SaidReply {
     pub session: i64,
     pub item: String,
     pub response: String,
-    /// The item it stands behind; None: at the head.
+    /// Item before it; `None` at the head.
     pub after: Option<String>,
     pub text: String,
 }
@@ -43,16 +45,16 @@ pub struct Journal {
 }
 
 struct Written {
-    /// None: the store is closed.
+    /// `None` after the store has closed.
     file: Option<File>,
     bytes: u64,
     running: HashMap<(i64, String), SaidReply>,
-    /// Something could not be written, perhaps a half of a line: what is written behind that would not be read.
+    /// True after a failed write, perhaps of half a line: a reader would not see what follows it.
     is_behind: bool,
 }
 
 impl Journal {
-    /// The journal, and what replies of the process before had said.
+    /// Opens the journal, and returns the words that an earlier process left.
     pub fn open(store: &Path) -> Result<(Journal, Vec<SaidReply>), Error> {
         let mut path = store.as_os_str().to_owned();
         path.push("-words");
@@ -65,12 +67,12 @@ impl Journal {
         Ok((Journal { path, written, is_dirty: AtomicBool::new(false) }, left))
     }
 
-    /// What was left is in the database.
+    /// Empties the journal after the database has its words.
     pub fn clear(&self) {
         self.change(|written| written.rewrite(&self.path));
     }
 
-    /// A reply begins. What is said of one that was not begun here is not kept.
+    /// Begins a reply. Words of a reply that was not begun here are not kept.
     pub fn begin(&self, reply: SaidReply) {
         self.change(|written| {
             written.running.insert((reply.session, reply.item.clone()), reply.clone());
@@ -78,7 +80,7 @@ impl Journal {
         });
     }
 
-    /// Words that could not be written are none of the reply's.
+    /// Appends words. The reply does not get words that could not be written.
     pub fn say(&self, session: &SessionRef, item: &str, text: &str) -> std::io::Result<()> {
         let key = (session.key, item.to_owned());
         let mut written = self.written.lock();
@@ -92,7 +94,8 @@ impl Journal {
         said
     }
 
-    /// The database has all of it, or the reply never was. One that went on meanwhile is of another response.
+    /// Ends a reply that the database has, or that never was. A reply that resumed meanwhile belongs to another
+    /// response and stays.
     pub fn end(&self, session: &SessionRef, item: &str, response: &str) {
         self.change(|written| {
             let key = (session.key, item.to_owned());
@@ -103,7 +106,7 @@ impl Journal {
         });
     }
 
-    /// The session is deleted: none of its words stay.
+    /// Removes the words of a deleted session.
     pub fn forget(&self, session: &SessionRef) {
         self.change(|written| {
             written.running.retain(|(key, _), _| *key != session.key);
@@ -111,7 +114,6 @@ impl Journal {
         });
     }
 
-    /// The store is closed: what is said from here on is not kept.
     pub fn close(&self) {
         self.change(|written| {
             written.file = None;
@@ -119,7 +121,7 @@ impl Journal {
         });
     }
 
-    /// Flushes what was written, as long as there is a journal.
+    /// Flushes the file regularly, while there is a journal.
     pub async fn sync_every(journal: Weak<Journal>, pause: Duration) {
         loop {
             tokio::time::sleep(pause).await;
@@ -136,14 +138,14 @@ impl Journal {
         }
     }
 
-    /// What cannot be written comes with the next words, or they cannot be written either.
+    /// Changes the journal and logs a failure; the next change tries again.
     fn change(&self, change: impl FnOnce(&mut Written) -> std::io::Result<()>) {
         if let Err(error) = self.change_locked(&mut self.written.lock(), change) {
             tracing::warn!(%error, "the journal of what replies say could not be written");
         }
     }
 
-    /// Behind half a line, all is written anew.
+    /// Changes the journal, and rewrites all of it behind half a line.
     fn change_locked(
         &self,
         written: &mut Written,
@@ -166,7 +168,7 @@ impl Written {
         self.file.as_mut().map_or(Ok(()), |file| file.write_all(&text))
     }
 
-    /// Only what running replies said stays. The old file counts until the new one is whole.
+    /// Rewrites the words of running replies. The old file counts until the new one is complete.
     fn rewrite(&mut self, path: &Path) -> std::io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         if self.running.is_empty() {
@@ -190,7 +192,7 @@ impl Written {
 }
 
 impl SaidReply {
-    /// Those of a journal. A line that was cut off, and what follows it, was not sent.
+    /// Reads the replies of a journal. Nothing from a cut-off line on was sent.
     pub fn all_of(journal: &[u8]) -> Vec<SaidReply> {
         let mut replies: HashMap<(i64, String), SaidReply> = HashMap::new();
         for line in String::from_utf8_lossy(journal).lines() {
@@ -223,7 +225,6 @@ mod tests {
         SaidReply { session, item, response: "resp".into(), after, text: String::new() }
     }
 
-    /// By item, what the next process would find.
     fn left(store: &Path) -> Vec<(String, String)> {
         let (_, mut left) = Journal::open(store).unwrap();
         left.sort_by(|a, b| a.item.cmp(&b.item));
@@ -238,7 +239,7 @@ mod tests {
         let (journal, _) = Journal::open(&store).unwrap();
         journal.begin(begun(1, "a"));
         journal.say(&session(1), "a", "One. ").unwrap();
-        // A broken disk takes half a line; the journal is written anew.
+        // A broken disk takes half a line; the journal is rewritten.
         let break_in_a_line = |written: &mut Written| {
             written.file.as_mut().unwrap().write_all(br#"{"type":"said","sess"#)?;
             written.file = Some(File::open(&journal.path)?);
@@ -247,7 +248,7 @@ mod tests {
         journal.change(break_in_a_line);
         journal.say(&session(1), "a", "Two. ").unwrap();
         assert_eq!(left(&store), found("One. Two. "));
-        // Nor does it take a new file.
+        // The disk refuses a new file, too.
         journal.change(break_in_a_line);
         let new = journal.path.with_extension("new-words");
         std::fs::create_dir(&new).unwrap();
@@ -278,7 +279,7 @@ mod tests {
             left(&store),
             [found("a", "Good \"morning\",\nGrüße"), found("b", ""), found("c", "Good \"morning\",\nGrüße")]
         );
-        // A line that was cut off ends it.
+        // A line that was cut off ends the journal.
         let whole = std::fs::read(&file).unwrap();
         std::fs::write(&file, &whole[..whole.len() - 4]).unwrap();
         assert_eq!(left(&store)[2], found("c", "Good \"morning\",\n"));

@@ -1,6 +1,6 @@
-//! Conversations of clients that send all of it with each request: which session has what a log begins with.
+//! Logs: conversations of clients that send all of it with each request, and the sessions that hold their beginning.
 //!
-//! What a hash is made of is not the store's. A log is looked for among those of one person in one room.
+//! The caller decides what a hash is made of. A search covers the logs of one person in one room.
 
 use crate::error::Result;
 use crate::quota::Quota;
@@ -13,7 +13,6 @@ use sqlx::FromRow;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
 
-/// Whose logs they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LogOwner {
     pub user: String,
@@ -21,38 +20,33 @@ pub struct LogOwner {
     pub room: String,
 }
 
-/// Stands for what a log says up to one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMark {
     pub hash: String,
-    /// For its last few messages only.
+    /// True if the hash is of the last few messages only.
     pub of_last_few: bool,
-    /// It stands behind so many of the new items.
+    /// Number of new items before it.
     pub items: usize,
 }
 
-/// A session that has what a log begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptLog {
     pub session: SessionRef,
-    /// Which of the hashes that were looked for.
     pub at: usize,
     pub last_item: String,
-    /// Where that stands in the session.
     pub order_key: OrderKey,
-    /// Nothing stands behind it.
+    /// True if no item follows it.
     pub is_last: bool,
-    /// The last item of the older conversation that the log goes on with.
+    /// Last item of the older conversation that the log continues.
     pub begins_behind: Option<String>,
 }
 
-/// Items that a session gets at its end.
+/// Items to add to the end of a session.
 #[derive(Debug, Clone, Default)]
 pub struct LogAddition {
-    /// The last item of the session. None: it has none. Where it is another one, nothing is added.
+    /// Expected last item of the session; `None` for an empty one. If it is another, the addition fails.
     pub behind: Option<String>,
     pub items: Vec<Item>,
-    /// Of the whole log with these items.
     pub marks: Vec<LogMark>,
     pub begins_behind: Option<String>,
 }
@@ -69,8 +63,8 @@ struct KeptLogRow {
 }
 
 impl Store {
-    /// The session with the first of these hashes that is found, rather one where nothing stands behind it, rather the newest.
-    /// A hash of the last few messages counts since `since_ms`, and where nothing stands behind it.
+    /// Finds the session of the first hash that is known; sessions without a later item come first, then the newest. A
+    /// hash of the last few messages must be newer than `since_ms`, and be the end of its session.
     pub async fn find_log(&self, owner: &LogOwner, hashes: &[String], since_ms: i64) -> Result<Option<KeptLog>, Error> {
         let query = sqlx::query_as(
             "SELECT * FROM (
@@ -95,7 +89,7 @@ impl Store {
         }))
     }
 
-    /// The newest conversation of the kind since `since_ms`, and its last item.
+    /// Returns the newest conversation of this owner since `since_ms`, and its last item.
     pub async fn newest_log(&self, owner: &LogOwner, since_ms: i64) -> Result<Option<(SessionRef, String)>, Error> {
         let query = sqlx::query_as(
             "SELECT s.key, s.id, (SELECT i.item_id FROM items i WHERE i.session = s.key AND i.deleted = 0
@@ -113,7 +107,7 @@ impl Store {
         }))
     }
 
-    /// The last items up to this one, as they stand today, without what is not to be told any more.
+    /// Lists the last items up to this one in their current versions, without those that were replaced or forgotten.
     pub async fn told_through(&self, session: &SessionRef, item: &str, most: u32) -> Result<Vec<ItemVersion>, Error> {
         self.read_moment(async |reader| {
             let through = order_key_of(reader, session, item).await?;
@@ -122,7 +116,7 @@ impl Store {
         .await
     }
 
-    /// All of it or nothing. False: something was said in the session since.
+    /// Adds all of it or nothing. False if the session has another last item by now.
     pub async fn keep_log(
         &self,
         owner: &LogOwner,
@@ -137,7 +131,7 @@ impl Store {
         .await
     }
 
-    /// A new session with its first items: both or neither.
+    /// Creates a session with its first items: both or neither.
     pub async fn begin_log(
         &self,
         owner: &LogOwner,
@@ -155,7 +149,6 @@ impl Store {
     }
 }
 
-/// False: something was said in the session since.
 async fn add(
     connection: &mut SqliteConnection,
     quota: &Quota,

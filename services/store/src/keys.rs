@@ -1,8 +1,8 @@
-//! What opens the service: keys for programs, short-lived secrets for browsers.
+//! Access: keys for programs, short-lived secrets for browsers.
 //!
-//! A key is `rk_<id>_<secret>`. The id finds the row, the secret proves it. Of the secret only SHA-256 over a salt and it
-//! is kept: a slow password hash protects short secrets that people choose, against guessing; 260 random bits cannot be
-//! guessed at any speed, and a key is checked on every connection. The salt keeps equal hashes from telling anything.
+//! A key is `rk_<id>_<secret>`. The id finds the row, the secret proves it. The store keeps only SHA-256 over a salt
+//! and the secret: a slow password hash protects short secrets that people choose, against guessing; 260 random bits
+//! cannot be guessed at any speed, and every connection checks a key. The salt hides equal secrets.
 
 use crate::ids::{random_bytes, random_letters};
 use crate::sessions::check_user;
@@ -16,14 +16,14 @@ use subtle::ConstantTimeEq;
 const SECRET_LETTERS: usize = 52; // five bits a letter
 const KEY_ID_LETTERS: usize = 12;
 const SALT_BYTES: usize = 16;
-/// `last_used_at_ms` need not be exact, and a write for each connection is a flush for each connection.
+/// Least time between two updates of `last_used_at_ms`, which may be inexact: a write for each connection is a flush
+/// for each connection.
 const USE_NOTED_EVERY_MS: i64 = 60_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display, strum::EnumString)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum KeyScope {
-    /// Hold conversations.
     Talk,
     /// List, read, export, search and delete the user's sessions.
     Sessions,
@@ -31,7 +31,7 @@ pub enum KeyScope {
     Admin,
 }
 
-/// As they are kept: words with a space between.
+/// Stored scopes: words with a space between.
 #[derive(sqlx::Type)]
 #[sqlx(transparent)]
 struct ScopeWords(String);
@@ -57,22 +57,19 @@ pub struct ApiKey {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientSecret {
-    /// Shown once.
+    /// The secret itself, shown once.
     pub value: String,
     pub expires_at_ms: i64,
 }
 
-/// The user for whom a key or a secret speaks.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct Identity {
     pub user: String,
-    /// The key itself, or the one the secret was made with. None: a secret made without one.
+    /// Key, or the key that made the secret. `None` for a secret made without one.
     pub key: Option<String>,
-    /// As its maker called it.
     pub key_name: Option<String>,
     #[sqlx(try_from = "ScopeWords")]
     pub scopes: Vec<KeyScope>,
-    /// Settings a client secret was made with.
     pub session: Option<Value>,
 }
 
@@ -82,10 +79,8 @@ impl Identity {
     }
 }
 
-/// A new secret, and what is kept of it.
 struct Secret {
     id: String,
-    /// `<kind>_<id>_<secret>`.
     shown: String,
     salt: Vec<u8>,
     hash: Vec<u8>,
@@ -99,7 +94,6 @@ impl Secret {
     }
 }
 
-/// What a presented key or secret is checked against.
 #[derive(FromRow)]
 struct Candidate {
     salt: Vec<u8>,
@@ -110,7 +104,7 @@ struct Candidate {
 }
 
 impl Store {
-    /// The key itself is in the answer and nowhere else. The user must be there.
+    /// Creates a key for an existing user. The key itself is in the answer only; the store does not keep it.
     pub async fn create_key(
         &self,
         user: &str,
@@ -141,13 +135,12 @@ impl Store {
         .await
     }
 
-    /// Of one user, or of all.
     pub async fn keys(&self, user: Option<&str>) -> Result<Vec<ApiKey>, Error> {
         let query = sqlx::query_as("SELECT * FROM api_keys WHERE ?1 IS NULL OR user = ?1 ORDER BY created_at_ms, id");
         self.read(async |reader| Ok(query.bind(user).fetch_all(reader).await?)).await
     }
 
-    /// By its id. From the next check on it is refused, and so is every secret made with it.
+    /// Revokes a key by its id: the next check refuses it, and every secret made with it.
     pub async fn revoke_key(&self, id: &str, now_ms: i64) -> Result<(), Error> {
         let key = id.to_owned();
         let query = sqlx::query("UPDATE api_keys SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE id = ?");
@@ -165,7 +158,7 @@ impl Store {
         let Secret { id, shown, salt, hash } = Secret::new("ek")?;
         let expires_at_ms = now_ms.saturating_add(lifetime_ms);
         let (user, key, quota) = (identity.user.clone(), identity.key.clone(), self.quota.clone());
-        // By itself, so that they are gone also where this one is refused.
+        // Removes them in its own transaction, so that they go even if this secret is refused.
         self.remove_expired_secrets(now_ms).await?;
         self.write(async move |connection| {
             quota.take(connection, &user, session.to_string().len(), now_ms).await?;
@@ -181,13 +174,13 @@ impl Store {
         Ok(ClientSecret { value: shown, expires_at_ms })
     }
 
-    /// None: refused, without a reason that would help to guess.
+    /// Checks a key or secret. `None` refuses it, without a reason that would help to guess.
     pub async fn identify(&self, presented: &str, now_ms: i64) -> Result<Option<Identity>, Error> {
         let mut pieces = presented.splitn(3, '_');
         let (Some(kind), Some(id), Some(secret)) = (pieces.next(), pieces.next(), pieces.next()) else {
             return Ok(None);
         };
-        // A secret goes to a browser: it may talk, whatever else its maker may do.
+        // A secret goes to a browser: it may only talk, whatever its maker may do.
         let query = sqlx::query_as(
             "SELECT salt, hash, last_used_at_ms IS NULL OR last_used_at_ms <= ?4 AS use_is_to_be_noted,
                     user, id AS key, name AS key_name, scopes, NULL AS session
@@ -200,7 +193,7 @@ impl Store {
         );
         let query = query.bind(kind).bind(id).bind(now_ms).bind(now_ms.saturating_sub(USE_NOTED_EVERY_MS));
         let found: Option<Candidate> = self.read_keys(async |reader| Ok(query.fetch_optional(reader).await?)).await?;
-        // It takes as long for an id that is not there, and for any wrong secret.
+        // The check takes the same time for an unknown id and for a wrong secret.
         let (salt, kept) = found.as_ref().map_or((&[0; SALT_BYTES][..], &[0; 32][..]), |row| (&row.salt, &row.hash));
         let is_proved: bool = hash(salt, secret).as_slice().ct_eq(kept).into();
         let Some(found) = found.filter(|_| is_proved) else { return Ok(None) };

@@ -1,8 +1,8 @@
 //! The store: users, sessions, everything that was said, in one SQLite file.
 //!
-//! What a method has acknowledged is on disk, and survives `kill -9` and a power cut. One writer takes all writes, in
-//! groups; readers read beside it. Words are only ever added (the schema refuses anything else); deleting a session
-//! removes them, and copies of them that other sessions keep as hidden notes, and then they are gone. Time is an argument: the store has no clock.
+//! An acknowledged write is on disk, and survives `kill -9` and a power cut. One writer takes all writes, in groups;
+//! readers read beside it. The schema only lets words be added; deleting a session removes them, with the copies that
+//! other sessions keep as hidden notes. Time is an argument: the store has no clock.
 
 mod config_form;
 mod delete;

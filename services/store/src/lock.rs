@@ -1,18 +1,18 @@
-//! One service per store. SQLite keeps the file whole with any number of programs; what a second *service* would break is
-//! the first one's replies in progress, which it would take for the remains of a crash.
+//! One service per store. SQLite keeps the file intact with any number of programs; a second *service* would take the
+//! first one's replies in progress for the remains of a crash.
 
 use crate::Error;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// Held as long as the value lives, and released by the system if the process dies.
+/// Lock on a store, until the value is dropped. The system releases it if the process dies.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// `None`: another process holds it.
+/// Tries to take the lock. `None` if another process holds it.
 pub fn try_lock(store: &Path) -> Result<Option<Lock>, Error> {
     let path = path_beside(store);
     let failed = |error| Error::from_io(store, error);
@@ -23,12 +23,13 @@ pub fn try_lock(store: &Path) -> Result<Option<Lock>, Error> {
         Err(TryLockError::WouldBlock) => return Ok(None),
         Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
-    // The number helps a person find the other service. A full disk must not keep us from starting, so failures are left.
+    // The process id helps a person find the other service. A full disk must not prevent a start, so failures are
+    // ignored.
     let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{}", std::process::id()));
     Ok(Some(Lock { _file: file }))
 }
 
-/// `" (process 123)"`, or nothing when the holder could not write it.
+/// Returns `" (process 123)"`, or nothing if the holder could not write it.
 pub fn holder(store: &Path) -> String {
     let mut text = String::new();
     let read = File::open(path_beside(store)).and_then(|file| file.take(20).read_to_string(&mut text));

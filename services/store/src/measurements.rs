@@ -1,4 +1,4 @@
-//! What a turn cost, in numbers: one row a turn, no words in it.
+//! Measurements of turns: one row a turn, no words in it.
 
 use crate::error::Result;
 use crate::{Error, SessionRef, Store};
@@ -21,11 +21,10 @@ pub struct Measurement {
     pub fill_tokens: u64,
     pub reused_tokens: u64,
     pub computed_tokens: u64,
-    /// Why tokens had to be computed again.
     pub computed_reason: Option<String>,
     pub queue_ms: f64,
     pub prefill_ms: f64,
-    /// None: the turn ended before there was one.
+    /// `None` if the turn ended before its first token.
     pub first_token_ms: Option<f64>,
     pub first_sentence_ms: Option<f64>,
     pub total_ms: f64,
@@ -36,7 +35,6 @@ pub struct Measurement {
     pub regenerated: bool,
     /// -1, 0 or 1.
     pub feedback: Option<i64>,
-    /// Bytes by kind.
     pub memory: Value,
     pub created_at_ms: i64,
 }
@@ -45,7 +43,7 @@ pub struct Measurement {
 pub struct ExperimentTurn {
     #[sqlx(rename = "session_user")]
     pub user: String,
-    /// Its id, which is its user's.
+    /// Id of the session, unique for its user.
     #[sqlx(rename = "session_id")]
     pub session: String,
     #[sqlx(flatten)]
@@ -60,7 +58,7 @@ impl Store {
         .await
     }
 
-    /// The user talked over the reply that this item is of, after it was measured.
+    /// Marks the response of this item as barged in, after its measurement.
     pub async fn set_barged_in(&self, session: &SessionRef, item: &str) -> Result<(), Error> {
         let query = sqlx::query(
             "UPDATE measurements SET barged_in = 1 WHERE session = ?1 AND response IN
@@ -69,7 +67,7 @@ impl Store {
         self.execute(query.bind(session.key).bind(item.to_owned())).await.map(drop)
     }
 
-    /// The user's thumb (-1, 0, 1) for one response.
+    /// Stores the user's feedback (-1, 0, 1) for one response.
     pub async fn set_feedback(&self, session: &SessionRef, response: &str, feedback: i64) -> Result<(), Error> {
         let response = response.to_owned();
         let query = sqlx::query(
@@ -88,7 +86,6 @@ impl Store {
         self.read(async |reader| Ok(query.bind(session.key).fetch_all(reader).await?)).await
     }
 
-    /// The experiments that have turns, the newest first.
     pub async fn experiments(&self) -> Result<Vec<String>, Error> {
         let query = sqlx::query_scalar(
             "SELECT experiment FROM measurements WHERE experiment IS NOT NULL
@@ -97,7 +94,7 @@ impl Store {
         self.read_at_length(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// All turns of one experiment: the material of a comparison. Not for one user's eyes.
+    /// Lists all turns of one experiment, across users: material of a comparison, for operators only.
     pub async fn experiment_turns(&self, experiment: &str) -> Result<Vec<ExperimentTurn>, Error> {
         let query = sqlx::query_as(
             "SELECT m.*, s.user AS session_user, s.id AS session_id FROM measurements m JOIN sessions s ON s.key = m.session
@@ -107,7 +104,7 @@ impl Store {
     }
 }
 
-/// The caller has looked whether the session is there.
+/// Inserts a row. The caller has checked that the session exists.
 pub async fn insert_measurement(
     connection: &mut SqliteConnection,
     session: &SessionRef,

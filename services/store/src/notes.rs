@@ -1,5 +1,5 @@
-//! Copies of words in other conversations: a note of the past, the answer to a search of the past. A copy knows the items and facts
-//! that it was made from, and goes with the first of them that goes. Its place in the conversation stays.
+//! Notes: copies of words in other conversations, such as the answer to a search of the past. A copy knows its source
+//! items and facts, and loses its words with the first of them that goes. Its place in the conversation stays.
 
 use crate::error::Result;
 use crate::item_form::emptied;
@@ -9,13 +9,11 @@ use session::{Item, ItemPlace, NoteSource};
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::watch;
 
-/// The stored source of a copy whose sources are not known.
+/// Stored source of a copy whose sources are not known.
 const UNKNOWN_SOURCE: i64 = -1;
 
-/// The copies to look at, after a change or a new copy.
 #[derive(Clone, Copy)]
 pub enum Copies {
-    /// All of the user's.
     All,
     /// Copies from the session with this key.
     From(i64),
@@ -24,7 +22,8 @@ pub enum Copies {
 }
 
 impl Store {
-    /// Stores an item that copies words of these sources. A copy of something that is gone by now is stored without words.
+    /// Adds an item that copies words of these sources. If one of them no longer exists, the item is stored without
+    /// words.
     pub async fn append_note(
         &self,
         session: &SessionRef,
@@ -53,7 +52,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the hidden items of a session that have lost their words.
+    /// Lists the hidden items of a session that have lost their words.
     pub async fn withdrawn_notes(&self, session: &SessionRef) -> Result<Vec<String>, Error> {
         let query = sqlx::query_scalar(
             "SELECT item_id FROM items WHERE session = ? AND deleted = 1 AND item_id GLOB ? || '_*'",
@@ -62,17 +61,16 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// Counts the changes after which words that the user's conversations have copied may be gone.
+    /// Returns the count of changes that may have removed copied words.
     pub fn memory_changes(&self, user: &str) -> u64 {
         self.memory_changes.sender(user, |sender| *sender.borrow())
     }
 
-    /// Waits for the next of these changes.
     pub fn watch_memories(&self, user: &str) -> watch::Receiver<u64> {
         self.memory_changes.sender(user, watch::Sender::subscribe)
     }
 
-    /// Notices what a command beside the service has forgotten or deleted.
+    /// Reads the counts again, to notice what a command beside the service has forgotten or deleted.
     pub async fn look_for_forgotten(&self) -> Result<(), Error> {
         let query = sqlx::query_as("SELECT id, memory_changes FROM users WHERE memory_changes > 0");
         let counts: Vec<(String, u64)> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
@@ -80,8 +78,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes what may take away something that conversations of this user have copied: `work` returns whether it did. Sessions
-    /// in memory are told before this returns.
+    /// Runs a write that may remove copied words of this user: `work` returns whether it did. Sessions in memory are
+    /// notified before this returns.
     pub(crate) async fn write_forgetting<T: Send + 'static>(
         &self,
         user: &str,
@@ -118,7 +116,7 @@ async fn insert_source(
         NoteSource::Fact(id) => (None, id),
         NoteSource::Item { session_id, item_id } => (Some(session_id), item_id),
     };
-    // A session that is gone has no key. Its source is not found, like one that was deleted.
+    // A session that no longer exists has no key. Its source is missing, like a deleted one.
     let query = sqlx::query(
         "INSERT OR IGNORE INTO note_sources (session, item_id, source_session, source_id)
          VALUES (?1, ?2, iif(?4 IS NULL, 0, coalesce((SELECT key FROM sessions
@@ -128,7 +126,7 @@ async fn insert_source(
     Ok(())
 }
 
-/// Keeps that this item copies words whose sources are not known.
+/// Stores that this item copies words whose sources are not known.
 pub async fn insert_unknown_source(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -141,7 +139,6 @@ pub async fn insert_unknown_source(
     Ok(())
 }
 
-/// Gives a fork the sources of the notes that it has copied.
 pub async fn copy_sources(connection: &mut SqliteConnection, from: &SessionRef, to: &SessionRef) -> Result<()> {
     let query = sqlx::query(
         "INSERT OR IGNORE INTO note_sources (session, item_id, source_session, source_id)
@@ -152,8 +149,8 @@ pub async fn copy_sources(connection: &mut SqliteConnection, from: &SessionRef, 
     Ok(())
 }
 
-/// Takes the words out of the copies of this user whose sources are gone: out of the history, the search and what was computed.
-/// Returns whether there were any.
+/// Removes the words of copies whose sources are gone: from the history, the index, and the computed data. True if
+/// there were any.
 pub async fn withdraw(connection: &mut SqliteConnection, user: &str, copies: Copies, now_ms: i64) -> Result<bool> {
     let (from, holder) = match copies {
         Copies::All => (None, None),
@@ -200,7 +197,7 @@ pub async fn withdraw(connection: &mut SqliteConnection, user: &str, copies: Cop
     Ok(!gone.is_empty())
 }
 
-/// Writes every version of the item anew, without words, and marks the item as deleted. Numbers and places stay.
+/// Rewrites every version of the item without words, and marks the item as deleted. Numbers and places stay.
 async fn empty_item(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<()> {
     let query = sqlx::query("SELECT * FROM item_versions WHERE session = ? AND item_id = ? ORDER BY version");
     let rows = query.bind(session.key).bind(item_id).fetch_all(&mut *connection).await?;

@@ -1,4 +1,4 @@
-//! Opening a store: the file, its schema, the rules every connection follows.
+//! Opening a store: the file, its schema, the rules of every connection.
 
 use crate::error::Result;
 use crate::{Error, lock};
@@ -20,30 +20,30 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 pub struct StoreOptions {
     pub path: PathBuf,
     pub opened_by: OpenedBy,
-    /// Makes the file, and the folder it is in, if they are not there.
+    /// True to create the file and its folder if they do not exist.
     pub create: bool,
     pub busy_timeout_ms: u64,
     pub readers: u32,
-    /// A read that takes longer is ended. 0: none is.
+    /// Time limit of a read. 0: no limit.
     pub read_limit_ms: u64,
-    /// What the clients of a user may store in all, and in a minute. 0: as much as they want.
+    /// Limits on the bytes that the clients of a user store, in all and in a minute. 0: no limit.
     pub user_bytes: u64,
     pub user_bytes_per_minute: u64,
     /// Writes that may wait; the next caller waits for room.
     pub write_queue: usize,
     /// Writes that share a transaction.
     pub commit_group: usize,
-    /// What a reply says is flushed to the disk as often as this. Its process may die at any moment and takes nothing of it.
+    /// Time between two flushes of the journal. A killed process loses nothing; a power cut loses at most this time.
     pub sync_ms: u64,
-    /// Beyond this the write-ahead log is cut back when it can be.
+    /// Size beyond which the write-ahead log is truncated as soon as no reader needs it.
     pub wal_limit_bytes: u64,
-    /// The file may not grow beyond this many pages; None is the disk's own limit.
+    /// Limit of the file in pages; `None` is the disk's own limit.
     pub max_pages: Option<u32>,
-    /// Reads the whole file once before anything is answered.
+    /// True to read and check the whole file before the first answer.
     pub check_at_start: bool,
 }
 
-/// What opens the store. Any number of commands may look and write beside one service.
+/// Program that opens the store. Any number of commands may read and write beside one service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenedBy {
     Service,
@@ -87,25 +87,26 @@ fn pool(options: &StoreOptions, connections: u32) -> SqlitePool {
         .max_connections(connections)
         .acquire_timeout(Duration::from_millis(options.busy_timeout_ms))
         .test_before_acquire(false) // a file does not go away as a server does
-        // A connection that is closed would have to be opened again, when there may be no file left.
+        // A closed connection would have to be opened again, when the process may have no file left.
         .idle_timeout(None)
         .max_lifetime(None)
         .connect_lazy_with(shared_rules(options).read_only(true))
 }
 
-/// Opens all connections of a pool and their files, so that a service answers also when it can open no file any more.
+/// Opens all connections of a pool and their files, so that a service still answers when it can open no more files.
 async fn open_all(pool: &SqlitePool) -> Result<(), sqlx::Error> {
     let mut open = Vec::new();
     for _ in 0..pool.options().get_max_connections() {
         let mut connection = pool.acquire().await?;
-        // The write-ahead log is opened by the first read.
+        // The first read opens the write-ahead log.
         sqlx::query("SELECT count(*) FROM sqlite_schema").execute(&mut *connection).await?;
         open.push(connection);
     }
     Ok(())
 }
 
-/// Other users of the machine may not read what people say at home. SQLite gives its other files the same rights.
+/// Creates a file that other users of the machine cannot read: it holds what people say at home. SQLite gives its other
+/// files the same rights.
 pub fn create_private_file(path: &Path) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new();
     file.write(true).create(true).truncate(false);
@@ -123,7 +124,8 @@ pub fn create_private_file(path: &Path) -> std::io::Result<()> {
     file.open(path).map(|_| ())
 }
 
-/// A service needs the lock, and waits a moment for it: a command holds it while it opens. A command goes on without.
+/// Takes the lock. A service needs it and waits a moment, because a command holds it while it opens; a command
+/// continues without it.
 async fn take_lock(options: &StoreOptions) -> Result<Option<lock::Lock>, Error> {
     let path = options.path.as_path();
     let deadline = Instant::now() + Duration::from_millis(options.busy_timeout_ms);
@@ -163,9 +165,9 @@ async fn connect_writer(options: &StoreOptions) -> Result<SqliteConnection, sqlx
     connect.connect().await
 }
 
-/// An empty file is ours to fill. Anything else must carry our number.
+/// Refuses a file that is neither empty nor has our application id.
 async fn refuse_foreign(path: &Path, connection: &mut SqliteConnection) -> Result<(), Error> {
-    // Its bookkeeping table has an index, which SQLite lists beside it.
+    // The bookkeeping table has an index, which SQLite lists beside it.
     let query = sqlx::query_as(
         "SELECT application_id, (SELECT count(*) FROM sqlite_schema WHERE tbl_name <> '_sqlx_migrations')
          FROM pragma_application_id",
@@ -203,7 +205,8 @@ async fn pending_migrations(connection: &mut SqliteConnection) -> Result<bool> {
     Ok(MIGRATIONS.iter().any(|migration| migration.version > newest))
 }
 
-/// Asked at start, so that a user does not talk for an hour to a service that cannot remember.
+/// Checks at start that the store can be written, so that a user does not talk for an hour to a service that cannot
+/// remember.
 async fn require_writable(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
     let written = sqlx::query("UPDATE users SET name = name WHERE id = ''").execute(&mut *connection).await;

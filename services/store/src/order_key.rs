@@ -1,7 +1,7 @@
-//! Where an item stands among the others: a key of bytes that sorts as the conversation reads, with room between any two.
+//! Order keys: bytes that sort as the conversation reads, with room between any two.
 //!
-//! Six bytes count (items said one after the other get the next number), the bytes after them are a fraction (items that
-//! were put between two others). A fraction never ends in zero: so there is always a key between two different ones.
+//! Six bytes count (an appended item gets the next number), the bytes after them are a fraction (for items inserted
+//! between two others). A fraction never ends in zero: so there is always a key between two different ones.
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
@@ -9,13 +9,13 @@ const COUNT_BYTES: usize = 6;
 const MIDDLE: u64 = 1 << (COUNT_BYTES * 8 - 1);
 const LAST: u64 = (1 << (COUNT_BYTES * 8)) - 1;
 
-/// The empty key stands before all others. As JSON it is text, two hexadecimal letters a byte.
+/// Order key of an item. The empty key sorts before all others. JSON has two hexadecimal letters a byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, sqlx::Type)]
 #[sqlx(transparent)]
 pub struct OrderKey(#[serde(serialize_with = "hex::serialize")] Vec<u8>);
 
 impl OrderKey {
-    /// A key after `before` and ahead of `after`; `None` is the open end on that side.
+    /// Returns a key after `before` and ahead of `after`; `None` is the open end on that side.
     pub fn between(before: Option<&OrderKey>, after: Option<&OrderKey>) -> OrderKey {
         let key = match (before, after) {
             (None, None) => counted(MIDDLE),
@@ -52,7 +52,7 @@ fn count(key: &[u8]) -> u64 {
     (0..COUNT_BYTES).fold(0, |n, i| n << 8 | u64::from(key.get(i).copied().unwrap_or(0)))
 }
 
-/// Both are read as fractions in base 256; the result is the first shorter one found between them.
+/// Returns the first shorter fraction between two fractions in base 256.
 fn midpoint(before: &[u8], mut after: Option<&[u8]>) -> Vec<u8> {
     let mut key = Vec::with_capacity(before.len() + 1);
     for i in 0.. {

@@ -1,4 +1,4 @@
-//! Rows that are read at once: so many, and no more bytes than one answer should have.
+//! Pages of rows, limited in rows and in bytes of one answer.
 
 use crate::error::Result;
 use sqlx::Sqlite;
@@ -8,15 +8,14 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page<T> {
     pub rows: Vec<T>,
-    /// There are more behind it.
     pub has_more: bool,
 }
 
-/// A page ends with the row that reaches so many. One row is always on it.
+/// Size of a page: it ends with the row that reaches it, and has at least one row.
 const PAGE_BYTES: i64 = 256 << 10; // not a window: bytes of rows
 
-/// How many of at most `limit` rows a page has, and whether there are more. `lengths` are the bytes of the rows in their order,
-/// one row more than the limit where there is one.
+/// Returns the number of rows of a page, at most `limit`, and whether more follow. `lengths`: bytes of the rows in
+/// order, one row beyond the limit if there is one.
 pub async fn fitting<'q>(
     connection: &mut SqliteConnection,
     lengths: QueryScalar<'q, Sqlite, i64, SqliteArguments>,

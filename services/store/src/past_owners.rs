@@ -1,8 +1,8 @@
-//! Owners of what the service computes for conversations that their clients hold.
+//! Owners of computed data for conversations that clients hold.
 //!
-//! Such a request belongs to no session. Its owner is a person in a room, whose number stands here before anything of it
-//! can be on disk: so it goes when the person is deleted, when one of their kept conversations is, or when it was not used
-//! for long.
+//! Such a request belongs to no session. Its owner is a person in a room, whose number is stored here before any of its
+//! data can be on disk: so the data goes when the person is deleted, when one of their kept conversations is, or when
+//! it was not used for long.
 
 use crate::error::Result;
 use crate::kept_logs::LogOwner;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use sqlx::sqlite::SqliteConnection;
 
 impl LogOwner {
-    /// Returns the number by which what was computed for this owner is known, in memory and on disk.
+    /// Returns the number that marks this owner's computed data, in memory and on disk.
     pub fn past_owner(&self) -> u64 {
         let LogOwner { user, person, room } = self;
         let parts = [user, person, room].map(|part| part.as_str());
@@ -24,7 +24,6 @@ impl LogOwner {
 }
 
 impl Store {
-    /// Notes that something is computed for this owner now.
     pub async fn note_past_owner(&self, owner: &LogOwner, now_ms: i64) -> Result<(), Error> {
         let query = sqlx::query(
             "INSERT INTO past_owners (owner, user, person, room, used_at_ms) VALUES (?, ?, ?, ?, ?)
@@ -35,7 +34,7 @@ impl Store {
         self.execute(query).await.map(drop)
     }
 
-    /// Marks what was computed for owners that were not used since `before_ms` as to be forgotten.
+    /// Lists owners that were not used since `before_ms` for the service to drop their data.
     pub(crate) async fn forget_past_owners_unused_since(&self, before_ms: i64, now_ms: i64) -> Result<(), Error> {
         self.write(async move |connection| {
             let query = sqlx::query(
@@ -51,7 +50,7 @@ impl Store {
     }
 }
 
-/// Marks what was computed for a person as to be forgotten, in every room; of a room, what no known person said there.
+/// Lists a person's owners for dropping, in every room; for a room, those of words that no known person said there.
 pub(crate) async fn forget_person(
     connection: &mut SqliteConnection,
     user: &str,
@@ -71,7 +70,7 @@ pub(crate) async fn forget_person(
     Ok(())
 }
 
-/// Marks what was computed for the owner of a kept conversation as to be forgotten.
+/// Lists the owner of a kept conversation for dropping.
 pub(crate) async fn forget_owner_of_log(connection: &mut SqliteConnection, session: i64, now_ms: i64) -> Result<()> {
     let query = sqlx::query_as(
         "SELECT user, person, room FROM sessions s WHERE key = ?

@@ -1,4 +1,4 @@
-//! The persons and rooms of a user: whose words its sessions hold, and where they were said.
+//! Persons and rooms of a user.
 
 use crate::delete::mark;
 use crate::notes::{Copies, withdraw};
@@ -10,18 +10,18 @@ use sqlx::sqlite::SqliteConnection;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
 pub struct PersonLine {
-    /// Empty: the home's guest.
+    /// Name of the person. Empty for the home's guest.
     #[sqlx(rename = "person")]
     #[serde(rename = "person")]
     pub name: String,
-    /// In which they spoke. Empty: it is not known.
+    /// Room in which they spoke. Empty if unknown.
     pub room: String,
     pub sessions: u64,
     pub used_at_ms: i64,
 }
 
 impl Store {
-    /// The one that was used last comes first.
+    /// Lists persons and rooms, the last used first.
     pub async fn persons(&self, user: &str) -> Result<Vec<PersonLine>, Error> {
         let query = sqlx::query_as(
             "SELECT person, room, sum(sessions) AS sessions, max(used_at_ms) AS used_at_ms FROM (
@@ -36,13 +36,13 @@ impl Store {
         self.read(async |reader| Ok(query.bind(user).fetch_all(reader).await?)).await
     }
 
-    /// Of a person; or what was said in a room by no person that is known.
+    /// Lists the sessions of a person, or those of a room without a known person.
     pub async fn sessions_of_person(&self, user: &str, person: &str) -> Result<Vec<SessionRef>, Error> {
         self.read(async |reader| Ok(find_sessions(reader, user, person).await?)).await
     }
 
-    /// Deletes all that is kept of a person or a room: sessions, what was learned in them, and facts. The home's memory loses what
-    /// this person said. Returns the sessions that there were.
+    /// Deletes everything about a person or a room: sessions, what was learned in them, and facts. The home loses the
+    /// facts that this person said. Returns the deleted sessions.
     pub async fn delete_person(&self, user: &str, person: &str, now_ms: i64) -> Result<Vec<SessionRef>, Error> {
         let (owner, person) = (user.to_owned(), person.to_owned());
         let marked = self.write_forgetting(user, async move |connection| {
@@ -52,7 +52,7 @@ impl Store {
                 mark(connection, session, true, now_ms).await?;
             }
             forget_person(connection, &user, &person, now_ms).await?;
-            // What the guest said belongs to no person but the home.
+            // The guest's words belong to no person but the home.
             let query = sqlx::query("DELETE FROM facts WHERE user = ?1 AND ?2 <> '' AND (person = ?2 OR said_by = ?2)");
             query.bind(&user).bind(&person).execute(&mut *connection).await?;
             withdraw(connection, &user, Copies::All, now_ms).await?;

@@ -1,4 +1,4 @@
-//! What a user's clients may store: in a minute, and in all.
+//! Quotas of a user's clients: bytes in a minute, and in all.
 
 use crate::error::Result;
 use crate::{Error, StoreOptions};
@@ -6,14 +6,14 @@ use parking_lot::Mutex;
 use sqlx::sqlite::SqliteConnection;
 use std::collections::HashMap;
 
-/// What a row takes beside the words in it, as the schema's steps 5 and 13 count it.
+/// Bytes of a row beside its words, as the schema's steps 5 and 13 count them.
 const ROW_BYTES: u64 = 512;
 const MINUTE_MS: i64 = 60_000;
 
 pub struct Quota {
     user_bytes: u64,
     user_bytes_per_minute: u64,
-    /// The minute, and what each user stored in it.
+    /// The minute, and the bytes of each user in it.
     stored: Mutex<(i64, HashMap<String, u64>)>,
 }
 

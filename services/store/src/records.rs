@@ -1,4 +1,4 @@
-//! The words of the store: plain data, as it is written, read, exported and handed to the rest of the service.
+//! The words of the store: plain data to write, read, export and hand to the rest of the service.
 
 use crate::config_form::config_of;
 use crate::item_form::{self, BodyText};
@@ -19,7 +19,7 @@ pub struct User {
     pub created_at_ms: i64,
 }
 
-/// One user's session, as proof that it is theirs: made by the store only, after it looked.
+/// A user's session, as proof that it is theirs: only the store makes one, after a check.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionRef {
     pub(crate) key: i64,
@@ -36,12 +36,13 @@ impl SessionRef {
         &self.id
     }
 
-    /// By which what was computed of this session is known, in memory and on disk, so that it can go with the session.
+    /// Returns the number that marks this session's computed data, in memory and on disk, so that it goes with the
+    /// session.
     pub fn past_owner(&self) -> u64 {
         number_of(Sha256::new().chain_update(&*self.user).chain_update([0]).chain_update(&*self.id))
     }
 
-    /// By which what was computed of the user's words is known from that of other users.
+    /// Returns the number that separates this user's computed data from other users'.
     pub fn past_user(&self) -> u64 {
         past_user(&self.user)
     }
@@ -51,7 +52,7 @@ impl SessionRef {
     }
 }
 
-/// `SessionRef::past_user`, for what is said in no session.
+/// Returns `SessionRef::past_user` for words outside any session.
 pub fn past_user(user: &str) -> u64 {
     number_of(Sha256::new().chain_update(user))
 }
@@ -60,8 +61,7 @@ pub(crate) fn number_of(hash: Sha256) -> u64 {
     hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// In which preset a session is, and in which arm of an experiment. It is kept: a later configuration does not move a
-/// conversation.
+/// Preset of a session, and its arm of an experiment. Stored: a later configuration does not move a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow)]
 pub struct Placement {
     pub preset: String,
@@ -74,16 +74,16 @@ pub struct Placement {
 pub struct SessionRecord {
     pub id: String,
     pub user: String,
-    /// Whose words it holds: a person of the home. Empty: the home's guest.
+    /// Person whose words it holds. Empty for the home's guest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub person: String,
-    /// Where they are said. Empty: it is not known.
+    /// Room of its words. Empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub room: String,
-    /// It leaves facts, and other conversations find what was said in it.
+    /// True if it leaves facts, and other conversations find its words.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_remembered: bool,
-    /// Ids of the facts that its prompts tell, in their order. None: they are chosen at the next load.
+    /// Ids of the facts in its prompts, in order. `None`: the next load chooses them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_facts: Option<Vec<String>>,
     #[serde(flatten)]
@@ -91,7 +91,7 @@ pub struct SessionRecord {
     pub title: String,
     #[serde(flatten, with = "crate::config_form")]
     pub config: SessionConfig,
-    /// What a client keeps with a session that it made as a conversation.
+    /// Client's data for a session that it created as a conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
     pub created_at_ms: i64,
@@ -124,9 +124,8 @@ pub struct SessionLine {
     #[sqlx(flatten)]
     #[serde(flatten)]
     pub session: SessionRecord,
-    /// Items that stand in the conversation today.
     pub items: u64,
-    /// Tokens the newest measured turn had in its window.
+    /// Tokens in the window at the newest measured turn.
     pub fill_tokens: Option<u64>,
 }
 
@@ -135,7 +134,6 @@ pub struct SessionLine {
 #[sqlx(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum VersionStatus {
-    /// A reply that is being said.
     InProgress,
     Completed,
     Interrupted,
@@ -151,7 +149,6 @@ impl From<ItemStatus> for VersionStatus {
     }
 }
 
-/// How a version came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(rename_all = "snake_case")]
@@ -165,7 +162,7 @@ pub enum Change {
     Deleted,
 }
 
-/// One version of an item. An item's newest version is what counts.
+/// Version of an item. The newest one is current.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow)]
 pub struct ItemVersion {
     pub seq: u64,
@@ -186,7 +183,6 @@ pub struct ItemVersion {
 }
 
 impl ItemVersion {
-    /// As a session has it.
     pub fn item(&self) -> Item {
         let status = match self.status {
             VersionStatus::Completed => ItemStatus::Completed,
@@ -195,7 +191,7 @@ impl ItemVersion {
         Item::new(&self.item_id, self.body.clone(), status)
     }
 
-    /// What was said, as search sees it.
+    /// Returns the text that search indexes.
     pub fn said(&self) -> String {
         item_form::said(&self.body)
     }

@@ -1,7 +1,7 @@
-//! A reply while it is being said.
+//! Replies in progress.
 //!
-//! The order is: write words into the journal, send them, store them as a piece. So nothing that a client heard is lost when
-//! the process is killed, and the history claims at most the words that were about to be sent. The next start finds a reply
+//! The order is: write words into the journal, send them, store them as a piece. So a killed process loses nothing that
+//! a client heard, and the history claims at most the words that were about to be sent. The next start finds a reply
 //! that a crash cut off and makes it a version like any other, marked interrupted, with all of these words.
 
 use crate::error::Result;
@@ -15,7 +15,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 use std::sync::Arc;
 
-/// A reply in progress. Held by the one task that says it.
+/// Reply in progress, for the one task that writes it.
 #[derive(Debug, Clone)]
 pub struct OpenReply {
     session: SessionRef,
@@ -30,8 +30,8 @@ impl OpenReply {
 }
 
 impl Store {
-    /// Before the first words of a reply are sent, as early as it is known; `after` is the item that it stands behind.
-    /// `words` were heard of it before, if it goes on.
+    /// Begins a reply in the journal, before its first words are sent and as early as it is known. `after`: the item
+    /// before it. `words`: the heard text of a reply that resumes.
     pub fn begin_words(&self, session: &SessionRef, item: &str, response: &str, after: Option<&str>, words: &str) {
         if let Some(journal) = self.journal() {
             let (item, response, after) = (item.to_owned(), response.to_owned(), after.map(str::to_owned));
@@ -39,13 +39,14 @@ impl Store {
         }
     }
 
-    /// Before each time that words are sent. With an error a kill would take them: they must not be sent.
+    /// Writes words into the journal before they are sent. After an error a kill would lose them: the caller must not
+    /// send them.
     pub fn write_words(&self, session: &SessionRef, item: &str, words: &str) -> Result<(), Error> {
         let written = self.journal().map_or(Ok(()), |journal| journal.say(session, item, words));
         written.map_err(|error| Error::from_io(self.path(), error))
     }
 
-    /// Takes the reply's place in the conversation. The item is empty.
+    /// Reserves the reply's place in the conversation, with an empty item.
     pub async fn begin_reply(
         &self,
         session: &SessionRef,
@@ -67,7 +68,7 @@ impl Store {
         begun
     }
 
-    /// A reply that was stopped goes on, for another response: its item is in progress again, with what was heard of it.
+    /// Resumes a stopped reply for another response: its item is in progress again, with the heard text.
     pub async fn resume_reply(
         &self,
         session: &SessionRef,
@@ -89,9 +90,8 @@ impl Store {
         begun
     }
 
-    /// Call after sending, with what was sent since the last piece: a sentence, or a few words after some time. The answer
-    /// comes when the piece is on disk. `Error::Busy` means that the queue of writes is full and the piece was not taken;
-    /// join it to the next one.
+    /// Stores a piece that was sent: a sentence, or a few words after some time. The answer comes when the piece is on
+    /// disk. After `Error::Busy` the queue of writes is full and has not taken the piece; join it to the next one.
     pub fn extend_reply(&self, reply: &OpenReply, text: String, sent_at_ms: i64) -> Result<StoreAnswer<()>, Error> {
         let (item, version_key) = (reply.begun.item_id.clone(), reply.version_key);
         self.write_later(async move |connection| {
@@ -105,8 +105,8 @@ impl Store {
         })
     }
 
-    /// `status` is Completed, Interrupted or Cancelled; `body` is all of what was sent, and nothing beyond it. The reply is
-    /// only lent: what a full disk refused can be tried again.
+    /// Ends a reply. `status` is Completed, Interrupted or Cancelled; `body` is all that was sent, and nothing beyond
+    /// it. It borrows the reply, so that the caller can try again after a full disk.
     pub async fn finish_reply(
         &self,
         reply: &OpenReply,
@@ -132,13 +132,13 @@ impl Store {
         finished
     }
 
-    /// What a crash cut off is closed, as far as it was stored. Called once at start, by the service that holds the lock.
+    /// Closes replies that a crash cut off. Called once at start, by the service that holds the lock.
     pub(crate) async fn close_what_a_crash_left(&self, said: Vec<SaidReply>, now_ms: i64) -> Result<usize, Error> {
         self.write(async move |connection| close_all(connection, said, now_ms).await).await
     }
 }
 
-/// The version that counts of an item that is not deleted.
+/// Returns the current version of an item that is not deleted.
 async fn current_version(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -152,7 +152,6 @@ async fn current_version(
     row.map(|row| version_of(&row, &session.id)).transpose()
 }
 
-/// An item that was said is in progress again.
 async fn begin_again(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -174,7 +173,7 @@ async fn begin_again(
     insert_next_version(connection, session, begun).await
 }
 
-/// The begun version gets its last one, and its pieces go.
+/// Writes the last version of a reply, and removes its pieces.
 async fn finish(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -187,7 +186,6 @@ async fn finish(
     Ok(stored)
 }
 
-/// Adds the pieces that were stored since the item was begun.
 pub async fn add_pieces(connection: &mut SqliteConnection, version_key: i64, item: &mut ItemVersion) -> Result<()> {
     let query = sqlx::query_scalar("SELECT text FROM reply_pieces WHERE version = ? ORDER BY n");
     let pieces: Vec<String> = query.bind(version_key).fetch_all(connection).await?;
@@ -196,7 +194,7 @@ pub async fn add_pieces(connection: &mut SqliteConnection, version_key: i64, ite
     Ok(())
 }
 
-/// `words` is what the journal has of them: as much as the pieces, or more.
+/// Closes all replies in progress. `words`: their words from the journal, at least as many as the pieces.
 async fn close_all(connection: &mut SqliteConnection, words: Vec<SaidReply>, now_ms: i64) -> Result<usize> {
     for reply in &words {
         begin_lost(connection, reply, now_ms).await?;
@@ -228,7 +226,7 @@ async fn close_all(connection: &mut SqliteConnection, words: Vec<SaidReply>, now
     Ok(rows.len())
 }
 
-/// A reply was heard, or went on, before the database had even its begin.
+/// Creates the item of a reply that a client heard, or that resumed, before the database had its begin.
 async fn begin_lost(connection: &mut SqliteConnection, reply: &SaidReply, now_ms: i64) -> Result<()> {
     let query = sqlx::query_as("SELECT user, id FROM sessions WHERE key = ? AND deleted_at_ms IS NULL");
     let session: Option<(String, String)> = query.bind(reply.session).fetch_optional(&mut *connection).await?;

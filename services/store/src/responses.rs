@@ -1,4 +1,4 @@
-//! Responses: what was asked of the model and how it ended.
+//! Responses: the requests to the model and their ends.
 
 use crate::error::Result;
 use crate::versions::versions_of;
@@ -12,13 +12,11 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 pub struct FinishedResponse {
     pub id: String,
     pub status: ResponseStatus,
-    /// Why it did not complete.
     pub details: Option<StatusDetails>,
     pub usage: Usage,
     pub finished_at_ms: i64,
 }
 
-/// A response as it is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredResponse {
     pub session: SessionRef,
@@ -26,31 +24,30 @@ pub struct StoredResponse {
     pub status: ResponseStatus,
     pub details: Option<StatusDetails>,
     pub metadata: Value,
-    /// None: it is not over.
+    /// `None` while it is in progress.
     pub usage: Option<Usage>,
     pub started_at_ms: i64,
-    /// What it said, as it stands today.
+    /// Its items, in their current versions.
     pub output: Vec<ItemVersion>,
-    /// Where it ends in its conversation. None: it stood beside it.
+    /// Its end in the conversation. `None` for a response beside it.
     pub end: Option<ResponseEnd>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResponseEnd {
     pub order_key: OrderKey,
-    /// The last item up to there. None: all were deleted.
+    /// Last item up to there. `None` if all were deleted.
     pub last_item: Option<String>,
-    /// Nothing stands behind it.
     pub is_last: bool,
 }
 
 impl Store {
-    /// Another user's response is not there.
+    /// Finds a response of this user; another user's is not found.
     pub async fn find_response(&self, user: &str, id: &str) -> Result<Option<StoredResponse>, Error> {
         self.read_moment(async |reader| find_response(reader, user, id).await).await
     }
 
-    /// It is not found any more; what it said stays in its conversation.
+    /// Deletes a response; its items stay in the conversation.
     pub async fn delete_response(&self, session: &SessionRef, id: &str, now_ms: i64) -> Result<(), Error> {
         let query = sqlx::query("DELETE FROM responses WHERE session = ? AND id = ? AND status <> 'in_progress'");
         let is_gone = self.execute_in(session, now_ms, query.bind(session.key).bind(id.to_owned())).await? == 1;
@@ -71,7 +68,7 @@ impl Store {
         let metadata: Value = metadata.and_then(|text| serde_json::from_str(&text.0).ok()).unwrap_or_default();
         self.write_session(session, now_ms, async move |connection, session| {
             quota.take(connection, session.user(), metadata_bytes, now_ms).await?;
-            // No report: measurements have it.
+            // The measurements have the report.
             let query = sqlx::query(
                 "INSERT INTO responses (session, id, conversation, status, status_details, metadata, usage, report,
                     started_at_ms)
@@ -120,7 +117,7 @@ async fn find_response(reader: &mut SqliteConnection, user: &str, id: &str) -> R
     Ok(Some(response))
 }
 
-/// Its items keep their place also where they were deleted or never said.
+/// Finds the end of a response. Items keep their place even if they were deleted or are empty.
 async fn end_of(reader: &mut SqliteConnection, session: &SessionRef, id: &str) -> Result<Option<ResponseEnd>> {
     let query = sqlx::query_scalar(
         "SELECT max(i.place) FROM items i WHERE i.session = ?1

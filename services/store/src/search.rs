@@ -1,4 +1,4 @@
-//! Search over everything a user and their assistant ever said, whatever a summary covers or a barge-in cut.
+//! Search over everything a user and their assistant ever said, including covered and cut text.
 
 use crate::spacing::{joined, spaced};
 use crate::{Error, SessionRef, Store};
@@ -10,30 +10,29 @@ use std::collections::HashSet;
 pub struct HistorySearch<'a> {
     pub user: &'a str,
     pub place: SearchPlace<'a>,
-    /// Words, and "phrases in quotes". A star ends a word that may go on.
+    /// Words, and "phrases in quotes". A star ends the beginning of a word.
     pub query: &'a str,
-    /// Different words that are looked for. More are an error, or are left out where any word is enough.
+    /// Limit on different words. More are an error, or are ignored with `any_word`.
     pub most_words: usize,
-    /// One of the words is enough; the more the better. For questions in whole sentences.
+    /// True if one of the words is enough; more score higher. For questions in whole sentences.
     pub any_word: bool,
-    /// Only what the user said, and no questions.
+    /// True to search the user's words only, without questions.
     pub statements: bool,
     pub limit: u32,
-    /// A match just said counts double, one of this age one and a half times, a very old one once. None: age is no matter.
+    /// Age at which a match counts one and a half times: a new one counts double, a very old one once. `None` ignores
+    /// age.
     pub recent_ms: Option<i64>,
     pub now_ms: i64,
-    /// Put before and after each word found.
+    /// Marks before and after each word found.
     pub marks: [&'a str; 2],
     pub excerpt_words: u32,
 }
 
-/// Where to look.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SearchPlace<'a> {
-    /// In all sessions of the user.
     User,
     Session(&'a SessionRef),
-    /// In what this person said, in conversations that are remembered, but for what was replaced or forgotten.
+    /// Words of this person, in remembered conversations, without those that were replaced or forgotten.
     Person(&'a str),
 }
 
@@ -44,28 +43,28 @@ pub struct Hit {
     pub item_id: String,
     pub seq: u64,
     pub version: u64,
-    /// False: the words were edited, cut off or deleted since.
+    /// False if the words were edited, cut off or deleted since.
     pub current: bool,
     pub kind: String,
-    /// "system", "user" or "assistant"; None: a call, or what came of it.
+    /// "system", "user" or "assistant"; `None` for a call or its result.
     pub role: Option<String>,
     pub excerpt: String,
     pub created_at_ms: i64,
-    /// The higher the better; only the order means something.
+    /// Score for ordering, higher is better. Its size has no meaning.
     #[sqlx(rename = "best")]
     pub score: f64,
 }
 
-/// SQLite's excerpts have at most so many words.
+/// SQLite's limit on the words of an excerpt.
 const LONGEST_EXCERPT: u32 = 64;
 
 impl Store {
     pub async fn search(&self, search: &HistorySearch<'_>) -> Result<Vec<Hit>, Error> {
         let matching = match_expression(search.query, search.any_word, search.most_words)?;
-        // SQLite's rank is below zero, best first. CROSS JOIN keeps the order of the tables: found words first, then their
-        // sessions; asked the other way round, the index is searched once for every item there is. For the same reason the
-        // excerpts come from one more walk over the found words: the plus keeps SQLite from searching again for each hit.
-        // Of the versions of an item, what stands today is shown before what stood once.
+        // SQLite's rank is below zero, best first. CROSS JOIN keeps the order of the tables: found words first, then
+        // their sessions; the other way round, SQLite searches the index once for every item. For the same reason the
+        // excerpts come from one more walk over the found words: the plus keeps SQLite from searching again for each
+        // hit. An item's current version comes before its older ones.
         let query = sqlx::query_as(
             "WITH candidates AS (
                 SELECT v.key, v.item_id, v.session, v.seq, v.version, v.kind, v.role, v.created_at_ms,
@@ -120,8 +119,8 @@ impl Store {
         Ok(hits)
     }
 
-    /// In how many versions of items a word stands that begins so. None: in more than one of `one_of`, or in more than
-    /// `most`; a few are never too many. With it how many versions there are.
+    /// Counts the versions of items that contain words with each beginning. `None` if there are more than one in
+    /// `one_of`, or more than `most`; up to `few` are never too many. Also returns the number of all versions.
     pub async fn count_words(
         &self,
         beginnings: &[String],
@@ -147,10 +146,10 @@ impl Store {
     }
 }
 
-/// A word with a star stands for every word that begins like it.
+/// Weight of a word with a star, which matches every word with that beginning.
 const WORDS_OF_A_STAR: usize = 4;
 
-/// What people type, in the index's own language, where every word is quoted: nothing typed is an operator.
+/// Translates typed words into the index's language, with every word quoted: nothing typed is an operator.
 fn match_expression(query: &str, any_word: bool, most_words: usize) -> Result<String, Error> {
     // Every second piece between quotes is a phrase.
     let pieces = query.split('"').enumerate();
@@ -173,7 +172,7 @@ fn match_expression(query: &str, any_word: bool, most_words: usize) -> Result<St
     Ok(terms.join(if any_word { " OR " } else { " AND " }))
 }
 
-/// With the words that the index looks up for it.
+/// Returns the quoted term, and the number of index words that it looks up.
 fn term(typed: &str) -> Option<(String, usize)> {
     let spaced = spaced(typed).unwrap_or_else(|| typed.to_owned()).replace('\0', " ");
     let words = spaced.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).count();

@@ -1,25 +1,25 @@
-//! Sessions by what clients call them that know no ids of sessions.
+//! Sessions by the names that clients without session ids give them.
 
 use crate::error::Result;
 use crate::sessions::begin_session;
 use crate::{Error, SessionRecord, SessionRef, Store};
 use sqlx::sqlite::SqliteConnection;
 
-/// What a client calls a session. A user's names of one door are no other's.
+/// Client's name of a session, unique for a user and a door.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionName {
-    /// By which door the client came, and to which assistant there.
+    /// Door of the client, and the assistant there.
     pub door: String,
     pub name: String,
 }
 
 impl Store {
-    /// None: there is none yet, or it was deleted.
+    /// Finds a session by name. `None` if it does not exist yet, or was deleted.
     pub async fn session_named(&self, user: &str, name: &SessionName) -> Result<Option<SessionRef>, Error> {
         self.read(async |reader| find_named(reader, user, name).await).await
     }
 
-    /// A new session that goes by this name, or the one that got it meanwhile. Its user must be there.
+    /// Creates a session with this name, or returns the one that got it meanwhile. The user must exist.
     pub async fn create_named_session(&self, new: SessionRecord, name: SessionName) -> Result<SessionRef, Error> {
         let quota = self.quota.clone();
         self.write(async move |connection| {

@@ -11,7 +11,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
 
 impl Store {
-    /// Makes the user, or gives an existing one the name.
+    /// Creates the user, or renames an existing one.
     pub async fn put_user(&self, id: &str, name: &str, now_ms: i64) -> Result<(), Error> {
         let query = sqlx::query(
             "INSERT INTO users (id, name, created_at_ms) VALUES (?, ?, ?)
@@ -24,13 +24,13 @@ impl Store {
         self.read(async |reader| Ok(sqlx::query_as("SELECT * FROM users ORDER BY id").fetch_all(reader).await?)).await
     }
 
-    /// Its user must be there.
+    /// Creates a session; its user must exist.
     pub async fn create_session(&self, new: SessionRecord) -> Result<SessionRef, Error> {
         let quota = self.quota.clone();
         self.write(async move |connection| begin_session(connection, &quota, &new).await).await
     }
 
-    /// Another user's session is not there.
+    /// Opens a session of this user; another user's is an error.
     pub async fn open_session(&self, user: &str, id: &str) -> Result<SessionRef, Error> {
         let key = self.read(async |reader| find_session(reader, user, id).await).await?;
         let key = key.ok_or_else(|| Error::NoSession { session: id.to_owned() })?;
@@ -41,7 +41,7 @@ impl Store {
         self.read(async |reader| session_record(reader, session).await).await
     }
 
-    /// Newest first. `older_than_ms` continues a page with the last one's `updated_at_ms`.
+    /// Lists sessions, newest first. `older_than_ms` continues a page with the last one's `updated_at_ms`.
     pub async fn list_sessions(
         &self,
         user: &str,
@@ -52,7 +52,7 @@ impl Store {
         self.read(async |reader| session_lines(reader, user, before_ms, i64::from(limit)).await).await
     }
 
-    /// The same in pages that are no longer than an answer should be.
+    /// Lists the same in pages of limited size.
     pub async fn sessions_page(
         &self,
         user: &str,
@@ -73,7 +73,7 @@ impl Store {
         .await
     }
 
-    /// The user's sessions that were used last, with the number of items that clients know of, counted up to
+    /// Lists the user's last used sessions, each with its number of items that clients know, counted up to
     /// `most_items`.
     pub async fn recent_sessions(&self, user: &str, most_items: u32, limit: u32) -> Result<Vec<(String, u64)>, Error> {
         let query = sqlx::query_as(
@@ -100,7 +100,6 @@ impl Store {
         .await
     }
 
-    /// What a client keeps with a conversation that it made.
     pub async fn set_metadata(&self, session: &SessionRef, metadata: Value, now_ms: i64) -> Result<(), Error> {
         let quota = self.quota.clone();
         self.write_session(session, now_ms, async move |connection, session| {
@@ -112,7 +111,7 @@ impl Store {
         .await
     }
 
-    /// Another window for a session: only when a user asks for it.
+    /// Moves a session to another window: only if a user asks for it.
     pub async fn set_placement(&self, session: &SessionRef, placement: &Placement, now_ms: i64) -> Result<(), Error> {
         let Placement { preset, ctx_size, experiment, arm } = placement.clone();
         let query = sqlx::query("UPDATE sessions SET preset = ?, ctx_size = ?, experiment = ?, arm = ? WHERE key = ?");
@@ -148,7 +147,6 @@ pub async fn session_record(connection: &mut SqliteConnection, session: &Session
     Ok(query.fetch_optional(connection).await?.ok_or_else(|| session.missing())?)
 }
 
-/// The key of a user's session.
 pub async fn find_session(connection: &mut SqliteConnection, user: &str, id: &str) -> Result<Option<i64>> {
     let query = sqlx::query_scalar("SELECT key FROM sessions WHERE user = ? AND id = ? AND deleted_at_ms IS NULL");
     Ok(query.bind(user).bind(id).fetch_optional(connection).await?)
@@ -160,7 +158,6 @@ pub async fn check_user(connection: &mut SqliteConnection, user: &str) -> Result
     if is_known { Ok(()) } else { Err(Error::NoUser { user: user.to_owned() }.into()) }
 }
 
-/// A session that a client begins.
 pub async fn begin_session(
     connection: &mut SqliteConnection,
     quota: &Quota,

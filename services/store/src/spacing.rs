@@ -1,7 +1,7 @@
-//! Scripts that put no space between words would be one long word to the index. There each letter stands for itself, and a
-//! search looks for letters that follow each other.
+//! Scripts without spaces between words, whose sentences would be one long word to the index. There each letter is a
+//! word, and a search looks for letters in a row.
 
-/// None: the text needs no help.
+/// Separates such letters; `None` if the text has none.
 pub fn spaced(text: &str) -> Option<String> {
     if !text.chars().any(is_unspaced) {
         return None;
@@ -19,12 +19,11 @@ pub fn spaced(text: &str) -> Option<String> {
     Some(spaced)
 }
 
-/// Undoes `spaced` in an excerpt of it.
 pub fn joined(text: &str) -> String {
     text.replace(SEAM, "")
 }
 
-/// Divides words in the index. It stands in no text, so it can be taken out again.
+/// Separator of index words. No text contains it, so it can be removed again.
 const SEAM: char = '\u{1f}';
 
 fn is_unspaced(letter: char) -> bool {

@@ -1,4 +1,4 @@
-//! Summaries and pins: views of the history that can be read, edited, undone; the history itself they never touch.
+//! Summaries and pins: views of the history that users can read, edit and undo; the history itself never changes.
 
 use crate::error::Result;
 use crate::ids::new_id;
@@ -17,7 +17,7 @@ use sqlx::{FromRow, Row};
 pub enum SummaryKind {
     #[default]
     Summary,
-    /// Oldest turns left the prompt and nothing stands for them yet.
+    /// Removal of the oldest turns from the prompt, without a summary yet.
     Drop,
 }
 
@@ -34,7 +34,7 @@ pub enum MadeBy {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, FromRow)]
 pub struct Summary {
-    /// The store gives it, and the keys of order.
+    /// Version, which the store sets, like the order keys.
     pub version: u64,
     pub kind: SummaryKind,
     pub made_by: MadeBy,
@@ -70,20 +70,19 @@ pub struct Pin {
     pub removed_at_ms: Option<i64>,
 }
 
-/// What the summaries and pins of a session were like at a moment.
+/// Fingerprint of a session's summaries and pins at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub struct ContextStamp(u64, i64, u64);
 
 impl Summary {
-    /// It was put to use and not undone. Of several such versions the newest stands.
+    /// True if it was applied and not undone. The newest such version is the prompt's.
     pub fn is_in_use(&self) -> bool {
         self.applied_at_ms.is_some() && self.undone_at_ms.is_none()
     }
 }
 
 impl Store {
-    /// Keeps a summary that is not in use yet; returns its version. Refused when what it covers changed since it was
-    /// planned.
+    /// Stores a summary without applying it; returns its version. Fails if a covered item changed since it was planned.
     pub async fn add_summary(&self, session: &SessionRef, new: Summary) -> Result<u64, Error> {
         self.write_session(session, new.created_at_ms, async move |connection, session| {
             add_summary(connection, session, new).await
@@ -91,8 +90,8 @@ impl Store {
         .await
     }
 
-    /// The swap: from the next `load` on, the summary stands for what it covers. Also brings back one that was undone.
-    /// The words of the `trimmed` results of tools leave the view with it.
+    /// Swaps: from the next `load` on, the summary replaces the items that it covers. Also brings back an undone one.
+    /// The `trimmed` tool results lose their words in the view.
     pub async fn apply_summary(
         &self,
         session: &SessionRef,
@@ -117,8 +116,8 @@ impl Store {
         .await
     }
 
-    /// Keeps a summary and puts it to use at once: one that a person wrote, or turns that leave without one. It holds for
-    /// the past as it stands now. Returns its version.
+    /// Stores a summary and applies it at once: one that a person wrote, or turns that leave without one. It covers the
+    /// past as of now. Returns its version.
     pub async fn add_applied_summary(
         &self,
         session: &SessionRef,
@@ -137,13 +136,14 @@ impl Store {
         .await
     }
 
-    /// The words of these results of tools leave the view.
+    /// Removes the words of these tool results from the view.
     pub async fn trim_results(&self, session: &SessionRef, trimmed: Vec<String>, now_ms: i64) -> Result<(), Error> {
         self.write_session(session, now_ms, async move |connection, session| trim(connection, session, &trimmed).await)
             .await
     }
 
-    /// The one applied before it stands again, or the whole history; results of tools have their words again.
+    /// Undoes a summary: the one applied before it returns, or the whole history, and tool results have their words
+    /// again.
     pub async fn undo_summary(&self, session: &SessionRef, version: u64, now_ms: i64) -> Result<(), Error> {
         self.write_session(session, now_ms, async move |connection, session| {
             let query = sqlx::query("UPDATE items SET trimmed = 0 WHERE session = ? AND trimmed = 1");
@@ -193,7 +193,7 @@ impl Store {
         if removed == 1 { Ok(()) } else { Err(Error::NoPin { pin }) }
     }
 
-    /// Another one than before: the session's summaries or pins were changed.
+    /// Returns a stamp that differs after each change of the session's summaries or pins.
     pub async fn context_stamp(&self, session: &SessionRef) -> Result<ContextStamp, Error> {
         let query = sqlx::query_as(
             "SELECT (SELECT count(*) FROM summaries WHERE session = ?1),
@@ -204,7 +204,6 @@ impl Store {
         self.read(async |reader| Ok(query.bind(session.key).fetch_one(reader).await?)).await
     }
 
-    /// Removed ones too, if asked.
     pub async fn pins(&self, session: &SessionRef, removed_too: bool) -> Result<Vec<Pin>, Error> {
         self.read_moment(async |reader| {
             check_session(reader, session).await?;
@@ -214,7 +213,6 @@ impl Store {
     }
 }
 
-/// Returns the version it is given.
 async fn add_summary(connection: &mut SqliteConnection, session: &SessionRef, mut new: Summary) -> Result<u64> {
     new.from_order_key = order_key_of(connection, session, &new.from_item).await?;
     new.to_order_key = order_key_of(connection, session, &new.to_item).await?;
@@ -284,7 +282,7 @@ pub async fn summaries_of_session(connection: &mut SqliteConnection, session: &S
     rows.iter().map(|row| summary_of(row, &session.id)).collect()
 }
 
-/// Of those in use, or of all, undone or not.
+/// Returns the newest summary of those in use, or of all, undone or not.
 pub async fn newest_summary(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -298,7 +296,7 @@ pub async fn newest_summary(
     row.map(|row| summary_of(&row, &session.id)).transpose()
 }
 
-/// From a row of `summaries`. A checksum that does not fit is damage.
+/// Reads a row of `summaries`. A wrong checksum means damage.
 pub fn summary_of(row: &SqliteRow, session_id: &str) -> Result<Summary> {
     let summary = Summary::from_row(row)?;
     if crc32fast::hash(summary.text.as_bytes()) != row.try_get::<u32, _>("crc")? {

@@ -1,4 +1,4 @@
-//! Versions of items: how they are written, read and put in order.
+//! Versions of items: writing, reading and order.
 
 use crate::error::Result;
 use crate::item_form::{BodyText, said};
@@ -8,7 +8,7 @@ use session::{Item, ItemBody, ItemPlace, NamedSpeaker};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{FromRow, Row};
 
-/// Writes a new item. Returns the key of its version, too.
+/// Inserts a new item. Returns the key of its version, too.
 pub async fn insert_item(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -38,7 +38,7 @@ pub async fn insert_item(
     insert_next_version(connection, session, version).await
 }
 
-/// Writes the version; its `seq` and `version` are found here. Returns its key, too.
+/// Inserts a version with the next `seq` and `version`. Returns its key, too.
 pub async fn insert_next_version(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -53,8 +53,8 @@ pub async fn insert_next_version(
     Ok((key, item))
 }
 
-/// The row as it is given, `seq` and `version` included: an import writes what an export read. From now on the item is
-/// this version. Returns its key.
+/// Inserts a version as given, `seq` and `version` included: an import writes what an export read. It becomes the
+/// item's current version. Returns its key.
 pub async fn insert_version(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -109,8 +109,8 @@ pub async fn insert_version(
     Ok(key)
 }
 
-/// Right before the next item that is not deleted: a summary or a response may end with a deleted one, and what is said
-/// later is no part of it.
+/// Finds a key right before the next item that is not deleted: a summary or a response may end with a deleted one, and
+/// later items are no part of it.
 async fn find_order_key(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -144,20 +144,19 @@ async fn find_order_key(
     Ok(OrderKey::between(before.as_ref(), after.as_ref()))
 }
 
-/// The place of an item, also of a deleted one.
+/// Returns the order key of an item, also of a deleted one.
 pub async fn order_key_of(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<OrderKey> {
     let query = sqlx::query_scalar("SELECT place FROM items WHERE session = ? AND item_id = ?");
     let key = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;
     Ok(key.ok_or_else(|| Error::NoItem { item: item_id.to_owned() })?)
 }
 
-/// The `seq` of the last thing that happened in a session.
 pub async fn last_seq(connection: &mut SqliteConnection, session: &SessionRef) -> Result<u64> {
     let query = sqlx::query_scalar("SELECT coalesce(max(seq), 0) FROM item_versions WHERE session = ?");
     Ok(query.bind(session.key).fetch_one(connection).await?)
 }
 
-/// Whether something up to this key was edited, deleted or put in after `through_seq`.
+/// True if an item up to this key was edited, deleted or inserted after `through_seq`.
 pub async fn changed_under(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -173,7 +172,7 @@ pub fn versions_of(rows: &[SqliteRow], session_id: &str) -> Result<Vec<ItemVersi
     rows.iter().map(|row| version_of(row, session_id)).collect()
 }
 
-/// From a row of `item_versions`. A checksum that does not fit is damage.
+/// Reads a row of `item_versions`. A wrong checksum means damage.
 pub fn version_of(row: &SqliteRow, session_id: &str) -> Result<ItemVersion> {
     let (content, tokens): (&str, Option<&[u8]>) = (row.try_get("content")?, row.try_get("tokens")?);
     let (item, status): (&str, VersionStatus) = (row.try_get("item_id")?, row.try_get("status")?);
@@ -184,8 +183,8 @@ pub fn version_of(row: &SqliteRow, session_id: &str) -> Result<ItemVersion> {
     Ok(ItemVersion::from_row(row)?)
 }
 
-/// SQLite keeps no checksum of its pages. With this one, a disk that changes a word is found when the word is read.
-/// `tokens` is empty in all rows but those of releases before the schema's step 4.
+/// Computes the checksum that SQLite's pages lack: a read finds a word that the disk changed. `tokens` is empty in all
+/// rows but those of releases before the schema's step 4.
 fn checksum(item_id: &str, content: &str, tokens: &[u8], status: VersionStatus) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     for field in [item_id.as_bytes(), content.as_bytes(), tokens, status.to_string().as_bytes()] {

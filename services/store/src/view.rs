@@ -1,4 +1,4 @@
-//! Reading a session: as it stands now, and everything that ever happened in it.
+//! Reading a session: its current state, and everything that ever happened in it.
 
 use crate::error::Result;
 use crate::page::{Page, fitting};
@@ -11,22 +11,22 @@ use session::{ItemBody, Role};
 use sqlx::Row;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
-/// A session as it goes into a prompt: the newest applied summary and what was said after it.
+/// Session for a prompt: the newest applied summary and the items after it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
     pub session: SessionRecord,
     pub summary: Option<Summary>,
-    /// Something the summary covers was edited, deleted or put in after it was made.
+    /// True if a covered item was edited, deleted or inserted after the summary.
     pub summary_is_stale: bool,
-    /// The last version there is, in use or not, undone or not.
+    /// Newest version of all, in use or not, undone or not.
     pub newest_summary: Option<Summary>,
     pub pins: Vec<Pin>,
-    /// Instructions at the head of the conversation that the summary covers: they stand whatever is summarised.
+    /// Covered instructions at the head of the conversation, which stay in every prompt.
     pub head: Vec<ItemVersion>,
     pub items: Vec<ItemVersion>,
-    /// Items whose words left the view: results of tools.
+    /// Tool results whose words left the view.
     pub trimmed: Vec<String>,
-    /// The last thing that happened in the session; a summary planned now holds through here.
+    /// Newest `seq` of the session; a summary planned now holds through here.
     pub last_seq: u64,
 }
 
@@ -35,13 +35,12 @@ impl Store {
         self.read_moment(async |reader| load(reader, session).await).await
     }
 
-    /// Whether something that the summary covers was edited, deleted or put in after it was made.
+    /// True if a covered item was edited, deleted or inserted after the summary.
     pub async fn is_stale(&self, session: &SessionRef, summary: &Summary) -> Result<bool, Error> {
         let (to, through_seq) = (&summary.to_order_key, summary.through_seq);
         self.read(async |reader| changed_under(reader, session, to, through_seq).await).await
     }
 
-    /// Bytes of text that `load` would read.
     pub async fn text_bytes(&self, session: &SessionRef) -> Result<u64, Error> {
         let query = sqlx::query_scalar(
             "SELECT octet_length(instructions) + octet_length(tools) + (
@@ -58,7 +57,7 @@ impl Store {
         Ok(bytes.ok_or_else(|| session.missing())?.unsigned_abs())
     }
 
-    /// A page of items as they stand today, in the order of reading, whatever a summary covers. `after` continues it.
+    /// Lists a page of current items in order, also covered ones. `after` continues it.
     pub async fn items_page(
         &self,
         session: &SessionRef,
@@ -78,7 +77,6 @@ impl Store {
         .await
     }
 
-    /// The same items without a limit of bytes.
     pub async fn items(
         &self,
         session: &SessionRef,
@@ -92,7 +90,6 @@ impl Store {
         .await
     }
 
-    /// A page of them, the last item first.
     pub async fn items_backwards(
         &self,
         session: &SessionRef,
@@ -121,7 +118,6 @@ impl Store {
         .await
     }
 
-    /// One item as it stands today.
     pub async fn item(&self, session: &SessionRef, item_id: &str) -> Result<ItemVersion, Error> {
         self.read_moment(async |reader| {
             check_session(reader, session).await?;
@@ -136,7 +132,7 @@ impl Store {
         .await
     }
 
-    /// Every version of everything, in the order in which it happened. `after_seq` continues a page.
+    /// Lists every version of every item in order of time. `after_seq` continues a page.
     pub async fn history(&self, session: &SessionRef, after_seq: u64, limit: u32) -> Result<Vec<ItemVersion>, Error> {
         let query = sqlx::query(
             "SELECT v.* FROM sessions s JOIN item_versions v ON v.session = s.key
@@ -147,7 +143,7 @@ impl Store {
     }
 }
 
-/// System messages at the head of a conversation that are looked for. More of them are no instructions.
+/// Limit on system messages at the head that count as instructions.
 const MOST_AT_HEAD: i64 = 32;
 
 async fn load(reader: &mut SqliteConnection, session: &SessionRef) -> Result<View> {
@@ -182,7 +178,6 @@ async fn load(reader: &mut SqliteConnection, session: &SessionRef) -> Result<Vie
     })
 }
 
-/// Where a page begins that continues behind this item.
 async fn begin_of_page(reader: &mut SqliteConnection, session: &SessionRef, after: Option<&str>) -> Result<OrderKey> {
     check_session(reader, session).await?;
     match after {
@@ -205,7 +200,7 @@ async fn items_after(
     with_pieces(reader, session, rows).await
 }
 
-/// The last ones up to a place, but for what was replaced or forgotten since.
+/// Lists the last items up to a place, without those that were replaced or forgotten since.
 pub(crate) async fn items_up_to(
     reader: &mut SqliteConnection,
     session: &SessionRef,
@@ -223,7 +218,7 @@ pub(crate) async fn items_up_to(
     with_pieces(reader, session, rows).await
 }
 
-/// A reply that is being said has what was stored of it.
+/// Reads versions, and adds the stored pieces to replies in progress.
 async fn with_pieces(
     reader: &mut SqliteConnection,
     session: &SessionRef,

@@ -1,8 +1,8 @@
 //! The one writer: a thread that owns the only connection that writes.
 //!
-//! Group commit: whatever waits in the queue goes into one transaction, and is acknowledged together when that is on disk.
-//! A flush costs the same for one event as for a hundred, so the busier the service the cheaper an event. Each piece of
-//! work stands in a savepoint of its own: the others stay when one fails.
+//! Group commit: the work in the queue goes into one transaction, and the writer acknowledges all of it when that is on
+//! disk. A flush costs the same for one event as for a hundred, so an event gets cheaper as the service gets busier.
+//! Each piece of work has a savepoint of its own: the others stay when one fails.
 
 use crate::error::Result;
 use crate::{Error, StoreOptions, lock::Lock};
@@ -16,23 +16,22 @@ use tokio::sync::{mpsc, oneshot};
 
 pub enum Order {
     Write(Work),
-    /// Runs by itself, outside of any transaction.
+    /// Work outside of any transaction.
     Upkeep(Work),
-    /// Everything queued so far is committed, the connection closed, the lock given back.
+    /// End of the writer: it commits the queue, closes the connection and releases the lock.
     Stop(oneshot::Sender<Result<(), Error>>),
 }
 
-/// Work waiting for its turn. It is answered when the fate of its transaction is known, also if it never ran.
+/// Work in the queue. The writer answers it when the fate of its transaction is known, also if it never ran.
 pub struct Work {
     run: Run,
     answer: oneshot::Sender<Result<Value, Error>>,
 }
 
-/// What the work returns; `Work::new` knows its type.
+/// Result of the work; `Work::new` knows its type.
 type Value = Box<dyn Any + Send>;
 type Run = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> LocalBoxFuture<'c, Result<Value>> + Send>;
 
-/// Of work that returns a `T`.
 pub type StoreAnswer<T> = BoxFuture<'static, Result<T, Error>>;
 
 impl Work {
@@ -50,10 +49,10 @@ impl Work {
     }
 }
 
-/// Why the disk did not take the last group of writes. None: it did.
+/// Reason why the disk refused the last group of writes; `None` if it succeeded.
 pub type WriteTrouble = Arc<Mutex<Option<String>>>;
 
-/// The thread ends when it is told to, or when the last handle of the store is gone.
+/// Starts the thread. It ends with `Order::Stop`, or when the last handle of the store is dropped.
 pub fn start_writer(
     connection: SqliteConnection,
     lock: Option<Lock>,
@@ -84,7 +83,7 @@ async fn run(
         match order {
             Order::Write(work) => {
                 group.push(work);
-                // What is in the queue already joins; the writer does not wait for more.
+                // The writer takes what is in the queue already, and does not wait for more.
                 while group.len() < group_limit {
                     match orders.try_recv() {
                         Ok(Order::Write(work)) => group.push(work),
@@ -134,7 +133,7 @@ async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec
     };
     let mut results = results.into_iter();
     let fates: Vec<_> = answers.iter().map(|_| fate(results.next())).collect();
-    // A caller that is told of an error finds it here too.
+    // A caller that gets an error finds it here too.
     let of_disk = fates.iter().find_map(|fate| fate.as_ref().err().filter(|error| error.may_pass()));
     *trouble.lock() = of_disk.map(Error::to_string);
     for (answer, fate) in answers.into_iter().zip(fates) {
@@ -155,7 +154,7 @@ async fn run_in_transaction(
         if let Err(own) = &result
             && sqlx::query("ROLLBACK TO work").execute(&mut *connection).await.is_err()
         {
-            // Without a savepoint to go back to, SQLite has given up the whole transaction, for the reason `own` names.
+            // Without a savepoint to return to, SQLite has given up the whole transaction, for the reason in `own`.
             return Err(own.clone().into());
         }
         results.push(result);

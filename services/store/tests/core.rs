@@ -1,4 +1,4 @@
-//! Sessions, items, replies: what a conversation does to the store.
+//! Sessions, items, replies: effects of a conversation on the store.
 
 use crate::support::*;
 use serde_json::json;
@@ -36,7 +36,7 @@ async fn items_go_where_they_are_put_and_come_back_under_their_id() {
     put(store, &session, "h", message(Role::System, "head"), ItemPlace::Head, 22).await.unwrap();
     assert_eq!(texts(store, &session).await, ["head", "one", "between", "two", "three"]);
 
-    // What a frontend does after a barge-in: delete, and create again with what was heard.
+    // A frontend's steps after a barge-in: delete, and create again with the heard text.
     store.delete_item(&session, "b", 30).await.unwrap();
     assert_eq!(
         put(store, &session, "c", message(Role::User, "again"), ItemPlace::End, 31).await,
@@ -73,7 +73,7 @@ async fn truncation_keeps_what_was_heard_and_the_version_before() {
     assert_eq!(now.said(), "Es läutet: zwölf Uhr 🕛");
     assert_eq!((now.status, now.sent_chars, now.heard_chars), (VersionStatus::Interrupted, Some(29), Some(22)));
 
-    // More than there is changes no word; a part that is not there is an error.
+    // A cut beyond the end changes no word; a missing part is an error.
     store.truncate(&session, "a", 0, 1_000, 31).await.unwrap();
     let now = store.load(&session).await.unwrap().items.remove(0);
     assert_eq!((now.heard_chars, now.sent_chars), (Some(22), Some(29)));
@@ -123,7 +123,7 @@ async fn a_reply_is_stored_piece_by_piece_and_a_crash_leaves_what_was_sent() {
     let open = store.load(&session).await.unwrap();
     assert_eq!((open.items[1].status, open.items[1].said()), (VersionStatus::InProgress, "It is twelve".into()));
 
-    // No finish: as after a crash.
+    // Without a finish, as after a crash.
     fixture.reopen(50).await;
     let view = fixture.store.load(&session).await.unwrap();
     let item = &view.items[1];

@@ -1,4 +1,5 @@
-//! `kill -9` at random moments: what was acknowledged or sent is there, and nothing that was not written to be sent.
+//! `kill -9` at random moments: the store has what was acknowledged or sent, and nothing that was not written to be
+//! sent.
 
 use crate::support::*;
 use session::Role;
@@ -13,11 +14,11 @@ const WRITERS: u64 = 4;
 const FOLDER: &str = "STORE_CRASH_FOLDER";
 const ROUND: &str = "STORE_CRASH_ROUND";
 
-/// What the child said before it was killed. A line that was cut off in the middle does not count.
+/// Output of the child before it was killed, without a line that was cut off.
 #[derive(Default)]
 struct Said {
     acknowledged: BTreeSet<String>,
-    /// By reply: what was sent, and how much of it was acknowledged as stored.
+    /// Sent text, and its acknowledged bytes, by reply.
     sent: BTreeMap<String, String>,
     stored: BTreeMap<String, usize>,
 }
@@ -117,7 +118,7 @@ async fn examine(folder: &Path, round: u64, said: &Said) {
     store.close().await.unwrap();
 }
 
-/// Not a test by itself: the process that is killed. Without its folder it has nothing to do.
+/// Process that is killed. Not a test by itself: it does nothing without its folder.
 #[test]
 fn child() {
     let (Ok(folder), Ok(round)) = (std::env::var(FOLDER), std::env::var(ROUND)) else { return };
@@ -143,7 +144,7 @@ async fn append_for_ever(store: Store, session: SessionRef, name: String) {
 async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
     for n in 0u64.. {
         let id = format!("r{round}reply{n}");
-        // Its words are sent while the database is still at its begin.
+        // Its words are sent before the database has its begin.
         store.begin_words(&session, &id, "resp", None, "");
         let begun = tokio::spawn({
             let (store, session, id) = (store.clone(), session.clone(), id.clone());
@@ -162,7 +163,7 @@ async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
         for piece in 1..=n % 7 {
             let (text, length) = say(piece);
             unstored.push_str(&text);
-            // Pieces are stored now and then; the journal has what came since.
+            // Pieces are stored now and then; the journal has the words since.
             if piece % 2 == 0 {
                 extend(&store, &reply, &std::mem::take(&mut unstored), 11).await.unwrap();
                 tell(&format!("stored {id} {length}"));
@@ -174,7 +175,7 @@ async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
     }
 }
 
-/// One write for a line, so that lines of several tasks do not mix.
+/// Writes a line at once, so that lines of several tasks do not mix.
 fn tell(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{line}\n").as_bytes()).unwrap();

@@ -1,11 +1,10 @@
-//! Deleting: nothing of it may be left, nothing else may go.
+//! Deleting: all of it goes, and nothing else.
 
 use crate::support::*;
 use session::{ItemPlace, Role};
 use std::path::Path;
 use store::*;
 
-/// Where a word still stands in the store's files, byte by byte.
 pub fn files_with(folder: &Path, word: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -113,7 +112,7 @@ async fn a_clock_that_is_set_right_makes_no_session_old() {
     for hour in 0..48 {
         assert_eq!(store.sweep(retention, right + hour * DAY / 24).await, Ok(vec![]), "hour {hour}");
     }
-    // What is used stays, also when the clock was ahead before; what is not used goes when its time has passed.
+    // A used session stays, even if the clock was ahead before; an unused one goes when its time has passed.
     let used = store.create_session(new_session("bob", None, right + 900 * DAY)).await.unwrap();
     let mut gone_on = None;
     for day in 3..60 {

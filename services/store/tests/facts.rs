@@ -1,4 +1,4 @@
-//! What is remembered beyond a conversation.
+//! Facts that outlive a conversation.
 
 use crate::support::*;
 use store::*;
@@ -72,7 +72,7 @@ async fn facts_are_kept_replaced_and_forgotten() {
     assert_eq!(held(store, "ann").await, ["My sister moved to Porto."]);
     let all = store.facts("ada", None).await.unwrap();
     assert_eq!((all[0].replaced_by.as_deref(), all[0].session_id.as_deref()), (Some("f2"), Some(session.id())));
-    // What was replaced is told by no search of the past, and by the user's own.
+    // The user's own search finds replaced words, a search of the past does not.
     assert_eq!(found(store, "ann", "sister lisbon").await, ["My sister moved to Porto."]);
     assert_eq!(found(store, "ben", "sister lisbon").await, Vec::<String>::new());
     let forgotten = FactChanges { forgotten: vec!["f2".into()], ..FactChanges::default() };

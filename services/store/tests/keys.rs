@@ -1,4 +1,4 @@
-//! Keys and secrets: what opens the store to a user, and what does not.
+//! Keys and secrets: accepted and refused ones.
 
 use crate::support::*;
 use serde_json::json;

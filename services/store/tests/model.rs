@@ -1,4 +1,4 @@
-//! Any order of operations, against a list in memory that does the same.
+//! Operations in any order, against a list in memory that does the same.
 
 use crate::support::*;
 use crate::transfer::{export, import};
@@ -55,7 +55,6 @@ struct Said {
     status: VersionStatus,
 }
 
-/// The conversation as a plain list, and everything that happened as another.
 #[derive(Default)]
 struct Model {
     items: Vec<Said>,
@@ -94,7 +93,7 @@ impl Model {
             said.status = VersionStatus::Interrupted;
             closed.push((said.id.clone(), said.text.clone()));
         }
-        // The order in which the replies of a crash are closed is open.
+        // The order in which crashed replies are closed is open.
         closed.sort();
         for (id, text) in closed {
             self.log(&id, Change::Finished, &text);
@@ -202,7 +201,7 @@ impl World {
                 self.after_a_restart().await;
             }
             Step::Crash => {
-                // The handles go without a close, and the next service waits for the lock.
+                // The handles are dropped without a close, and the next service waits for the lock.
                 drop(store);
                 let options = options(self.fixture.folder.path());
                 let other = StoreOptions { path: self.fixture.folder.path().join("other.sqlite3"), ..options.clone() };

@@ -7,15 +7,14 @@ use session::{Item, ItemBody, ItemPlace, ItemStatus, NoteSource, Role};
 use sqlx::{ConnectOptions, Connection};
 use store::*;
 
-/// Words that stand in copies only.
 const CANARY: &str = "kanarienvogel";
 const FORGET: HeardThrough = HeardThrough::Words(1);
 
 struct World {
     fixture: Fixture,
-    /// The session in which something was said, as item "said", and was learned as fact "fact".
+    /// Session with the item "said", learned as fact "fact".
     source: SessionRef,
-    /// The session that has copied it: a note of the item, a note of the fact, and a call with its answer.
+    /// Session with the copies: a note of the item, a note of the fact, and a call with its answer.
     holder: SessionRef,
 }
 
@@ -59,12 +58,10 @@ impl World {
         World { fixture, source, holder }
     }
 
-    /// Ids of what the holder's prompt is made of.
     async fn shown(&self) -> Vec<String> {
         self.fixture.store.load(&self.holder).await.unwrap().items.into_iter().map(|item| item.item_id).collect()
     }
 
-    /// Looks for the canary in the search, and byte by byte in the files.
     async fn canaries(&self) -> (usize, usize) {
         let store = &self.fixture.store;
         let search = HistorySearch {
@@ -195,7 +192,7 @@ async fn a_copy_that_comes_after_its_source_has_gone_holds_no_words() {
     }
     assert_eq!(world.shown().await, ["question", "thanks"]);
     assert_eq!(world.canaries().await, (0, 0));
-    // What a session in memory puts behind a copy that it still has keeps its place.
+    // An item that a session in memory puts behind a copy it still has keeps its place.
     let place = ItemPlace::After("recall_note_fact".into());
     put(store, &world.holder, "between", message(Role::User, "Hm."), place, 80).await.unwrap();
     assert_eq!(world.shown().await, ["question", "between", "thanks"]);
@@ -210,7 +207,7 @@ async fn forks_and_imports_of_a_copy_lose_their_words_too() {
     let lines = export(store, &world.holder).await;
     store.delete_session(&world.source, 70).await.unwrap();
     assert_eq!(texts(store, &fork).await, ["Where does she live?", "Thank you."]);
-    // An export that was written before is taken in with its words, and the next deletion takes the copies.
+    // An older export is imported with its words, and the next deletion takes the copies.
     store.delete_session(&world.holder, 71).await.unwrap();
     let taken_in = import(store, None, &lines).await.unwrap().remove(0);
     assert_eq!(store.load(&taken_in).await.unwrap().items.len(), ALL.len());
@@ -238,7 +235,7 @@ async fn a_command_beside_the_service_is_noticed() {
     assert_eq!(store.memory_changes("ada"), 1);
 }
 
-/// Copies of an older release, whose sources it did not keep, and the words of facts in the settings of a session.
+/// Copies of an older release, which kept no sources, and the words of facts in a session's settings.
 #[tokio::test]
 async fn what_an_older_release_copied_goes_with_the_next_deletion() {
     let mut world = World::new().await;

@@ -1,4 +1,4 @@
-//! What an older release left: `data/README.md` says how it was made and what is in it.
+//! Data of an older release: `data/README.md` says how it was made and what is in it.
 
 use crate::quota::stored_bytes;
 use crate::support::*;
@@ -18,7 +18,6 @@ fn told(what: &str) -> String {
     told[what].as_str().unwrap().to_owned()
 }
 
-/// A copy of the file, opened by this release.
 async fn opened() -> (TempDir, Store) {
     let folder = copied();
     let store = Store::open(&options(folder.path()), 1).await.unwrap();
@@ -37,7 +36,7 @@ async fn run(path: &Path, statements: &'static str) {
     connection.close().await.unwrap();
 }
 
-/// Lines as JSON, without the token ids that this release no longer writes.
+/// Parses the lines, without the token ids that this release no longer writes.
 fn lines(text: &str) -> Vec<Value> {
     let without_tokens = |line: &str| {
         let mut line: Value = serde_json::from_str(line).unwrap();
@@ -86,7 +85,7 @@ async fn conversations_stand_as_they_were_left() {
     assert_eq!(view.session.config.instructions, "You are the kitchen's assistant.");
     let pins: Vec<_> = view.pins.iter().map(|pin| (pin.text.as_str(), pin.made_by)).collect();
     assert_eq!(pins, [("Remember that my dog eats at seven.", MadeBy::Model), ("Speak slowly.", MadeBy::User)]);
-    // A user's summary was put to use and undone: the one before it stands.
+    // A user's summary was applied and undone: the one before it is in use.
     let summary = view.summary.unwrap();
     assert_eq!((summary.version, summary.kind, view.summary_is_stale), (4, SummaryKind::Summary, false));
     let newest = view.newest_summary.unwrap();
@@ -163,7 +162,7 @@ async fn what_it_stored_counts_and_no_more_when_it_is_deleted() {
     }
 }
 
-/// The older schema has columns for them, though no release wrote any. The checksum was made as that release would have.
+/// The older schema has columns for them, though no release wrote any. The checksum is that release's.
 #[tokio::test]
 async fn a_version_with_token_ids_is_read_exported_and_imported() {
     let folder = copied();

@@ -1,4 +1,4 @@
-//! Persons: whose words a user's sessions hold, and what their deletion leaves.
+//! Persons: their sessions, and what their deletion leaves.
 
 use crate::support::*;
 use store::*;
@@ -82,7 +82,7 @@ fn owner(person: &str, room: &str) -> LogOwner {
     LogOwner { user: "ada".to_owned(), person: person.to_owned(), room: room.to_owned() }
 }
 
-/// Conversations that clients hold belong to no session, and what is computed for them belongs to a person all the same.
+/// Conversations that clients hold belong to no session, but their computed data belongs to a person.
 #[tokio::test]
 async fn what_was_computed_for_a_person_is_found_by_every_deletion() {
     let fixture = Fixture::new().await;
@@ -103,7 +103,7 @@ async fn what_was_computed_for_a_person_is_found_by_every_deletion() {
         store.note_past_owner(owner, 100 + at as i64).await.unwrap();
         store.note_past_owner(owner, 10).await.unwrap();
     }
-    // In every room, and of a person of whom nothing else is kept.
+    // In every room, and for a person without any other data.
     assert!(store.persons("ada").await.unwrap().iter().any(|line| line.name == "anna" && line.sessions == 0));
     store.delete_person("ada", "anna", 200).await.unwrap();
     assert_eq!(found().await, numbers(&all[..2]));
@@ -124,7 +124,7 @@ async fn what_was_computed_for_a_person_is_found_by_every_deletion() {
     store.delete_session(&kept, 300).await.unwrap();
     let of_both = found().await;
     assert!(of_both.contains(&kept.past_owner()) && of_both.contains(&all[3].past_owner()), "{of_both:?}");
-    // And when it was not used for long.
+    // And after a long time without use.
     store.sweep(Some(50), 150).await.unwrap();
     assert_eq!(found().await, [0; 0]);
     store.sweep(Some(50), 155).await.unwrap();

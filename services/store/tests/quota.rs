@@ -1,4 +1,4 @@
-//! What a client stores takes of its user's quota. What the service writes itself counts too, and is never refused.
+//! Quotas: clients' data counts and may be refused; the service's own counts too, and is never refused.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use store::*;
 
 const MINUTE_MS: i64 = 60_000;
 
-/// What is noted of a user, which must be what its rows say.
+/// Returns the stored count of a user, after a check against its rows.
 pub async fn stored_bytes(path: &Path, user: &str) -> i64 {
     let mut connection = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
     let query = sqlx::query_as(
@@ -34,7 +34,7 @@ pub async fn stored_bytes(path: &Path, user: &str) -> i64 {
     noted
 }
 
-/// The same store with other limits. Each is what the store has from here on; the one before is closed.
+/// Reopens the store with other limits; the caller's handle is closed.
 async fn limited(fixture: &Fixture, user_bytes: u64, user_bytes_per_minute: u64) -> Store {
     fixture.store.close().await.unwrap();
     let limits = StoreOptions { user_bytes, user_bytes_per_minute, ..options(fixture.folder.path()) };
@@ -83,7 +83,6 @@ async fn secret(store: &Store, session: Value, now_ms: i64) -> Result<(), Error>
     store.create_client_secret(&ada(), session, 1000, now_ms).await.map(drop)
 }
 
-/// A session with three items, and a user whose store is full.
 async fn full() -> (Fixture, Store, SessionRef) {
     let fixture = Fixture::new().await;
     let session = fixture.session().await;
@@ -128,7 +127,7 @@ async fn without_room_a_client_stores_nothing() {
         assert_eq!(result, Err(Error::UserFull { limit: 1 }), "{write}");
     }
     assert_eq!(stored_bytes(store.path(), "ada").await, before);
-    // Another user has room, and a user that does not exist is told so.
+    // Another user has room, and an unknown user gets the right error.
     assert_eq!(store.create_session(new_session("eve", None, 30)).await, Err(Error::NoUser { user: "eve".into() }));
     let unlimited = limited(&Fixture { store, ..fixture }, 0, 0).await;
     unlimited.create_session(new_session("bob", None, 30)).await.unwrap();
@@ -144,7 +143,7 @@ async fn without_room_the_service_stores_what_was_said_and_what_it_makes_of_it()
     let again = Item::new("a0", said(), ItemStatus::InProgress);
     let resumed = store.resume_reply(&session, again, "resp_1", 33).await.unwrap();
     store.finish_reply(&resumed, VersionStatus::Completed, said(), 34).await.unwrap();
-    // A reply that no client heard takes its place back.
+    // A reply that no client heard gives its room back.
     let withdrawn = begin(&store, &session, "a1", "resp_2", 35).await.unwrap();
     store.finish_reply(&withdrawn, VersionStatus::Cancelled, message(Role::Assistant, ""), 36).await.unwrap();
     assert_eq!(store.delete_item(&session, "a1", 36).await.unwrap().change, Change::Deleted);
@@ -159,7 +158,7 @@ async fn without_room_the_service_stores_what_was_said_and_what_it_makes_of_it()
     store.add_pin(&session, "Ada likes tea.", None, MadeBy::Model, 52).await.unwrap();
     store.add_measurement(&session, measurement(1)).await.unwrap();
 
-    // What is forgotten and deleted counts no more.
+    // Forgotten and deleted data counts no more.
     let (path, before) = (store.path().to_owned(), stored_bytes(store.path(), "ada").await);
     store.forget_facts("ada", vec!["f0".into()], 60).await.unwrap();
     assert_eq!(stored_bytes(&path, "ada").await, before - ("Ada likes tea.".len() + "I like tea.".len()) as i64);
@@ -195,7 +194,7 @@ async fn secrets_that_expired_give_their_room_back_when_one_is_made() {
     secret(&fixture.store, json!({}), 5_000).await.unwrap();
     let one = 512 + 2;
     assert_eq!(stored_bytes(fixture.store.path(), "ada").await, one);
-    // Also when the new one is refused.
+    // The same if the new one is refused.
     let store = limited(&fixture, 2_000, 0).await;
     let large = json!({ "instructions": "word ".repeat(1_000) });
     assert_eq!(secret(&store, large, 7_000).await, Err(Error::UserFull { limit: 2_000 }));

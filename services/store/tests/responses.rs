@@ -1,4 +1,4 @@
-//! Responses by their ids, and sessions that branch off behind one.
+//! Responses by their ids, and forks behind one.
 
 use crate::support::*;
 use crate::transfer::{export, import};
@@ -8,7 +8,6 @@ use store::*;
 
 const USAGE: Usage = Usage { input_tokens: 7, cached_tokens: 3, output_tokens: 2, reasoning_tokens: 1 };
 
-/// A question and its answer, which is the item `a` and the number.
 async fn turn(store: &Store, session: &SessionRef, n: usize) {
     say(store, session, &format!("u{n}"), &format!("question {n}"), 20).await;
     let (id, item) = (format!("resp_{n}"), format!("a{n}"));
@@ -45,7 +44,7 @@ async fn a_response_is_found_by_its_id_and_its_user() {
     turn(store, &session, 2).await;
     let end = found(store, "resp_1").await.end.unwrap();
     assert_eq!((end.last_item.as_deref(), end.is_last), (Some("a1"), false));
-    // What it said can leave the conversation, and its place stays.
+    // Its item can leave the conversation, and the place stays.
     store.delete_item(&session, "a1", 30).await.unwrap();
     let first = found(store, "resp_1").await;
     assert_eq!((first.output, first.end.unwrap().last_item.as_deref()), (vec![], Some("u1")));
@@ -65,7 +64,7 @@ async fn what_is_said_after_a_response_without_words_is_no_part_of_it() {
     assert_eq!((end().await.last_item.as_deref(), end().await.is_last), (Some("u1"), false));
     let fork = store.fork_session(&session, &end().await.order_key, "sess_fork".into(), 40).await.unwrap();
     assert_eq!(texts(store, &fork).await, ["question 1"]);
-    // Nor is what a conversation begins with after all of it was deleted.
+    // The same for a first item after all were deleted.
     for item in ["u1", "u2"] {
         store.delete_item(&session, item, 50).await.unwrap();
     }
@@ -106,7 +105,7 @@ async fn a_deleted_response_is_not_found_and_its_words_stay() {
     let again = store.delete_response(&session, "resp_1", 31).await;
     assert_eq!(again, Err(Error::NoResponse { response: "resp_1".into() }));
     assert_eq!(texts(store, &session).await, ["question 1", "answer 1"]);
-    // One that is being said is not deleted.
+    // A response in progress is not deleted.
     store.begin_response(&session, "resp_2", true, None, 32).await.unwrap();
     assert!(store.delete_response(&session, "resp_2", 33).await.is_err());
 }
@@ -133,11 +132,11 @@ async fn a_fork_has_what_was_said_until_then() {
     assert_eq!(view.items[2].heard_chars, Some(6));
     let pins: Vec<_> = view.pins.iter().map(|pin| pin.text.as_str()).collect();
     assert_eq!(pins, ["the user likes tea", "speak slowly"]);
-    // Neither sees what is said in the other, and both are whole.
+    // Neither sees the other's later items, and both are sound.
     say(&store, &fork, "u4", "question 4", 50).await;
     assert_eq!(texts(&store, &session).await.len(), 5);
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
-    // Its responses are those of the session that they were made in.
+    // Its responses belong to the session that they were made in.
     assert_eq!(found(&store, "resp_2").await.session, session);
     fixture.reopen(60).await;
     assert_eq!(texts(&fixture.store, &fork).await.len(), 4);

@@ -1,4 +1,4 @@
-//! A reply that was stopped goes on: its item is whole again, and every version of it is kept.
+//! A resumed reply: its item is complete again, and every version of it stays.
 
 use crate::support::*;
 use session::{ItemStatus, Role};
@@ -6,7 +6,6 @@ use store::*;
 
 const STORY: &str = "Once upon a time.";
 
-/// A reply that was stopped and cut to what was heard.
 async fn stopped(fixture: &Fixture) -> SessionRef {
     let session = fixture.session().await;
     let store = &fixture.store;
@@ -84,7 +83,7 @@ async fn the_end_of_what_was_stopped_does_not_end_what_goes_on() {
     say(store, &session, "question", "Tell me a story", 1).await;
     store.begin_words(&session, "story", "resp_1", Some("question"), "");
     let reply = begin(store, &session, "story", "resp_1", 2).await.unwrap();
-    // The session's task does not wait for the end before it lets the reply go on.
+    // The session's task resumes the reply without waiting for its end.
     store.begin_words(&session, "story", "resp_2", None, "Once upon");
     let body = message(Role::Assistant, "Once upon");
     store.finish_reply(&reply, VersionStatus::Interrupted, body, 3).await.unwrap();

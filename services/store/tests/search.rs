@@ -1,4 +1,4 @@
-//! Finding what was said: in which words, in which language, and only by its own user.
+//! Search: words, languages, and only the user's own sessions.
 
 use crate::support::*;
 use session::{ItemPlace, Role};
@@ -73,7 +73,7 @@ async fn one_user_never_finds_anothers_words() {
     assert_eq!(found(store, &look("ada", "safe")).await.len(), 1);
     assert_eq!(found(store, &look("bob", "safe")).await[0].0, "b");
     assert_eq!(found(store, &look("bob", "mirror")).await, []);
-    // Not even with the other's session in hand.
+    // The other session's handle does not help.
     let theirs = HistorySearch { place: SearchPlace::Session(&ada), ..look("bob", "safe") };
     assert_eq!(found(store, &theirs).await, []);
 }

@@ -1,19 +1,17 @@
 //! Every statement of the crate is prepared against the schema, also those that no other test happens to run.
 //!
-//! Statements are found in the source. So that none can be missed, each must stand as a literal in a `sqlx::query(`, and
-//! nothing else that takes SQL is allowed.
+//! The test finds statements in the source. To miss none, each must be a literal in a `sqlx::query(`, and nothing else
+//! that takes SQL is allowed.
 
 use crate::support::*;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, SqlSafeStr};
 use std::path::Path;
 
-/// The calls that take a statement.
 const QUERIES: [&str; 3] = ["sqlx::query(", "sqlx::query_as(", "sqlx::query_scalar("];
 /// Other ways to SQLite, written without spaces.
 const OTHER_WAYS: [&str; 8] =
     ["query_with", "query!", "queryas", "raw_sql", "QueryBuilder", "AssertSqlSafe", "execute(\"", "fetch_all(\""];
 
-/// The statements of a source file, its tests left out.
 fn statements(source: &str) -> Result<Vec<&str>, String> {
     let source = source.split("#[cfg(test)]").next().unwrap();
     let packed: String = source.split_whitespace().collect();
@@ -62,7 +60,7 @@ async fn every_statement_fits_the_schema() {
     assert_eq!(complaints, Vec::<String>::new());
     assert!(count > 60, "only {count} statements were found");
 
-    // What it would say.
+    // The message for a wrong statement.
     for wrong in
         ["SELECT nothing FROM items", "SELECT item_id FROM item", "INSERT INTO users (id) VALUES (?, ?)", "SELCT 1"]
     {

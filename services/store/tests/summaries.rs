@@ -72,14 +72,14 @@ async fn a_summary_of_a_past_that_changed_is_refused_or_called_stale() {
     assert_eq!(planned_before, Err(Error::StaleSummary { version: 2 }));
     let fresh = store.add_summary(&session, summary("i5", 11, "New.")).await.unwrap();
     store.apply_summary(&session, fresh, vec![], 62).await.unwrap();
-    // What is said or changed after it does not touch it.
+    // Later items and changes do not make it stale.
     say(store, &session, "i10", "text 10", 63).await;
     store.delete_item(&session, "i9", 64).await.unwrap();
     assert!(!store.load(&session).await.unwrap().summary_is_stale);
     store.delete_item(&session, "i5", 65).await.unwrap();
     let view = store.load(&session).await.unwrap();
     assert!(view.summary_is_stale);
-    // The last covered item is gone; what comes next still lands after the summary.
+    // The last covered item is gone; the next one still comes after the summary.
     assert_eq!(view.items.len(), 4);
 }
 
@@ -107,7 +107,7 @@ async fn results_of_tools_leave_the_view_with_the_swap_and_come_back_with_its_un
     let trimmed = async || store.load(&session).await.unwrap().trimmed;
     let version = store.add_summary(&session, summary("i3", 10, "Some.")).await.unwrap();
     assert_eq!(store.load(&session).await.unwrap().newest_summary.unwrap().version, version);
-    // A swap that does not happen trims nothing.
+    // A failed swap trims nothing.
     store.truncate(&session, "i2", 0, 1, 59).await.unwrap();
     assert!(store.apply_summary(&session, version, vec!["i6".into()], 60).await.is_err());
     assert!(trimmed().await.is_empty());
@@ -119,7 +119,7 @@ async fn results_of_tools_leave_the_view_with_the_swap_and_come_back_with_its_un
     assert_eq!(texts(store, &session).await[2], "text 6", "what was said stays");
     store.undo_summary(&session, version, 63).await.unwrap();
     assert!(trimmed().await.is_empty());
-    // What a person writes holds for the past as it stands.
+    // A person's summary covers the past as of now.
     let edited = Summary { made_by: MadeBy::User, ..summary("i5", 0, "By hand.") };
     let version = store.add_applied_summary(&session, edited, vec![]).await.unwrap();
     let view = store.load(&session).await.unwrap();

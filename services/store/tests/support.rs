@@ -1,4 +1,4 @@
-//! What every test of the store needs: a file of its own, and short words for common things.
+//! Support for the store's tests: a file of its own, and short names for common steps.
 
 use serde_json::{Value, json};
 use session::{Item, ItemBody, ItemPlace, ItemStatus, MaxTokens, Role, SessionConfig, Tool, ToolChoice};
@@ -99,7 +99,6 @@ pub async fn put(
     store.append(session, Item::new(id, body, ItemStatus::Completed), place, now_ms).await
 }
 
-/// A reply of the assistant at the end, with nothing in it yet.
 pub async fn begin(
     store: &Store,
     session: &SessionRef,
@@ -111,12 +110,10 @@ pub async fn begin(
     store.begin_reply(session, item, ItemPlace::End, response, now_ms).await
 }
 
-/// Returns when the piece is on disk.
 pub async fn extend(store: &Store, reply: &OpenReply, text: &str, now_ms: i64) -> Result<(), Error> {
     store.extend_reply(reply, text.to_owned(), now_ms)?.await
 }
 
-/// A response as it stands in an export.
 pub async fn response_of(store: &Store, session: &SessionRef, id: &str) -> Value {
     let lines = crate::transfer::export(store, session).await;
     let mut lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

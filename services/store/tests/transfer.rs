@@ -94,7 +94,7 @@ async fn an_import_exports_the_same_lines() {
     let both = format!("{lines}\n{}", lines.replace(session.id(), "sess_other"));
     assert_eq!(import(&to.store, Some("carol"), &both).await.unwrap().len(), 2);
     assert_eq!(to.store.list_sessions("carol", None, 10).await.unwrap().len(), 2);
-    // Older releases wrote token ids of what a reply had sent.
+    // Older releases wrote token ids for pieces.
     let older = lines.replacen(r#""tokens":[]"#, r#""tokens":[3,4]"#, 1);
     assert_ne!(older, lines);
     import(&to.store, Some("dora"), &older).await.unwrap();
@@ -145,10 +145,10 @@ async fn exports_that_are_never_read_hold_no_reader() {
         export.next().await.unwrap().unwrap();
         exports.push(export);
     }
-    // Two readers there are: each of these would wait for one.
+    // There are two readers: each of these would wait for one.
     let soon = std::time::Duration::from_secs(3);
     tokio::time::timeout(soon, store.load(&session)).await.unwrap().unwrap();
-    // A session that goes on in the meantime exports as a whole, and one that is deleted ends with an error.
+    // A session that continues in the meantime exports completely, and a deleted one ends with an error.
     say(store, &session, "late", "said while it was exported", 800).await;
     let mut lines = Vec::new();
     while let Some(line) = exports[0].next().await {

@@ -1,4 +1,4 @@
-//! Full disks, files of others, newer schemas, flipped bits, a second service: clear words, and nothing lost.
+//! Full disks, files of others, newer schemas, flipped bits, a second service: clear errors, and nothing lost.
 
 use crate::support::*;
 use session::{ItemPlace, Role};
@@ -43,7 +43,7 @@ async fn a_full_disk_refuses_the_new_and_keeps_the_old() {
     assert_eq!(error, Error::Full { path: full.path.clone() });
     assert!(error.to_string().contains("make room"), "{error}");
     assert_eq!(store.trouble(), Some(error.to_string()));
-    // Reading goes on, room that is made is used, and what was acknowledged is there.
+    // Reads continue, freed room is used, and acknowledged data is there.
     let ids = |items: Vec<ItemVersion>| items.into_iter().map(|item| item.item_id).collect::<Vec<_>>();
     assert_eq!(ids(store.load(&session).await.unwrap().items), stored);
     store.close().await.unwrap();
@@ -100,7 +100,7 @@ async fn a_second_service_is_refused_and_a_command_may_join() {
     say(&beside, &theirs, "c", "from the command", 20).await;
     say(&fixture.store, &session, "s", "from the service", 21).await;
     assert_eq!(texts(&beside, &theirs).await, ["from the command", "from the service"]);
-    // A reply of the running service is not taken for the remains of a crash.
+    // A reply of the running service does not count as the remains of a crash.
     let reply = begin(&fixture.store, &session, "a", "resp_1", 22).await.unwrap();
     let third = Store::open(&command, 0).await.unwrap();
     assert_eq!(third.load(&theirs).await.unwrap().items[2].status, VersionStatus::InProgress);
@@ -153,7 +153,7 @@ async fn a_new_store_is_for_its_owner_only() {
     assert_eq!(mode("deep/down"), 0o700);
 }
 
-/// A process that was killed between the table in which migrations are counted and the first of them.
+/// A process killed between creating the migrations' bookkeeping table and the first migration.
 #[tokio::test]
 async fn a_first_start_that_was_cut_off_is_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ async fn a_flipped_letter_is_found_when_it_is_read() {
     assert!(problems.iter().any(|problem| problem.contains("does not match its checksum")), "{problems:?}");
 }
 
-/// A file system of its own, as small as asked; None where that is not allowed.
+/// File system of its own, as small as asked; `None` if the machine allows no mounts.
 #[cfg(target_os = "linux")]
 struct SmallDisk {
     folder: tempfile::TempDir,
@@ -281,7 +281,7 @@ async fn a_disk_that_is_really_full_loses_nothing() {
     let ids = |items: Vec<ItemVersion>| items.into_iter().map(|item| item.item_id).collect::<Vec<_>>();
     assert_eq!(ids(store.load(&session).await.unwrap().items), acknowledged);
     drop(store);
-    // More room, and all is well again.
+    // The disk gets room, and writes succeed again.
     assert!(mount(&["-o", "remount,size=20m"], disk.folder.path()));
     let store = Store::open(&options, 20).await.unwrap();
     let session = store.open_session("ada", "talk").await.unwrap();
@@ -312,7 +312,7 @@ async fn a_disk_that_became_read_only_is_named_and_loses_nothing() {
     store.close().await.unwrap();
 }
 
-/// SQLite opens a file it may only read without a word; the service must not.
+/// SQLite opens a read-only file silently; the service must not.
 #[tokio::test]
 async fn a_store_that_cannot_be_written_is_refused_at_start() {
     let fixture = Fixture::new().await;
@@ -345,7 +345,7 @@ async fn a_write_waits_for_another_program_and_then_says_busy() {
     sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     let refused = put(&store, &session, "u", message(Role::User, "hello"), ItemPlace::End, 10).await;
     assert_eq!(refused, Err(Error::Busy { path: impatient.path.clone() }));
-    // Reading is not kept waiting, and what was refused can be tried again.
+    // Reads do not wait, and the refused write can be tried again.
     assert_eq!(texts(&store, &session).await, Vec::<String>::new());
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     say(&store, &session, "u", "hello", 20).await;
@@ -376,7 +376,7 @@ async fn two_processes_write_side_by_side_and_lose_nothing() {
     assert_eq!(fixture.store.check().await.unwrap(), Vec::<String>::new());
 }
 
-/// Not a test by itself: what the second process of the test before does.
+/// Second process of the test before. Not a test by itself.
 #[tokio::test]
 async fn the_other_process() {
     let Ok(folder) = std::env::var(OTHER_PROCESS) else { return };
@@ -407,12 +407,12 @@ async fn a_user_stores_no_more_than_the_limits_let() {
         last
     };
     assert_eq!(store_three(&mine, 1).await, Err(Error::TooFast { limit: 8_000 }));
-    // Another user is not kept from anything, and the next minute has room again.
+    // Another user is not affected, and the next minute has room again.
     assert_eq!(store_three(&others, 1).await, Err(Error::TooFast { limit: 8_000 }));
     assert_eq!(store.load(&others).await.unwrap().items.len(), 2);
     assert_eq!(store_three(&mine, 2).await, Err(Error::TooFast { limit: 8_000 }));
     assert_eq!(store_three(&mine, 3).await, Err(Error::UserFull { limit: 20_000 }));
-    // A version that only cuts an item short takes room too, and what is deleted gives it back.
+    // A version that only cuts an item takes room too, and deleting gives it back.
     assert_eq!(store.truncate(&mine, "m1n0", 0, 2999, 240_000).await, Err(Error::UserFull { limit: 20_000 }));
     store.delete_session(&mine, 240_001).await.unwrap();
     let again = store.create_session(new_session("ada", None, 250_000)).await.unwrap();

@@ -1,12 +1,12 @@
-//! How busy the engine was of late with what users wait for. What may never be asked for would hold them up.
+//! Recent load of the engine by waiting users, whom speculative work would delay.
 
 use std::time::{Duration, Instant};
 
-/// What is longer ago than this hardly counts.
+/// Time constant: older steps hardly count.
 const MEMORY: Duration = Duration::from_secs(5);
 
 pub(super) struct Busy {
-    /// Of the time until `seen`, in which users waited for a step.
+    /// Share of the time until `seen` in which users waited for a step.
     share: f64,
     seen: Instant,
 }
@@ -16,7 +16,7 @@ impl Busy {
         Busy { share: 0.0, seen: now }
     }
 
-    /// Users waited for this step. The time since the last one was idle.
+    /// Counts a step that users waited for. The time since the last one was idle.
     pub fn waited(&mut self, began: Instant, ended: Instant) {
         let before = self.share(began);
         let lasts = lasting(ended.saturating_duration_since(began.max(self.seen)));
@@ -28,7 +28,6 @@ impl Busy {
     }
 }
 
-/// What is left of a share after so long.
 fn lasting(time: Duration) -> f64 {
     (-time.as_secs_f64() / MEMORY.as_secs_f64()).exp()
 }
@@ -37,7 +36,7 @@ fn lasting(time: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    /// Steps of 15 ms, of which so many in a hundred are waited for, for so many seconds.
+    /// Runs steps of 15 ms for `seconds`, `waited` of a hundred for users.
     fn after(busy: &mut Busy, seconds: u64, waited: u64) -> f64 {
         let begin = busy.seen;
         let step = Duration::from_millis(15);

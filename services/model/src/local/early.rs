@@ -1,27 +1,26 @@
-//! Replies that were begun before they are asked for: to a partial transcript, or by a client that broke its request off before
-//! anything of it was delivered. A request that wants the same reply goes on with what was made.
+//! Replies begun before their request: to a partial transcript, or by a client that closed its request before it got
+//! anything. A request for the same reply continues it.
 
 use engine::EngineRequest;
 use serde_json::Value;
 use session::Delta;
 use std::time::Duration;
 
-/// What a request must be to go on with a reply that was begun, and what was made of it.
 pub(super) struct BegunReply {
     wanted: WantedReply,
-    /// How long it is held once it is stopped.
+    /// Time for which it is held once it is stopped.
     pub keep: Duration,
-    /// As the engine made it, not cut into sentences.
+    /// Deltas as the engine made them, not cut into sentences.
     pub made: Vec<Delta>,
     pub tokens: usize,
     most_tokens: usize,
 }
 
-/// Two of these that are equal have the same reply.
+/// Key of a reply: equal keys have the same reply.
 pub(super) struct WantedReply {
     request: EngineRequest,
     thinks: bool,
-    /// They give the arguments of calls their types.
+    /// Tools, which give the arguments of calls their types.
     tools: Vec<Value>,
 }
 
@@ -30,7 +29,8 @@ impl WantedReply {
         WantedReply { request: request.clone(), thinks, tools: tools.to_vec() }
     }
 
-    /// What only says how and when the engine computes it may differ, and the seed of a reply that names none.
+    /// Compares two requests. Fields that only say how and when the engine computes may differ, and so may the seed of
+    /// a reply that names none.
     pub fn is_same(&self, other: &WantedReply) -> bool {
         let EngineRequest {
             tokens,

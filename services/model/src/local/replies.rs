@@ -1,4 +1,4 @@
-//! Replies on their way out of the engine: its events become deltas, with the time that each stage took.
+//! Replies on their way out of the engine: events become deltas, with the time of each stage.
 
 use super::early::{BegunReply, WantedReply};
 use crate::answer::Writer;
@@ -14,7 +14,7 @@ use text::{ReplyParser, Tokenizer};
 #[derive(Default)]
 pub(super) struct Replies {
     open: HashMap<RequestId, Open>,
-    /// Replies that were stopped and may go on.
+    /// Stopped replies that may resume.
     kept: Vec<Kept>,
 }
 
@@ -23,48 +23,44 @@ struct Kept {
     key: Option<ReplyKey>,
     until: Instant,
     open: Open,
-    /// It was begun early and is done.
     ended: Option<(Finish, RequestReport)>,
 }
 
-/// A reply that was begun, and is asked for now.
 pub(super) struct AskedAgain {
     pub id: RequestId,
     open: Open,
     ended: Option<(Finish, RequestReport)>,
 }
 
-/// A reply that is being made, or was when it was stopped.
 pub(super) struct Open {
-    /// Whose past it is.
     owner: Option<OwnerId>,
     priority: Priority,
     writer: Writer,
     parser: ReplyParser,
     keep_as: Option<ReplyKey>,
-    /// Another request may go on with it, as nothing of it was read.
+    /// Key for a request that may continue it, while its reader has read nothing.
     begun: Option<BegunReply>,
-    /// Its reader hears no more than its end.
+    /// True before its request: its reader only gets its end.
     is_early: bool,
-    /// Tokens that it had when it was asked for, if it was begun before.
+    /// Tokens of an early reply when its request came.
     begun_early: Option<u64>,
     usage: Usage,
-    /// Tokens of a reply that goes on which were made and not told before it was stopped.
+    /// Tokens of a resumed reply that were made and not sent before it was stopped.
     made_tokens: Option<u64>,
-    /// Tokens of which no text was told yet.
+    /// Tokens without sent text.
     untold_tokens: u64,
     untold_logprobs: Vec<TokenLogprob>,
     calls: usize,
     asked: Instant,
     started: Option<Instant>,
     first_token: Option<Instant>,
-    /// How long the step took that made the last token. Zero: the prompt was read in it.
+    /// Duration of the step that made the last token. Zero: that step read the prompt.
     step: Duration,
-    /// When the first word of the answer is to be there. None: whenever it comes, or its thinking was ended.
+    /// Deadline of the answer's first word. `None`: no deadline, or its thinking has ended.
     first_word_by: Option<Instant>,
-    /// The engine was told, or there is nothing to end.
+    /// True after the engine was told, or if there is nothing to end.
     thinking_ended: bool,
-    /// A sentence is complete: the user may interrupt the voice behind it.
+    /// True after a complete sentence, behind which the user may interrupt the voice.
     is_at_mark: bool,
     first_words: FirstWords,
 }
@@ -72,26 +68,25 @@ pub(super) struct Open {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstWords {
     ToCome,
-    /// Its reader has them, and `begin_to_speak` did not say so yet.
+    /// Sent to the reader, not yet reported by `begin_to_speak`.
     Given,
     Past,
 }
 
 impl Replies {
-    /// Replies that have completed a sentence since the last call.
     pub fn marks(&mut self) -> Vec<RequestId> {
         let marked = |(id, open): (&RequestId, &mut Open)| std::mem::take(&mut open.is_at_mark).then_some(*id);
         self.open.iter_mut().filter_map(marked).collect()
     }
 
-    /// Whether readers were told the first words of a reply since the last call.
+    /// Reports whether readers got the first words of a reply since the last call.
     pub fn begin_to_speak(&mut self) -> bool {
         let told = self.open.values_mut().filter(|open| open.first_words == FirstWords::Given);
         told.map(|open| open.first_words = FirstWords::Past).count() > 0
     }
 
-    /// Replies whose thinking is to end before the next step: their readers want it, or another step of thought would bring the
-    /// first word too late.
+    /// Lists replies whose thinking ends before the next step: their readers want it, or another step of thought would
+    /// delay the first word too long.
     pub fn thinking_to_end(&mut self, now: Instant) -> Vec<RequestId> {
         let ends = |(id, open): (&RequestId, &mut Open)| {
             let is_late = open.first_word_by.is_some_and(|by| is_last_moment(now, by, open.step));
@@ -102,7 +97,7 @@ impl Replies {
         self.open.iter_mut().filter_map(ends).collect()
     }
 
-    /// `thinks`: the reply begins inside a think block. `tools` give the arguments of calls their types.
+    /// Opens a reply. `thinks`: it begins inside a think block. `tools` give the arguments of calls their types.
     pub fn open(
         &mut self,
         id: RequestId,
@@ -141,7 +136,7 @@ impl Replies {
         self.open.insert(id, open);
     }
 
-    /// Where the reply is kept if it is stopped, and what a request must be to go on with it. `is_early`: none has asked for it.
+    /// Sets the key of a stopped reply, and the request that may continue it. `is_early`: no request has asked for it.
     pub fn keep_as(&mut self, id: RequestId, key: Option<ReplyKey>, begun: Option<BegunReply>, is_early: bool) {
         if let Some(open) = self.open.get_mut(&id) {
             (open.keep_as, open.begun, open.is_early) = (key, begun, is_early);
@@ -149,7 +144,8 @@ impl Replies {
         }
     }
 
-    /// For how long the reply is kept if it is stopped now, and whose it is. None: it is not. `resume`: where it may go on.
+    /// Returns the time for which the reply is kept if it stops now; `None` drops it. `resume`: the time for a reply
+    /// that may resume.
     pub fn keeps(&mut self, id: RequestId, resume: Duration) -> Option<Duration> {
         let open = self.open.get_mut(&id)?;
         open.begun.take_if(|_| !open.is_early && open.writer.is_heard());
@@ -157,19 +153,17 @@ impl Replies {
         resume.max(open.begun.as_ref().map(|begun| begun.keep))
     }
 
-    /// Whose replies that were kept before are not any more when this one is. None: another that was stopped may still go on, as
-    /// this one was never asked for.
+    /// Returns the owner whose kept replies this one replaces. `None` for an early one without a request: a stopped
+    /// reply may still resume.
     pub fn replaced_by(&self, id: RequestId) -> Option<OwnerId> {
         self.open.get(&id).filter(|open| !open.is_early)?.owner
     }
 
-    /// Replies that were begun early and have as many tokens as they may.
     pub fn early_enough(&self) -> Vec<RequestId> {
         let is_enough = |open: &Open| open.is_early && open.begun.as_ref().is_some_and(BegunReply::has_enough);
         self.open.iter().filter(|(_, open)| is_enough(open)).map(|(id, _)| *id).collect()
     }
 
-    /// Tells the reader of a reply that it is stopped, and keeps it.
     pub fn hold(&mut self, id: RequestId, report: &RequestReport, engine: &Engine, keep: Duration) {
         let Some(mut open) = self.open.remove(&id) else { return };
         let finish = if open.keep_as.is_some() { Finish::Held } else { Finish::Cancelled };
@@ -181,12 +175,11 @@ impl Replies {
         self.kept.push(Kept { id, key, until, open, ended: None });
     }
 
-    /// Forgets what is kept of such owners, or until such a time.
     pub fn release(&mut self, is_meant: impl Fn(Option<OwnerId>, &Instant) -> bool) -> Vec<RequestId> {
         self.kept.extract_if(.., |kept| is_meant(kept.open.owner, &kept.until)).map(|kept| kept.id).collect()
     }
 
-    /// Forgets the oldest that were begun early, where there are more than so many.
+    /// Forgets the oldest early replies, except the newest `most`.
     pub fn release_beyond(&mut self, most: usize) -> Vec<RequestId> {
         let mut many = self.kept.iter().filter(|kept| kept.key.is_none()).count().saturating_sub(most);
         let is_beyond = |kept: &mut Kept| {
@@ -197,7 +190,7 @@ impl Replies {
         self.kept.extract_if(.., is_beyond).map(|kept| kept.id).collect()
     }
 
-    /// Forgets what was begun early for an owner, held or not: a newer one takes its place.
+    /// Forgets the early replies of an owner, running or kept: a newer one replaces them.
     pub fn release_early(&mut self, owner: OwnerId) -> Vec<RequestId> {
         let is_meant = |open: &Open| open.is_early && open.owner == Some(owner);
         let running = self.open.extract_if(|_, open| is_meant(open)).map(|(id, open)| {
@@ -209,7 +202,6 @@ impl Replies {
         running.into_iter().chain(kept).collect()
     }
 
-    /// A reply that was begun and is the one that is wanted now.
     pub fn take_begun(&mut self, wanted: &WantedReply) -> Option<AskedAgain> {
         let is_same = |open: &Open| open.begun.as_ref().is_some_and(|begun| begun.wanted().is_same(wanted));
         if let Some(at) = self.kept.iter().position(|kept| is_same(&kept.open)) {
@@ -220,7 +212,7 @@ impl Replies {
         self.open.remove(&id).map(|open| AskedAgain { id, open, ended: None })
     }
 
-    /// A reply that was begun goes on as if it had just been computed.
+    /// Continues an early reply as if it had just been computed.
     pub fn go_on(
         &mut self,
         AskedAgain { id, open: begun, ended }: AskedAgain,
@@ -255,7 +247,6 @@ impl Replies {
         }
     }
 
-    /// When the first of them is to be forgotten.
     pub fn kept_until(&self) -> Option<Instant> {
         self.kept.iter().map(|kept| kept.until).min()
     }
@@ -266,7 +257,6 @@ impl Replies {
         Some((id, open))
     }
 
-    /// A reply that was kept goes on.
     pub fn resume(&mut self, (id, kept): (RequestId, Open), resumed: &ResumedReply, writer: Writer, asked: Instant) {
         let (made, thought) = resumed.made_tokens();
         let usage = Usage { reasoning_tokens: thought, ..Usage::default() };
@@ -286,12 +276,11 @@ impl Replies {
         self.open.values().filter(|open| open.priority == priority).count()
     }
 
-    /// Replies that their readers have cancelled.
     pub fn cancelled(&self) -> Vec<RequestId> {
         self.open.iter().filter(|(_, open)| open.writer.is_cancelled()).map(|(id, _)| *id).collect()
     }
 
-    /// `began` and `now` are the begin and the end of the step of `engine` that made the event.
+    /// Handles an event. `began` and `now` are the begin and the end of the step of `engine` that made it.
     pub fn event(&mut self, event: EngineEvent, engine: &Engine, began: Instant, now: Instant) {
         match event {
             EngineEvent::Started { id, reused_tokens, .. } => {
@@ -331,7 +320,7 @@ impl Replies {
         }
     }
 
-    /// The engine does not know the open requests any more.
+    /// Fails the open replies, which the engine has lost.
     pub fn give_up(&mut self) {
         self.fail_all(Failure::new(FailureCode::EngineFailed, "the engine lost the request; ask again"));
     }
@@ -355,7 +344,7 @@ impl Open {
         }
         let is_early = self.is_early;
         self.begun.take_if(|begun| !is_early && begun.has_enough());
-        // The marks around thought and calls are no content.
+        // The marks around thought and calls are not content.
         if let Some(logprob) = token.logprob.filter(|_| !tokenizer.is_control(token.token)) {
             let bytes = |token| tokenizer.token_bytes(token).to_vec();
             let top = token.top.iter().map(|(token, logprob)| (bytes(*token), *logprob)).collect();
@@ -366,7 +355,6 @@ impl Open {
         self.tell(pieces);
     }
 
-    /// Tells the last words.
     fn done(&mut self, stop_reason: engine::StopReason) -> Finish {
         let (rest, finish) = match stop_reason {
             engine::StopReason::End { rest } => (rest, Finish::Stop),
@@ -382,7 +370,7 @@ impl Open {
             let mut last = Vec::new();
             self.parser.finish(&mut last);
             if finish == Finish::Length {
-                // Half a call is no text.
+                // Half a call is not text.
                 last.retain(|piece| !matches!(piece, text::ReplyPart::Content(text) if text.trim_start().starts_with("<tool_call>")));
             }
             self.tell(last);
@@ -390,7 +378,7 @@ impl Open {
         if finish == Finish::Stop && self.calls > 0 { Finish::ToolCalls } else { finish }
     }
 
-    /// The reader of a reply that was begun early hears that it ends here. What it took is told when it is asked for.
+    /// Ends the answer of an early reply. Its cost is reported with its request.
     fn tell_early(&self) {
         self.writer.done(Finish::Warm, Usage::default(), TurnReport::default());
     }
@@ -408,7 +396,7 @@ impl Open {
                 _ => std::mem::take(&mut self.untold_tokens),
             };
             let logprobs = std::mem::take(&mut self.untold_logprobs);
-            // It has found its own end.
+            // The thought has ended by itself.
             self.thinking_ended |= !matches!(piece, text::ReplyPart::Reasoning(_));
             let delta = match piece {
                 text::ReplyPart::Reasoning(text) => {
@@ -465,8 +453,8 @@ impl Open {
     }
 }
 
-/// One step of thought more, and one that ends it and gives the first word, would end too late. That one computes the tokens
-/// that close the thought as well, and may take as long as two.
+/// True if another step of thought would make the first word late: that step, and one that closes the thought and makes
+/// the word. The last one also computes the closing tokens, and may take as long as two.
 fn is_last_moment(now: Instant, by: Instant, step: Duration) -> bool {
     now + 3 * step > by
 }
@@ -491,12 +479,12 @@ pub(super) fn failure_of(error: &engine::Error) -> Failure {
 mod tests {
     use super::*;
 
-    /// Steps of a model that thinks for ever, on a clock that the test drives: how late its first word is, and after how
-    /// many steps of thought.
+    /// Simulates a model that thinks for ever, on a clock that the test drives: returns the delay of its first word,
+    /// and the steps of thought.
     fn first_word(queue_ms: u64, step_ms: impl Fn(u64) -> u64, first_word_ms: u64) -> (u64, u64) {
         let asked = Instant::now();
         let by = asked + Duration::from_millis(first_word_ms);
-        // The prompt is read in a step of its own.
+        // The engine reads the prompt in a step of its own.
         let mut now = asked + Duration::from_millis(queue_ms + step_ms(0));
         let (mut step, mut thoughts) = (Duration::ZERO, 0);
         while !is_last_moment(now, by, step) {
@@ -517,10 +505,10 @@ mod tests {
                 assert_eq!(thoughts, (800 - queue_ms - step_ms) / step_ms - 2);
             }
         }
-        // A prompt that took long leaves all the rest of the time for thought.
+        // After a long prompt all the remaining time is for thought.
         let (late_ms, thoughts) = first_word(0, |step| if step == 0 { 500 } else { 10 }, 800);
         assert_eq!((late_ms, thoughts), (800, 28));
-        // Where the time is over before, there is no thought.
+        // After the deadline there is no thought.
         for queue_ms in [800, 5000] {
             assert_eq!(first_word(queue_ms, |_| 10, 800), (queue_ms + 30, 0));
         }

@@ -1,4 +1,4 @@
-//! A service that its users leave alone gives its memory back, and opens its model again for the first sound.
+//! Sleep: an unused service gives its memory back, and opens its model again at the next sign of a user.
 
 use super::{Command, Shared, stopped};
 use crate::preparation::give_memory_back;
@@ -8,19 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
-/// Whether prompts can be prepared.
 pub(super) enum Preparing {
     Awake(Arc<Preparer>),
     Asleep,
-    /// The model should be awake, and could not be opened.
     Failed,
 }
 
-/// Clients that come, however many at once, wake the model once: one wake waits at a time.
+/// Wake-ups, one at a time: any number of clients wakes the model once.
 #[derive(Default)]
 pub(super) struct Wakes(Arc<AtomicBool>);
 
-/// Until it is heard, or dropped, no other wake waits.
+/// Wake-up on its way: until it is taken or dropped, there is no other.
 pub(super) struct OnlyWake(Arc<AtomicBool>);
 
 impl Wakes {
@@ -37,7 +35,7 @@ impl Drop for OnlyWake {
 }
 
 impl Shared {
-    /// None: the model sleeps, or could not be opened.
+    /// Returns the preparer; `None` if the model sleeps or could not be opened.
     pub(super) fn preparer(&self) -> Option<Arc<Preparer>> {
         match &*self.preparer.borrow() {
             Preparing::Awake(preparer) => Some(preparer.clone()),
@@ -59,7 +57,7 @@ impl Shared {
         give_memory_back();
     }
 
-    /// Requests that wait for the model fail.
+    /// Fails the requests that wait for the model.
     pub(super) fn cannot_wake(&self) {
         let failed = |preparing: &mut Preparing| {
             let sleeps = matches!(preparing, Preparing::Asleep);
@@ -71,15 +69,15 @@ impl Shared {
         self.preparer.send_if_modified(failed);
     }
 
-    /// Never waits. A model that is awake stays so for the whole of its idle time.
+    /// Wakes the model and never waits. One that is awake stays so for its whole idle time.
     pub(super) fn wake(&self, commands: &SyncSender<Command>) {
         if let Some(only) = self.wakes.only() {
-            // Where the queue is full, others have waked it.
+            // If the queue is full, others have woken it.
             let _ = commands.try_send(Command::Wake(only));
         }
     }
 
-    /// Wakes the model if it sleeps, and waits until prompts can be prepared.
+    /// Wakes the model if it sleeps, and waits until it can prepare prompts.
     pub(super) async fn awake(&self, commands: &SyncSender<Command>) -> Result<Arc<Preparer>, Failure> {
         if let Some(preparer) = self.preparer() {
             return Ok(preparer);
@@ -95,7 +93,7 @@ impl Shared {
     }
 }
 
-/// The trouble names files of this machine, so it is for the log alone.
+/// Builds the failure without its reason, which names files of this machine and belongs in the log.
 pub(super) fn cannot_open() -> Failure {
     Failure::new(FailureCode::Unavailable, "the model cannot be opened: the service's log says why")
 }

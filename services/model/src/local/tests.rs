@@ -29,7 +29,7 @@ fn settings(more: &[(&str, &str)]) -> Settings {
         ("memory.total", "512MiB"),
         ("memory.disk_path", ""),
         ("engine.threads", "1"),
-        // Tests ask without a pause.
+        // Tests send requests without a pause.
         ("engine.early_busy", "1"),
         ("engine.prefill_chunk_tokens", "64"),
         ("preset.sampling.temperature", "0"),
@@ -58,7 +58,7 @@ async fn stage() -> Stage {
 const THINK_CLOSE: u32 = 507;
 
 impl Stage {
-    /// A reply of so many tokens, the same each time; the model cannot end it, nor its thinking.
+    /// Builds a request for a reply of `tokens` tokens, the same each time; the model cannot end it, nor its thinking.
     fn request(&self, messages: Vec<Message>, tokens: u32) -> ModelRequest {
         let prompt = Prompt { messages, ..Prompt::default() };
         let mut request = ModelRequest::new(prompt, self.preset.clone());
@@ -162,7 +162,7 @@ async fn cancelling_ends_an_answer_and_dropping_it_frees_its_place() {
     let mut dropped = stage.model.ask(stage.request(user("Another long story"), 3000));
     while !matches!(dropped.next().await, Some(Delta::Text { .. })) {}
     drop(dropped);
-    // The engine hears of it before it takes another step; this one takes several.
+    // The engine takes it before another step; this one takes several.
     stage.answer(stage.request(user("Short"), 4)).await;
     let mut third = stage.model.ask(stage.request(user("Third"), 3000));
     while !matches!(third.next().await, Some(Delta::Text { .. })) {}
@@ -262,7 +262,7 @@ async fn promised_forms_hold() {
     let told = stage.answer(call.clone()).await;
     assert_eq!((told.finish, told.content.as_str(), told.calls.len()), (Some(Finish::Length), "", 0));
 
-    // None: the tools stay in the prompt and no call comes.
+    // `None`: the tools stay in the prompt and no call comes.
     call.tool_choice = ToolChoice::None;
     let told = stage.answer(call).await;
     assert_eq!((told.calls.len(), told.failure.is_none()), (0, true), "{told:?}");
@@ -311,7 +311,7 @@ async fn the_next_turn_starts_warm() {
     assert_eq!(next.usage.cached_tokens, partial.usage.input_tokens, "{next:?}");
     assert_eq!(next.report.reason, Some("new_text"));
 
-    // And the same answer as from an engine that knows nothing.
+    // And the same answer as from an engine with an empty cache.
     let cold = self::stage().await;
     let alone = cold.answer(cold.request(messages.clone(), 5)).await;
     assert_eq!((alone.content, alone.usage.cached_tokens), (next.content, 0));
@@ -321,7 +321,7 @@ async fn the_next_turn_starts_warm() {
 async fn a_quiet_debug_build_checks_what_it_remembers() {
     let stage = stage().await;
     stage.answer(stage.request(user("Are you there?"), 5)).await;
-    // Again after more was computed, and only then.
+    // Again after more work, and only then.
     for checks in 1..4 {
         while stage.model.status().checks < checks {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -342,7 +342,7 @@ async fn each_spoken_sentence_can_be_gone_back_to() {
         let stage = stage_with(&apart).await;
         let told = stage.answer(stage.request(user("Tell me a long story"), 300)).await;
         assert_eq!(told.usage.output_tokens, 300);
-        // The status is told before the thread waits for more.
+        // The thread sets its status before it waits for more.
         while stage.model.status().load.talk > 0 {
             tokio::task::yield_now().await;
         }
@@ -435,7 +435,6 @@ async fn a_restart_goes_on_with_a_warm_prefix_unless_it_was_to_be_forgotten() {
     assert_eq!(last.usage.cached_tokens, 0, "{last:?}");
 }
 
-/// Whether the engine has written a conversation into this folder.
 fn has_past(folder: &std::path::Path) -> bool {
     let files = std::fs::read_dir(folder).unwrap().flatten();
     files.into_iter().any(|file| file.path().extension().is_some_and(|end| end == "line"))
@@ -488,22 +487,20 @@ async fn a_window_that_nobody_asked_for_gives_way_to_the_machine() {
     assert!(error.contains("does not fit: 4000 tokens"), "{error}");
 }
 
-/// Says so where not.
+/// Prints a line if the machine has none.
 fn has_emulator() -> bool {
     testing::has_emulator()
 }
 
-/// The emulator that was found last.
 #[derive(Default)]
 struct Emulated {
     emulator: Option<Arc<testing::Emulator>>,
-    /// It cannot be opened any more.
     gone: bool,
 }
 
 type Found = Arc<Mutex<Emulated>>;
 
-/// The model lies on an emulated GPU. What a test does to `found` happens to the device that computes.
+/// Starts the model on an emulated GPU. Changes to `found` affect the device that computes.
 fn on_a_gpu(settings: &Settings, found: &Found) -> Stage {
     let found = found.clone();
     let find = move || {
@@ -541,7 +538,7 @@ async fn a_lost_gpu_is_opened_again_and_conversations_go_on_from_disk() {
     let mut messages = vec![said(User, "Good morning. Is it cold in the north?")];
     let first = stage.answer(stage.request(messages.clone(), 4)).await;
     assert_eq!((first.finish, first.usage.cached_tokens), (Some(Finish::Length), 0), "{first:?}");
-    // It is on disk as soon as it is quiet.
+    // It is on disk as soon as the service is quiet.
     while !has_past(folder.path()) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -564,7 +561,8 @@ async fn a_lost_gpu_is_opened_again_and_conversations_go_on_from_disk() {
     assert_eq!(theirs.content, again.content);
 }
 
-/// Some failures leave a process that never uses its GPU again: the service hears of it and can start a new one.
+/// A process that can never use its GPU again, as some failures leave it: the service learns of it and can start a new
+/// one.
 #[tokio::test]
 async fn a_gpu_that_cannot_be_opened_any_more_is_told() {
     if !has_emulator() {
@@ -584,7 +582,7 @@ async fn a_gpu_that_cannot_be_opened_any_more_is_told() {
     stage.model.device_lost().await;
     let status = stage.model.status();
     assert!(!status.ready && status.trouble.as_ref().unwrap().contains("cannot be opened"), "{status:?}");
-    // Without a new process the engine goes on trying.
+    // Without a new process the engine keeps trying.
     found.lock().unwrap().gone = false;
     while stage.model.status().restarts == 0 {
         tokio::task::yield_now().await;

@@ -19,15 +19,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Between one sequence and the next that go to disk in a silence.
+/// Pause between two sequences that go to disk in a silence.
 const NEXT_SAVE: Duration = Duration::from_millis(100);
-/// Until threads that prepared something when the model fell asleep have ended: what they held goes back then.
+/// Time until threads that prepared something when the model fell asleep have ended: their memory goes back then.
 const LATE_MEMORY: Duration = Duration::from_secs(5);
-/// First words are on their way to a user for so long: the next step has all processors, which would hold them up.
+/// Pause of the engine while first words reach a user: a step takes all processors, which would delay them.
 const TELLING: Duration = Duration::from_millis(3);
-/// Without work, until a debug build checks what the engine remembers.
+/// Time without work until a debug build checks the engine's invariants.
 const IDLE_CHECK: Duration = Duration::from_millis(20);
-/// In so long a silence grammars are prepared: a first turn mostly comes right behind what waked the model.
+/// Idle time before grammars compile. The first turn usually follows the wake-up at once.
 const GRAMMARS_AFTER: Duration = Duration::from_millis(500);
 
 pub(super) fn spawn(
@@ -39,24 +39,21 @@ pub(super) fn spawn(
     let thread = std::thread::Builder::new().name("engine".into());
     let serve = move || {
         let done = supervise(engine, &recipe, &shared, &inbox);
-        // What comes from now on is refused.
+        // Later commands are refused.
         drop(inbox);
         done.map(|done| done.send(()));
     };
     thread.spawn(serve).map(|_| ())
 }
 
-/// Why the loop ended.
 enum Ended {
-    /// The service stops, and may wait for that.
     Stopped(Option<oneshot::Sender<()>>),
-    /// The GPU was lost, for this reason.
     Lost(String),
-    /// Nothing came for so long that the model's memory is given back.
+    /// Idle for so long that the model's memory goes back.
     Asleep,
 }
 
-/// Until the service stops. Some: it waits for that.
+/// Runs the loop until the service stops. `Some`: the caller waits for that.
 fn supervise(
     mut engine: Engine,
     recipe: &Recipe,
@@ -69,7 +66,7 @@ fn supervise(
         let trouble = match catch_unwind(serving) {
             Ok(Ended::Stopped(done)) => {
                 note_trouble(shared, "the service stops");
-                // Commands that came after the stop.
+                // Commands behind the stop.
                 while let Ok(command) = inbox.try_recv() {
                     match command {
                         Command::Stop { done } => drop(done.send(())),
@@ -116,7 +113,7 @@ fn supervise(
                 tracing::error!(why, "what computes was lost; the model is opened again");
                 "the GPU was lost and is opened again"
             }
-            // The open replies were dropped with the engine, and the writer of each says so to its reader.
+            // The open replies were dropped with the engine, and the writer of each reports so to its reader.
             Err(panic) => {
                 let why = panic_message(&*panic);
                 tracing::error!(why, "the engine failed; the model is opened again");
@@ -131,8 +128,8 @@ fn supervise(
     }
 }
 
-/// Opens the model again and again; after so many failures the service is told that it takes a new process. Requests
-/// that come meanwhile fail at once. `Err`: the service stops.
+/// Opens the model until that succeeds; after `reopen_tries` failures it reports that only a new process can help.
+/// Requests fail at once in the meantime. `Err`: the service stops.
 fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result<Engine, Option<oneshot::Sender<()>>> {
     let mut tries = 0u32;
     loop {
@@ -175,23 +172,18 @@ struct Serving<'a> {
     recipe: &'a Recipe,
     shared: &'a Shared,
     has_grammars: bool,
-    /// A thread prepares grammars, or has. It takes a processor for a second, which no first turn after a start should share.
+    /// True once a thread prepares grammars. It takes a processor for a second, which no first turn after a start
+    /// should share.
     warms_grammars: bool,
-    /// Something may be worth writing to disk when it is quiet.
     unsaved: bool,
-    /// Memory for the next turn may not have been touched yet.
     unprepared: bool,
-    /// In this silence a sequence was handed to the disk.
+    /// True after a sequence went to the disk in this silence.
     is_saving: bool,
-    /// When something was handed to the disk, or nothing was to be.
+    /// Last time that a sequence went to the disk, or none had to.
     saved_at: Instant,
-    /// What is read from disk before a request needs it, the next one last. A request reads what it needs itself.
     to_read: Vec<fn(&mut Engine)>,
-    /// A debug build has not checked yet that all that is kept agrees.
     unchecked: bool,
-    /// When the last user came or was answered.
     active_at: Instant,
-    /// The next step waits until then.
     tells_until: Instant,
     busy: Busy,
 }
@@ -217,12 +209,12 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// `first` woke the model.
+    /// Serves commands. `first` woke the model.
     fn serve(mut self, inbox: &Receiver<Command>, first: Option<Command>) -> Ended {
         let mut events = Vec::new();
         self.to_read.push(Engine::read_heads);
         if first.is_none() {
-            // The conversation that talked last goes on most likely, and its client has yet to connect.
+            // The newest conversation is the most likely to continue, and its client has yet to connect.
             self.to_read.push(Engine::read_newest);
         }
         if let Some(ended) = first.and_then(|command| self.take(command)) {
@@ -278,8 +270,8 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Replies that their readers have cancelled: those that may go on are kept as they are, in place of what was kept of
-    /// their owner before.
+    /// Stops the replies that their readers cancelled; one that may resume is kept, and replaces the kept ones of its
+    /// owner.
     fn stop_cancelled(&mut self) {
         for id in self.replies.cancelled() {
             if !self.hold(id) {
@@ -289,7 +281,7 @@ impl<'a> Serving<'a> {
         self.forget_early_beyond();
     }
 
-    /// Stops a reply that may go on. False: it may not.
+    /// Stops a reply and keeps it. False if it may not resume.
     fn hold(&mut self, id: RequestId) -> bool {
         let Some(keep) = self.replies.keeps(id, self.recipe.resume) else { return false };
         let Some(report) = self.engine.hold(id) else { return false };
@@ -300,7 +292,7 @@ impl<'a> Serving<'a> {
         true
     }
 
-    /// What was kept of this owner's replies is from now on what was computed of any past.
+    /// Releases the kept replies of this owner: their sequences become ordinary cached ones.
     fn release(&mut self, owner: OwnerId) {
         let ids = self.replies.release(|kept, _| kept == Some(owner));
         self.give_to_past(ids);
@@ -328,14 +320,14 @@ impl<'a> Serving<'a> {
         self.recipe.memory.disk_path.is_some()
     }
 
-    /// One sequence at a time: a user may speak any moment.
+    /// Saves one sequence at a time: a user may speak any moment.
     fn save_one(&mut self) {
         self.unsaved = self.engine.save_one() || self.engine.is_saving();
         self.saved_at = Instant::now();
         self.tell_notes();
     }
 
-    /// Takes the commands that came, until there is a step to do or the service stops.
+    /// Takes commands, until there is a step to do or the service stops.
     fn listen(&mut self, inbox: &Receiver<Command>) -> Option<Ended> {
         loop {
             if self.engine.failure().is_some() {
@@ -380,7 +372,8 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// How long first words are still on their way. Other users do not wait for that, and a GPU leaves the processors free.
+    /// Returns the time that first words still need. There is no pause if other users wait, or if a GPU leaves the
+    /// processors free.
     fn telling(&mut self) -> Duration {
         let now = Instant::now();
         if self.replies.begin_to_speak() {
@@ -409,7 +402,7 @@ impl<'a> Serving<'a> {
         None
     }
 
-    /// Until the model may sleep. None: it never does.
+    /// Returns the time until the model may sleep; `None` for never.
     fn awake_for(&self) -> Option<Duration> {
         let idle_s = Some(self.recipe.memory.idle_s).filter(|idle_s| *idle_s > 0)?;
         let idle = Duration::from_secs(idle_s).saturating_sub(self.active_at.elapsed());
@@ -417,7 +410,6 @@ impl<'a> Serving<'a> {
         Some(kept.map_or(idle, |kept| kept.max(idle)))
     }
 
-    /// One piece of the work that is done while no request is open.
     fn use_the_silence(&mut self) {
         if let Some(read) = self.to_read.pop() {
             read(&mut self.engine);
@@ -436,7 +428,7 @@ impl<'a> Serving<'a> {
     }
 
     fn submit(&mut self, submit: Submit) {
-        // Its client may have broken off the same request a moment ago.
+        // Its client may have closed the same request a moment ago.
         self.stop_cancelled();
         let wanted = submit.wanted();
         let Some(submit) = self.go_on(submit, wanted.as_ref()) else { return };
@@ -462,7 +454,7 @@ impl<'a> Serving<'a> {
             self.release_early(owner);
         }
         if let Some(owner) = owner.filter(|_| keep_as.is_some()) {
-            // Another turn: what was stopped before it will not go on.
+            // Another turn: the reply that was stopped before it will not resume.
             self.release(owner);
         }
         let mut wanted = wanted;
@@ -485,14 +477,14 @@ impl<'a> Serving<'a> {
                     let begun = wanted.take().map(|wanted| BegunReply::new(wanted, speculation.tokens, keep));
                     self.replies.keep_as(id, keep_as, begun, is_early);
                 }
-                // Where there is no room for it now, it is asked for later.
+                // Without room for it now, its request comes later.
                 Err(_) if is_early => warm_all(&[writer]),
                 Err(error) => writer.fail(failure_of(&error)),
             }
         }
     }
 
-    /// A request whose reply was begun before goes on with it. Some: none was.
+    /// Continues an early reply with its request. `Some` returns the request if there is none.
     fn go_on(&mut self, mut submit: Submit, wanted: Option<&WantedReply>) -> Option<Submit> {
         let wanted = wanted.filter(|_| submit.purpose == Purpose::Reply);
         let Some(begun) = wanted.and_then(|wanted| self.replies.take_begun(wanted)) else { return Some(submit) };
@@ -510,7 +502,7 @@ impl<'a> Serving<'a> {
         None
     }
 
-    /// What was begun early for this owner gives way to what is newer. What was computed of it stays cached.
+    /// Drops the early replies of this owner for a newer one. Their sequences stay cached.
     fn release_early(&mut self, owner: Option<OwnerId>) {
         let Some(owner) = owner else { return };
         for id in self.replies.release_early(owner) {
@@ -530,14 +522,14 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Fails the open replies and saves what is worth it for the next start.
+    /// Fails the open replies and saves sequences for the next start.
     fn stop(mut self) {
         self.replies.fail_all(stopped());
         self.engine.save_all();
         self.tell_notes();
     }
 
-    /// What disagrees is a bug: the panic starts the engine again and says why.
+    /// Checks the invariants. A violation is a bug: the panic starts the engine again and gives the reason.
     fn check(&mut self) {
         if let Err(why) = self.engine.check_invariants() {
             panic!("what the engine remembers does not agree: {why}");
@@ -561,7 +553,7 @@ impl<'a> Serving<'a> {
 }
 
 impl Submit {
-    /// None: no other request may go on with its reply.
+    /// Returns the key by which another request may continue its reply, if one may.
     fn wanted(&self) -> Option<WantedReply> {
         let may = match self.purpose {
             Purpose::Reply => self.priority == Priority::Talk && self.writers.len() == 1,

@@ -63,7 +63,6 @@ impl Plan {
     }
 }
 
-/// A size for people.
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {

@@ -1,4 +1,4 @@
-//! What windows take, by how keys and values are kept: to choose before anything is started, or bought.
+//! Memory of windows, by the formats of keys and values: a help for choices before a start or a purchase.
 
 use super::Plan;
 use crate::device::Finder;
@@ -9,27 +9,26 @@ use engine::state::{KvFormats, PAGE_TOKENS};
 use engine::{DeviceFacts, DeviceMemoryPlan, LongestConversation};
 use settings::Settings;
 
-/// One window.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Cell {
     pub ctx_size: u32,
-    /// Keys and values of a full one.
+    /// Keys and values of a full window.
     pub kv_bytes: u64,
-    /// A conversation that fills it, with what it takes to go back in it.
+    /// Conversation that fills it, with its snapshots.
     pub conversation_bytes: u64,
-    /// All that has to be there for one such conversation.
+    /// Total memory for one such conversation.
     pub needed_bytes: u64,
-    /// As many of them fit at the same time.
+    /// Number of full ones that fit at the same time.
     pub full_conversations: u64,
-    /// With how much of the model where, and what else there is.
     #[serde(skip)]
     pub plan: Plan,
-    /// Why the GPU has nothing of it.
+    /// Reason why the GPU has no part of it.
     #[serde(skip)]
     pub not_on_gpu: Option<String>,
 }
 
-/// `card`: what computes, if not the host. A model that leaves no room for a conversation there is the host's.
+/// Computes the table. `card`: the device, if it is not the host. A model that leaves no room for a conversation there
+/// runs on the host.
 pub fn windows(
     settings: &Settings,
     network: &Network,
@@ -56,7 +55,7 @@ fn cell(
     let device = card.map(|card| DeviceMemoryPlan::new(card, &network.model, precision, finder.limits()));
     let (device, not_on_gpu) = match device.transpose() {
         Ok(device) => (device, None),
-        // As the service decides it.
+        // The service decides the same way.
         Err(error @ engine::Error::DeviceRoom { .. })
             if !matches!(settings.engine.device, settings::DeviceChoice::Cuda | settings::DeviceChoice::Vulkan) =>
         {
@@ -68,7 +67,7 @@ fn cell(
     let limits = limits(settings, precision, device.is_some());
     let conversation_bytes = limits.bytes_of(state, kv, tokens)? as u64;
     let pages = tokens.div_ceil(PAGE_TOKENS);
-    // A model that is shared between both needs room on both.
+    // A model on both devices needs room on both.
     let has_room = plan.fixed_bytes() <= plan.total_bytes;
     let full_conversations = if has_room { plan.left_bytes / conversation_bytes.max(1) } else { 0 };
     Ok(Cell {

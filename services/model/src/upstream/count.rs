@@ -1,4 +1,4 @@
-//! How long a prompt is for an upstream: asked of the upstream, or estimated with a public tokenizer and a margin.
+//! Length of a prompt for an upstream: its own count, or an estimate with a public tokenizer and a margin.
 
 use super::whole;
 use super::wire::{messages, template_options};
@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use text::chat::ChatPrompt;
 
-/// How this upstream counts, found out once.
+/// Counter, which finds out once how this upstream counts.
 pub struct Counter {
     client: Client,
-    /// Without `/v1`: counting is no part of the OpenAI interface.
+    /// Address without `/v1`: counting is no part of the OpenAI interface.
     root: Url,
     mode: CountTokens,
     margin: f64,
@@ -67,7 +67,7 @@ impl Counter {
                 Way::Estimate => Some(estimate(chat, self.margin).await?),
             };
             if let Some(counted) = counted {
-                // A way that worked once is not given up because of a moment's trouble.
+                // A way that worked once survives a moment's trouble.
                 self.found.get_or_init(|| way);
                 return Ok(counted);
             }
@@ -116,14 +116,14 @@ fn body_of(chat: &ChatPrompt, preset: &Preset) -> Value {
     body
 }
 
-/// By a public tokenizer, with so much more because the model's is another one.
+/// Estimates with a public tokenizer, and adds a margin because the model's is another one.
 pub async fn estimate(chat: &ChatPrompt, margin: f64) -> Result<Counted, Failure> {
     let tokens: u64 = weights(chat.messages.iter().chain(&chat.tools)).await?.iter().sum();
     let margin_tokens = (tokens as f64 * margin).ceil() as u64;
     Ok(Counted { tokens: tokens + margin_tokens, exact: false, margin_tokens })
 }
 
-/// How long each of these is for a public tokenizer.
+/// Counts each of these with a public tokenizer.
 pub async fn weights<'a>(messages: impl IntoIterator<Item = &'a Value>) -> Result<Vec<u64>, Failure> {
     let texts: Vec<String> = messages.into_iter().map(text_of).collect();
     let counted = tokio::task::spawn_blocking(move || {
@@ -133,10 +133,10 @@ pub async fn weights<'a>(messages: impl IntoIterator<Item = &'a Value>) -> Resul
     counted.await.map_err(|_| Failure::new(FailureCode::EngineFailed, "the estimate of tokens failed"))
 }
 
-/// Marks of begin, role and end that templates put around a message.
+/// Tokens of the marks that templates put around a message: begin, role and end.
 const AROUND_MESSAGE: u64 = 5;
 
-/// What a template writes of a message is its words; of a call or a tool about its JSON.
+/// Returns about the text that a template writes: the words of a message, the JSON of a call or a tool.
 fn text_of(message: &Value) -> String {
     let words = match &message["content"] {
         Value::String(text) => text.clone(),

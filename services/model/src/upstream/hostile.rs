@@ -1,4 +1,4 @@
-//! What is made of an upstream's answer, without a socket: for proofs that send what no upstream would.
+//! Reading of an upstream's answer without a socket: for proofs that send what no upstream would.
 
 use super::nonsense;
 use super::sse::Events;
@@ -6,16 +6,14 @@ use super::wire::Incoming;
 use serde_json::Value;
 use session::{Delta, Failure, Finish, Usage};
 
-/// What an answer told, whole or not.
 #[derive(Debug, PartialEq)]
 pub struct HostileAnswer {
     pub deltas: Vec<Delta>,
     pub usage: Usage,
-    /// None: it broke off.
+    /// End; `None` for an answer that broke off.
     pub finish: Option<Finish>,
 }
 
-/// Reads an answer that comes in pieces of so many bytes.
 pub fn hostile_answer(bytes: &[u8], piece_bytes: usize, tools: &[Value]) -> Result<HostileAnswer, Failure> {
     let limit_bytes = bytes.len().max(1);
     let (mut events, mut incoming) = (Events::new(limit_bytes), Incoming::new(tools, limit_bytes * 2));

@@ -1,19 +1,16 @@
-//! Server-sent events out of bytes, however they were cut on the way. Knows no socket.
+//! Server-sent events from bytes in any pieces. Knows no socket.
 
-/// Reads a stream. The data of each event that is complete comes out; names, ids and comments are of no use here.
+/// Reader of a stream. It returns the data of each complete event; names, ids and comments are of no use here.
 pub struct Events {
-    /// Of the line that is not complete.
     line: Vec<u8>,
-    /// Of the event that is not complete.
     data: Vec<u8>,
     has_data: bool,
-    /// A line ended with `\r`, so a `\n` right behind it belongs to it.
+    /// True after a line that ended with `\r`: a `\n` right behind it belongs to it.
     after_return: bool,
     begun: bool,
     limit_bytes: usize,
 }
 
-/// An event is larger than allowed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
@@ -39,7 +36,7 @@ impl Events {
         Ok(())
     }
 
-    /// Nothing more comes. Some servers leave out the empty line after the last event.
+    /// Ends the stream. Some servers leave out the empty line after the last event.
     pub fn finish(&mut self, events: &mut Vec<String>) {
         if !self.line.is_empty() {
             self.end_of_line(events);

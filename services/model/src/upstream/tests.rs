@@ -1,4 +1,4 @@
-//! The upstream as a client of a stand-in on a real socket, which says what the test says.
+//! The upstream as a client of a stand-in on a real socket, which sends the test's answers.
 
 use crate::{Answer, Model, ModelRequest, Purpose};
 use axum::body::{Body, Bytes};
@@ -22,7 +22,6 @@ struct StandIn {
     heard: mpsc::UnboundedReceiver<Heard>,
 }
 
-/// A request for a completion, and where its answer goes.
 struct Heard {
     body: Value,
     headers: HeaderMap,
@@ -33,7 +32,6 @@ struct Heard {
 #[derive(Clone)]
 struct Inside {
     heard: mpsc::UnboundedSender<Heard>,
-    /// Answers of other paths.
     fixed: Arc<HashMap<&'static str, Value>>,
 }
 
@@ -88,7 +86,6 @@ impl Heard {
         self.status.take().unwrap().send((StatusCode::from_u16(status).unwrap(), kind)).unwrap();
     }
 
-    /// Whole answers at once.
     fn answer(mut self, status: u16, kind: &'static str, body: &str) {
         self.begin(status, kind);
         self.bytes.send(Ok(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
@@ -351,7 +348,7 @@ async fn silence_is_given_up() {
     heard.bytes.closed().await;
 }
 
-/// It says a word again and again: it is never silent, and no event is long.
+/// It repeats a word: it is never silent, and no event is long.
 #[tokio::test]
 async fn an_answer_without_end_is_given_up() {
     for (seconds, bytes) in [(1, 1 << 30), (3600, 4096)] {
@@ -392,7 +389,7 @@ async fn an_upstream_that_is_not_there_is_no_reason_not_to_start() {
 async fn https_is_spoken() {
     let stand_in = StandIn::start().await;
     let (model, _) = model_of(&settings(&stand_in.url.replacen("http:", "https:", 1))).await;
-    // The stand-in speaks no TLS: that is found out in the handshake, and not before.
+    // The stand-in speaks no TLS, which only the handshake shows.
     let trouble = model.status().trouble.unwrap();
     assert!(trouble.contains("corrupt message"), "{trouble}");
 }

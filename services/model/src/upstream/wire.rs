@@ -1,4 +1,4 @@
-//! The words of chat completions, as an upstream hears and says them. Knows no socket.
+//! The upstream's words: chat completions, sent and received. Knows no socket.
 
 use crate::engine_options::sampling;
 use crate::request::ModelRequest;
@@ -7,7 +7,6 @@ use session::{Delta, Failure, FailureCode, Finish, JsonText, ResponseFormat, Tok
 use settings::Thinking;
 use text::chat::ChatPrompt;
 
-/// The body of a request, whose prompt is `chat`.
 pub fn body(request: &ModelRequest, chat: &ChatPrompt, model: &str) -> Value {
     let thinking = request.effective_thinking(&chat.options);
     let sampling = sampling(&request.preset, thinking != Thinking::Off, &request.options.sampling);
@@ -23,7 +22,7 @@ pub fn body(request: &ModelRequest, chat: &ChatPrompt, model: &str) -> Value {
         "frequency_penalty": sampling.frequency_penalty,
         "chat_template_kwargs": template_options(&chat.options, thinking),
     });
-    // Not every server knows these, so they are sent only where they mean something.
+    // Some servers refuse these, so the body has them only if they have an effect.
     let mut set = |name: &str, is_set: bool, value: Value| {
         if is_set {
             body[name] = value;
@@ -56,8 +55,8 @@ pub fn body(request: &ModelRequest, chat: &ChatPrompt, model: &str) -> Value {
     body
 }
 
-/// Templates take a call's arguments as an object, the protocol has them as its text. Servers refuse a tool's message
-/// without a call, as a summary is: it becomes a message of the user, between the marks that templates use.
+/// Converts the messages. Templates take a call's arguments as an object, the protocol as text. Servers refuse a tool's
+/// message without a call, such as a summary: it becomes a message of the user, between the marks that templates use.
 pub fn messages(messages: &[Value]) -> Vec<Value> {
     let mut messages = messages.to_vec();
     for at in 0..messages.len() {
@@ -105,28 +104,27 @@ fn response_format(format: &ResponseFormat) -> Value {
     }
 }
 
-/// A door has parsed this text already.
+/// Parses text that a door has parsed already.
 fn schema_of(schema: &JsonText) -> Value {
     serde_json::from_str(&schema.0).unwrap_or_default()
 }
 
-/// An answer while it comes in.
 pub struct Incoming {
-    /// Servers that leave thought and calls in the content are understood too.
+    /// Parser, for servers that leave thought and calls in the content.
     parser: text::ReplyParser,
     calls: Vec<Call>,
-    /// The call of which parts are told; those behind it wait until it is complete.
+    /// Call whose parts are sent; those behind it wait until it is complete.
     current: usize,
     told_calls: usize,
     finish: Option<Finish>,
     usage: Usage,
     counted: bool,
     pub begun: bool,
-    /// Of a call.
+    /// Limit of a call.
     limit_bytes: usize,
 }
 
-/// Of one answer.
+/// Limit of an answer.
 const MOST_CALLS: usize = 1024;
 
 #[derive(Default)]
@@ -134,7 +132,7 @@ struct Call {
     id: Option<String>,
     name: String,
     arguments: String,
-    /// Bytes of the arguments that were told. None: the call itself was not.
+    /// Bytes of the arguments that were sent. `None` before the call itself.
     told: Option<usize>,
 }
 
@@ -153,7 +151,7 @@ impl Incoming {
         }
     }
 
-    /// The data of one event, or a whole answer where the server does not stream.
+    /// Takes the data of one event, or a whole answer if the server does not stream.
     pub fn chunk(&mut self, chunk: &Value, deltas: &mut Vec<Delta>) -> Result<(), Failure> {
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
             return Err(failure_of(None, error));
@@ -190,7 +188,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Nothing more comes. None: the answer broke off.
+    /// Ends the answer. `None` if it broke off.
     pub fn finish(&mut self, deltas: &mut Vec<Delta>) -> Option<Finish> {
         let finish = self.finish?;
         let mut parsed = Vec::new();
@@ -202,12 +200,11 @@ impl Incoming {
         Some(if finish == Finish::Stop && self.told_calls > 0 { Finish::ToolCalls } else { finish })
     }
 
-    /// The server said why it ended.
     pub fn is_finished(&self) -> bool {
         self.finish.is_some()
     }
 
-    /// As the server has counted so far, else as counted here.
+    /// Returns the server's count so far, else our own.
     pub fn usage(&self) -> Usage {
         self.usage
     }
@@ -258,7 +255,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Calls are told one after the other, whatever order their parts come in.
+    /// Sends calls one after the other, in whatever order their parts come.
     fn tell_calls(&mut self, all: bool, deltas: &mut Vec<Delta>) {
         let count = self.calls.len();
         while let Some(call) = self.calls.get_mut(self.current) {
@@ -272,7 +269,7 @@ impl Incoming {
                 deltas.push(Delta::CallArguments { json: call.arguments[*told..].to_owned(), tokens: 1 });
                 *told = call.arguments.len();
             }
-            // A long call is not read anew with each of its parts.
+            // The parts of a long call are not all parsed again.
             let is_complete = || serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
             let is_last = self.current + 1 == count;
             if !(all || !is_last && is_complete()) {
@@ -283,7 +280,7 @@ impl Incoming {
     }
 
     fn usage_of(&mut self, chunk: &Value) {
-        // No prompt and no reply has as many; sums of what is said here stay numbers.
+        // No prompt and no reply has as many; sums stay numbers.
         let count = |value: &Value| value.as_u64().map(|count| count.min(u64::from(u32::MAX)));
         let usage = &chunk["usage"];
         if let Some(input) = count(&usage["prompt_tokens"]) {
@@ -295,13 +292,13 @@ impl Incoming {
             let reasoning = count(&usage["completion_tokens_details"]["reasoning_tokens"]);
             self.usage.reasoning_tokens = reasoning.unwrap_or(self.usage.reasoning_tokens);
         }
-        // llama-server tells it here.
+        // llama-server has it here.
         if let Some(cached) = count(&chunk["timings"]["cache_n"]) {
             self.usage.cached_tokens = cached;
         }
     }
 
-    /// A chunk is about a token, until the server counts.
+    /// Counts a chunk as about a token, until the server counts.
     fn count(&mut self, is_reasoning: bool) {
         if !self.counted {
             self.usage.output_tokens += 1;
@@ -330,10 +327,10 @@ fn logprobs_of(logprobs: &Value) -> Vec<TokenLogprob> {
         .collect()
 }
 
-/// Of what an upstream says about a failure: it goes into the log and to clients.
+/// Limit on an upstream's words about a failure: they go into the log and to clients.
 const MOST_SAID_CHARS: usize = 2000;
 
-/// What an upstream's refusal means, by its status and its words.
+/// Reads an upstream's refusal by its status and its words.
 pub fn failure_of(status: Option<u16>, error: &Value) -> Failure {
     let said = error["message"].as_str().or_else(|| error.as_str()).map_or_else(|| error.to_string(), str::to_owned);
     let said: String = said.chars().take(MOST_SAID_CHARS).collect();

@@ -1,17 +1,16 @@
-//! The shortest way from one list of lines to another, by Myers' algorithm, up to a number of steps.
+//! Shortest edit from one list of lines to another, by Myers' algorithm, with a limit on its steps.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Lines of one list in whose place those of another stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hunk {
     pub old: Range<usize>,
     pub new: Range<usize>,
 }
 
-/// In their order, with at least one line between two of them. None: the way has more than `most` steps, each of which takes a
-/// line away or adds one. Takes time in proportion to the lines and to `most`.
+/// Returns hunks in order, with at least one equal line between two of them. `None`: the edit has more than `most`
+/// steps, each of which removes or adds a line. Takes time in proportion to the lines and to `most`.
 pub fn hunks(old: &[usize], new: &[usize], most: usize) -> Option<Vec<Hunk>> {
     let begin = old.iter().zip(new).take_while(|(one, other)| one == other).count();
     let (a, b) = (&old[begin..], &new[begin..]);
@@ -36,7 +35,7 @@ pub fn hunks(old: &[usize], new: &[usize], most: usize) -> Option<Vec<Hunk>> {
     Some(hunks)
 }
 
-/// Lines that one list has more often than the other.
+/// Counts the lines that one list has more often than the other: a lower bound of the steps.
 fn least_steps(a: &[usize], b: &[usize]) -> usize {
     let mut counts: HashMap<usize, i64> = HashMap::new();
     a.iter().for_each(|line| *counts.entry(*line).or_default() += 1);
@@ -44,10 +43,10 @@ fn least_steps(a: &[usize], b: &[usize]) -> usize {
     counts.values().map(|count| count.unsigned_abs() as usize).sum()
 }
 
-/// Which lines of the one go, and which of the other come.
+/// Returns flags for the lines of `a` that go and for those of `b` that come.
 fn way(a: &[usize], b: &[usize], most: usize) -> Option<(Vec<bool>, Vec<bool>)> {
     let (n, m) = (a.len() as isize, b.len() as isize);
-    // Of each number of steps, how far each diagonal was reached before it.
+    // For each number of steps, the furthest point of each diagonal before it.
     let mut reached: Vec<Vec<isize>> = Vec::new();
     let mut furthest = vec![0_isize; 2 * most + 3];
     let middle = most as isize + 1;

@@ -45,7 +45,7 @@ fn what_changed_is_told_line_by_line() {
         ("Be brief.", "Ann is home.\nBe brief.", "now Ann is home."),
         // Two places.
         ("a\nb\nc\nd", "a\nB\nc\nD", "no longer b\nnow B\nno longer d\nnow D"),
-        // A line that stands in several places, and one under another.
+        // A line that occurs several times, and one under another.
         ("lamp\non\nfan\non\nend", "lamp\non\nfan\noff\nend", "at fan\nno longer on\nnow off"),
         ("- lamp\n  hall\n  on\n- fan\n  on", "- lamp\n  hall\n  off\n- fan\n  on", "at - lamp\nno longer on\nnow off"),
         (
@@ -53,7 +53,7 @@ fn what_changed_is_told_line_by_line() {
             "- lamp\n  attic\n  on\n  70\n- fan",
             "at - lamp\nno longer hall\nnow attic\nno longer 60\nnow 70",
         ),
-        // Space around words is not told.
+        // A change of white space leaves no trace in the note.
         ("a\n\n\nb", "a\n\nb\n c", "at b\nnow c"),
     ] {
         assert_eq!(note(old, new).unwrap(), format!("Changed:\n{told}"), "{old:?} to {new:?}");
@@ -76,7 +76,7 @@ fn too_many_lines_are_too_many() {
     assert!(head_changes(&old, &old, 0).unwrap().is_empty());
 }
 
-/// 18,000 lines, and whatever they are: one after the other, backwards, shuffled, all alike.
+/// 18,000 hostile lines: in order, backwards, shuffled, all alike.
 #[test]
 fn hostile_lines_take_no_time() {
     let lines: Vec<String> = (0..18_000_u64).map(|line| format!("{}", line % 977)).collect();
@@ -102,7 +102,7 @@ proptest! {
         prop_assert_eq!(head_changes(&old, &new, 64).unwrap(), changes);
     }
 
-    /// What stands in the note is what changed, and no line that stays is named as new or gone.
+    /// The note names the changed lines, and no line that stays as new or gone.
     #[test]
     fn a_note_names_what_goes_and_what_comes(lines in proptest::collection::vec("[a-e]", 1..12), at in 0..12_usize, with in "[f-h]{0,1}") {
         let at = at % lines.len();
@@ -115,7 +115,7 @@ proptest! {
         prop_assert_eq!(named("now ").concat(), with);
     }
 
-    /// The fewest lines, as the longest common part says.
+    /// The number of lines is the least, by the longest common part.
     #[test]
     fn no_line_is_told_that_need_not_be(old in proptest::collection::vec(0..4_usize, 0..9), new in proptest::collection::vec(0..4_usize, 0..9)) {
         let mut common = vec![vec![0; new.len() + 1]; old.len() + 1];

@@ -1,4 +1,4 @@
-//! The items of a session, in order, and what stands in the prompt besides them.
+//! Items of a session, in order, and the context of its prompt.
 
 use super::recall::is_hidden;
 use crate::ids::is_hidden_id;
@@ -10,27 +10,26 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub item: Arc<Item>,
-    /// Clients know of it. A reply takes its place when it is asked for, and is announced with its first word.
+    /// True if clients know the item. A reply reserves its place with the request, and announces it with its first
+    /// word.
     pub announced: bool,
-    /// A summary tells it: it stands in no prompt.
+    /// True if a summary covers the item: no prompt holds it.
     pub covered: bool,
 }
 
-/// An item that was taken out, and what stood before it.
 #[derive(Clone, Debug)]
 pub struct Removed {
     pub entry: Entry,
     pub before: Option<String>,
 }
 
-/// What only the store has, because a summary tells it.
+/// Covered items that left memory; the store has them.
 #[derive(Clone, Debug)]
 struct Left {
-    /// So many items in memory stand before it.
+    /// Position: the number of items in memory before them.
     at: usize,
-    /// The newest of it.
     last: String,
-    /// The newest of it that clients know of.
+    /// Newest of them that clients know.
     announced: Option<String>,
 }
 
@@ -42,7 +41,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// `leading`: items before those that a summary tells and that are not among these.
+    /// Takes items, of which the first `leading` come before the covered ones that are not loaded.
     pub fn new(items: Vec<Item>, leading: usize, context: Context) -> Conversation {
         let entry = |item| Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false };
         let entries = items.into_iter().map(entry).collect();
@@ -57,7 +56,7 @@ impl Conversation {
         &self.context
     }
 
-    /// `most_told`: items that a summary tells and that stay in memory.
+    /// Replaces the context. `most_told`: limit on the covered items in memory.
     pub fn set_context(&mut self, context: Context, most_told: usize) {
         self.context = Arc::new(context);
         self.cover();
@@ -72,18 +71,16 @@ impl Conversation {
         self.index_of(id).is_some()
     }
 
-    /// An item that clients know of.
     pub fn announced(&self, id: &str) -> Option<&Arc<Item>> {
         self.entries.iter().find(|entry| entry.announced && entry.item.id == id).map(|entry| &entry.item)
     }
 
-    /// An item that clients know of, and that no summary tells.
+    /// Finds an item that clients know and that no summary covers.
     pub fn shown(&self, id: &str) -> Option<&Arc<Item>> {
         let entry = &self.entries[self.index_of(id)?];
         (entry.announced && !entry.covered).then_some(&entry.item)
     }
 
-    /// The last item that clients know of.
     pub fn last_announced(&self) -> Option<&Arc<Item>> {
         self.entries.iter().rfind(|entry| entry.announced).map(|entry| &entry.item)
     }
@@ -92,7 +89,7 @@ impl Conversation {
         &self.entries
     }
 
-    /// Puts the item in its place and returns its predecessor there; at the end if the place is gone.
+    /// Inserts the item and returns the id before it; at the end if the place no longer exists.
     pub fn insert(&mut self, item: Item, announced: bool, place: &ItemPlace) -> Option<String> {
         let end = || (self.entries.len(), self.before(self.entries.len()));
         let (at, before) = match place {
@@ -100,7 +97,7 @@ impl Conversation {
             ItemPlace::End => end(),
             ItemPlace::After(id) => self.index_behind(id).map_or_else(end, |at| (at, Some(id.clone()))),
         };
-        // Before what a summary tells is where it tells, but for instructions at the head.
+        // An item before a covered one is covered too, except instructions at the head.
         let is_told = self.entries.get(at).is_some_and(|next| next.covered)
             || self.left.as_ref().is_some_and(|left| at == left.at && before.as_ref() != Some(&left.last));
         let covered =
@@ -117,12 +114,10 @@ impl Conversation {
         self.entries.insert(at, entry);
     }
 
-    /// Whether an item behind `before` stands before what has left memory.
     fn is_before_left(&self, at: usize, before: Option<&str>) -> bool {
         self.left.as_ref().is_some_and(|left| at < left.at || at == left.at && before != Some(&left.last))
     }
 
-    /// What stands right before this place.
     fn before(&self, at: usize) -> Option<String> {
         match &self.left {
             Some(left) if left.at == at => Some(left.last.clone()),
@@ -130,7 +125,6 @@ impl Conversation {
         }
     }
 
-    /// The place right behind this item.
     fn index_behind(&self, id: &str) -> Option<usize> {
         match &self.left {
             Some(left) if left.last == id => Some(left.at),
@@ -138,7 +132,6 @@ impl Conversation {
         }
     }
 
-    /// Where an item stands that comes right before this one.
     pub fn place_before(&self, id: &str) -> ItemPlace {
         match self.index_of(id) {
             None => ItemPlace::End,
@@ -146,7 +139,7 @@ impl Conversation {
         }
     }
 
-    /// The item that clients see before this one; None at the head.
+    /// Returns the item that clients see before this one; `None` at the head.
     pub fn previous_announced(&self, id: &str) -> Option<String> {
         let index = self.index_of(id)?;
         let newest_of =
@@ -159,7 +152,6 @@ impl Conversation {
         }
     }
 
-    /// Where clients see the item.
     pub fn placed(&self, id: &str) -> Placed {
         Placed { previous_item_id: self.previous_announced(id) }
     }
@@ -170,7 +162,6 @@ impl Conversation {
         }
     }
 
-    /// Puts another version in the place of the item, and returns the old one.
     pub fn replace(&mut self, item: Arc<Item>) -> Option<Arc<Item>> {
         let index = self.index_of(&item.id)?;
         Some(std::mem::replace(&mut self.entries[index].item, item))
@@ -185,7 +176,6 @@ impl Conversation {
         Some(Removed { entry: self.entries.remove(index), before })
     }
 
-    /// Puts an item back that could not be removed.
     pub fn restore(&mut self, removed: Removed) {
         if self.has(&removed.entry.item.id) {
             return;
@@ -194,15 +184,15 @@ impl Conversation {
         let (at, before) = match (known, &self.left) {
             (None, _) => (0, None),
             (Some(Some(at)), _) => (at, removed.before),
-            // What stood before it has left memory.
+            // The item before it has left memory.
             (Some(None), Some(left)) if removed.entry.covered => (left.at, Some(left.last.clone())),
             (Some(None), _) => (self.entries.len(), self.before(self.entries.len())),
         };
         self.put(at, before.as_deref(), removed.entry);
     }
 
-    /// These items stand in the prompt, in this order, and what is in memory behind them. Those that are not in memory come
-    /// back, behind this item of the store.
+    /// Makes these items, and those in memory behind them, the prompt in this order. Items that are not in memory come
+    /// back, behind the item `behind` of the store.
     pub fn recover(&mut self, items: Vec<Item>, behind: Option<String>) {
         let ids = self.entries.iter().map(|entry| entry.item.id.clone());
         let index_of: HashMap<String, usize> = ids.zip(0..).collect();
@@ -230,7 +220,7 @@ impl Conversation {
         self.entries[from..].iter_mut().for_each(|entry| entry.covered = false);
     }
 
-    /// What a prompt would be made of if items up to this one did not stand in it.
+    /// Lists the items of a prompt whose summary covered everything up to this item.
     pub fn behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
         let context = Context { covered_through: covered_through.map(str::to_owned), ..Context::default() };
         let mut conversation = self.clone();
@@ -238,14 +228,14 @@ impl Conversation {
         conversation.snapshot()
     }
 
-    /// Marks the items that a summary tells. An unknown id changes nothing.
+    /// Marks the covered items. An unknown id changes nothing.
     fn cover(&mut self) {
         let covered = match self.context.covered_through.as_deref().map(|id| self.index_of(id)) {
             None => 0,
             Some(Some(index)) => index + 1,
             Some(None) => return,
         };
-        // Instructions at the head stand whatever is summarised.
+        // No summary covers instructions at the head.
         let head = self.left.as_ref().map_or(self.entries.len(), |left| left.at);
         let leading = self.entries[..head].iter().take_while(|entry| is_instruction(&entry.item)).count();
         for (index, entry) in self.entries.iter_mut().enumerate() {
@@ -253,8 +243,8 @@ impl Conversation {
         }
     }
 
-    /// The oldest items that a summary tells leave memory, but for the newest `most_told`. The store has them. Nothing leaves
-    /// behind a reply that is being said.
+    /// Unloads the oldest covered items, except the newest `most_told`. The store has them. All items behind a reply in
+    /// progress stay.
     fn unload(&mut self, most_told: usize) {
         let told = self.entries.iter().filter(|entry| entry.covered).count();
         let mut beyond = told.saturating_sub(most_told);
@@ -275,41 +265,38 @@ impl Conversation {
         });
     }
 
-    /// What a prompt is made of: everything that is said and not told by a summary.
+    /// Lists the items of the next prompt: complete and not covered.
     pub fn snapshot(&self) -> Vec<Arc<Item>> {
         let stands = |entry: &&Entry| !entry.covered && entry.item.status != ItemStatus::InProgress;
         self.entries.iter().filter(stands).map(|entry| entry.item.clone()).collect()
     }
 
-    /// The speaker of what is to be answered.
     pub fn asker(&self) -> Option<NamedSpeaker> {
         let last = self.entries.iter().map(|entry| &entry.item).rfind(|item| item.is_said_by_user());
         last.and_then(|item| item.speaker().cloned())
     }
 
-    /// What the user said before this.
     pub fn said_before(&self, id: &str) -> Option<&Arc<Item>> {
         let earlier = &self.entries[..self.index_of(id)?];
         earlier.iter().map(|entry| &entry.item).rfind(|item| item.is_said_by_user())
     }
 
     fn index_of(&self, id: &str) -> Option<usize> {
-        // Almost always asked for one of the newest.
+        // Most callers ask for one of the newest.
         self.entries.iter().rposition(|entry| entry.item.id == id)
     }
 }
 
 impl Left {
     fn behind(at: usize, last: String) -> Left {
-        // The ids of hidden items tell that clients do not know of them.
+        // Clients do not know items with hidden ids.
         let announced = (!is_hidden_id(&last)).then(|| last.clone());
         Left { at, last, announced }
     }
 
-    /// The entry leaves memory, where `at` others stand before it.
     fn add(left: &mut Option<Left>, at: usize, entry: &Entry) {
         match left {
-            // What stands before all that has left is not the newest of it.
+            // An entry before all that has left is not the newest of it.
             Some(left) if at < left.at => left.at -= 1,
             _ => {
                 let (last, before) = (entry.item.id.clone(), left.take());

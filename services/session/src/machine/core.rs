@@ -1,4 +1,4 @@
-//! The machine: what happens to a session goes to the part that it is about.
+//! The machine: dispatches each happening to the part that it concerns.
 
 mod ahead;
 mod resuming;
@@ -22,47 +22,43 @@ use crate::vocabulary::{
 };
 use std::sync::Arc;
 
-/// What a machine starts from: a new session, or one that was read from the store.
 #[derive(Clone, Debug)]
 pub struct Start {
     pub session_id: String,
     pub conversation_id: String,
-    /// The model's name as clients see it.
     pub model: String,
     pub config: SessionConfig,
-    /// In order. None may be in progress.
+    /// Items in order; none may be in progress.
     pub items: Vec<Item>,
-    /// So many of them stand before what a summary tells.
+    /// Number of items before the covered ones.
     pub leading: usize,
     pub context: Context,
     pub limits: MachineLimits,
-    /// Of the voice.
     pub words_per_minute: u32,
-    /// What a listener says that is no turn: 'mhm'.
+    /// Words of a listener that make no turn: 'mhm'.
     pub backchannels: Vec<String>,
-    /// Drawn at random each time a session is loaded.
+    /// Seed that is random for each load of a session.
     pub id_seed: u64,
 }
 
-/// The values come from the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineLimits {
     pub session_items: usize,
-    /// Items that a summary tells and that stay in memory.
+    /// Covered items that stay in memory.
     pub told_items: usize,
     /// Bytes of items that clients add while the session is in memory.
     pub session_bytes: usize,
-    /// Responses that may run beside the conversation at once.
     pub responses_beside: usize,
     /// Events and operations that may wait for the store.
     pub outbox_steps: usize,
-    /// Least time between two speculations. None: no speculation.
+    /// Least time between two speculations. `None` disables them.
     pub speculate_ms: Option<u64>,
-    /// For how long a partial transcript stands still before the reply to it is begun. None: no reply begins early.
+    /// Time without a change of the partial transcript after which the early reply begins. `None` disables early
+    /// replies.
     pub early_ms: Option<u64>,
     /// Searches of the past that the model may make for one reply.
     pub recalls: u32,
-    /// For how long a reply that was stopped may go on. 0: not at all.
+    /// Time within which a stopped reply may resume. 0 disables resuming.
     pub resume_ms: u64,
 }
 
@@ -75,18 +71,17 @@ pub struct Machine {
     words_per_minute: u32,
     backchannels: Vec<String>,
     config: Arc<SessionConfig>,
-    /// What the next response will most likely be asked with.
+    /// Likely configuration of the next response.
     next_config: Arc<SessionConfig>,
     ledger: Ledger,
     replies: Replies,
-    /// The reply of the conversation that was stopped last, while it may go on.
+    /// Last stopped reply of the conversation, while it may resume.
     held: Option<HeldReply>,
     generation_count: u64,
     warming: Warming,
-    /// Clients hear of it with the response that it is for.
+    /// Note that clients see with the response it belongs to.
     noted: Option<NoteOfPast>,
     draining: bool,
-    /// When this happens.
     now: Millis,
 }
 
@@ -115,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// Takes one thing that happened at `now` and appends what is to be done.
+    /// Handles one happening at `now` and appends the outputs.
     pub fn handle(&mut self, happening: Happening, now: Millis, out: &mut Vec<Output>) {
         self.now = now;
         let was_replying = self.is_replying();
@@ -167,43 +162,37 @@ impl Machine {
         }
     }
 
-    /// No client is connected and nothing is under way: the session may leave memory.
     pub fn is_idle(&self) -> bool {
         !self.ledger.outbox.has_clients() && self.replies.open.is_empty() && self.is_settled()
     }
 
-    /// Clients have added so much that the session should not stay in memory longer than it is used.
+    /// True if clients added more than a quarter of the limit: the session should leave memory soon after its use.
     pub fn is_large(&self) -> bool {
         self.ledger.added_bytes > self.limits.session_bytes / 4
     }
 
-    /// Bytes of text that the session holds.
     pub fn text_bytes(&self) -> usize {
         let items = self.ledger.conversation.entries().iter().map(|entry| entry.item.body.text_bytes());
         self.config.text_bytes() + items.sum::<usize>()
     }
 
-    /// The store has all that was said.
     pub fn is_settled(&self) -> bool {
         self.ledger.outbox.is_settled()
     }
 
-    /// What stands in the prompt besides the items.
     pub fn context(&self) -> &Context {
         self.ledger.conversation.context()
     }
 
-    /// What the user said before this item.
     pub fn said_before(&self, id: &str) -> Option<&Arc<Item>> {
         self.ledger.conversation.said_before(id)
     }
 
-    /// What a prompt would be made of if items up to this one did not stand in it.
+    /// Lists the items of a prompt whose summary covered everything up to this item.
     pub fn items_behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
         self.ledger.conversation.behind(covered_through)
     }
 
-    /// Whether a reply of the conversation is under way.
     pub fn is_replying(&self) -> bool {
         self.replies.active().is_some()
     }
@@ -212,17 +201,16 @@ impl Machine {
         &self.config
     }
 
-    /// What the user has said of what is not an item yet.
     pub fn heard(&self) -> &str {
         &self.warming.buffer
     }
 
-    /// The items that are said, in order, but for those that a summary tells.
+    /// Lists the complete items that no summary covers, in order.
     pub fn items(&self) -> Vec<Arc<Item>> {
         self.ledger.conversation.snapshot()
     }
 
-    /// All items, also those that no prompt holds and those that clients do not know of yet.
+    /// Lists all items in memory, also covered ones and those that clients do not know yet.
     pub fn entries(&self) -> &[Entry] {
         self.ledger.conversation.entries()
     }
@@ -237,7 +225,6 @@ impl Machine {
         self.warming.changed();
     }
 
-    /// Tells a connection the items it does not have, and the replies that are under way.
     fn replay(&mut self, conn: ConnId, replay: &Replay) {
         let entries = self.ledger.conversation.entries();
         let from = match replay {
@@ -249,7 +236,7 @@ impl Machine {
         let mut previous_item_id =
             entries[..from].iter().rev().find(|entry| entry.announced).map(|entry| entry.item.id.clone());
         let mut events = Vec::new();
-        // The one that is being said comes with its response.
+        // The item in progress comes with its response.
         let is_told = |entry: &&Entry| entry.announced && open.is_none_or(|open| open.id != entry.item.id);
         for Entry { item, .. } in entries[from..].iter().filter(is_told) {
             let previous_item_id = previous_item_id.replace(item.id.clone());
@@ -257,7 +244,7 @@ impl Machine {
         }
         events.extend(self.replies.open.iter().flat_map(|reply| reply.so_far(&self.ledger)));
         for event in events {
-            // The connection hears all that was said so far at once.
+            // The connection gets all text so far at once.
             let said = match &event {
                 Event::TextDelta { item_id, text, .. } if self.ledger.conversation.has(item_id) => Some(text.len()),
                 _ => None,
@@ -266,7 +253,7 @@ impl Machine {
         }
     }
 
-    /// The last client has left: what no client hears is not said.
+    /// Cancels all work after the last client left: no client would hear it.
     fn last_client_left(&mut self) {
         self.cancel_all();
         for call in self.ledger.outbox.forget_clients() {
@@ -373,7 +360,6 @@ impl Machine {
         Ok(())
     }
 
-    /// An item that is changed is no longer being said.
     fn stop_saying(&mut self, item_id: &str) {
         self.cancel(|reply| reply.in_conversation() && reply.is_saying(item_id));
     }
@@ -383,7 +369,6 @@ impl Machine {
         self.replies.cancel(is_meant, &mut self.ledger, self.now)
     }
 
-    /// The user has spoken.
     fn heard_all(
         &mut self,
         asker: &Asker,
@@ -434,7 +419,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns what it is asked with.
+    /// Starts a response and returns its configuration.
     fn create_response(&mut self, request: &ResponseRequest) -> Result<Arc<SessionConfig>, Refusal> {
         let noted = self.noted.take();
         let in_conversation = self.is_for_conversation(request)?;
@@ -510,7 +495,6 @@ impl Machine {
         if was_there { Ok(()) } else { Err(Refusal::NoActiveResponse) }
     }
 
-    /// Of replies and of what is warmed.
     fn cancel_all(&mut self) {
         self.cancel(|_| true);
         self.stop_warming();

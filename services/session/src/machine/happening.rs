@@ -1,4 +1,4 @@
-//! What can happen to a session.
+//! Happenings: the inputs of the machine.
 
 use crate::prompt::Context;
 use crate::vocabulary::{Delta, Event, Input, Item, NoteSource};
@@ -9,17 +9,15 @@ pub type Millis = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// One request to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GenerationId(pub u64);
 
-/// One operation of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(pub u64);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening {
-    /// A connection was let in. It is told how the session is set and what it missed.
+    /// An admitted connection. It receives the session's configuration and the events that it missed.
     Attached {
         conn: ConnId,
         replay: Replay,
@@ -27,13 +25,13 @@ pub enum Happening {
     Detached {
         conn: ConnId,
     },
-    /// A client says something. `input_id` is the client's own id of it.
+    /// A client's input. `input_id`: the client's own id of it.
     Said {
         conn: ConnId,
         input_id: Option<String>,
         input: Input,
     },
-    /// The model answers. Deltas of a generation that is over are ignored.
+    /// A delta of the model. The machine ignores deltas of finished generations.
     Delta {
         generation: GenerationId,
         delta: Delta,
@@ -45,44 +43,38 @@ pub enum Happening {
         op: OpId,
         message: String,
     },
-    /// The words of `Output::Words` are written down.
     WordsWritten,
-    /// They could not be.
     WordsNotWritten {
         message: String,
     },
-    /// What stands in the prompt besides the items has changed: from the next reply on.
+    /// New context of the prompt, from the next reply on.
     Context(Context),
-    /// What stands in the prompt after another summary has come into use, in order, and behind which item of the store. The
+    /// Items of the prompt after another summary came into use, in order, and the item of the store before them. The
     /// context of that summary follows.
     Recovered {
         items: Vec<Item>,
         behind: Option<String>,
     },
-    /// What was found, of each query.
     Recalled {
         generation: GenerationId,
         results: Vec<RecallResult>,
     },
-    /// Hidden items lost their words in the store, because what they copied is gone.
+    /// Hidden items that the store emptied because their sources were deleted.
     NotesGone {
         item_ids: Vec<String>,
     },
-    /// What was said once about the question that comes now: it stands before this item, or before the next one.
+    /// Past words about the current question, to insert before this item, or before the next one.
     Noted {
         before: Option<String>,
         note: NoteOfPast,
     },
-    /// Something that all clients are to be told.
     Tell(Event),
-    /// Something that one client is to be told.
     TellOne {
         conn: ConnId,
         event: Event,
     },
-    /// The service stops: replies in flight are marked cut off, then the connections are closed.
+    /// Shutdown: replies in progress become cut off, then the connections close.
     Drain,
-    /// Time passed: due at `Machine::next_deadline`.
     Tick,
 }
 
@@ -94,23 +86,18 @@ pub enum Replay {
     After(String),
 }
 
-/// What the service looked up by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoteOfPast {
-    /// What the question is about.
     pub query: String,
-    /// As the model reads it.
+    /// Text for the model.
     pub text: String,
     pub places: usize,
     pub sources: Vec<NoteSource>,
 }
 
-/// What a search of the past found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecallResult {
-    /// The words that were searched for.
     pub query: String,
-    /// As the model reads it.
     pub text: String,
     pub places: usize,
     pub sources: Vec<NoteSource>,

@@ -1,8 +1,8 @@
-//! A reply that was stopped and may go on: a cough is no interruption.
+//! A stopped reply that may resume: a cough is no interruption.
 //!
-//! For some seconds the model keeps what it computed (`Finish::Held`), and the machine what it said. A client that asks for
-//! `Input::Resume` hears the words from where it stopped hearing, and then what the model goes on to say. Whatever else is
-//! said meanwhile was a real interruption.
+//! For some seconds the model keeps what it computed (`Finish::Held`), and the machine the words. A client that asks
+//! for `Input::Resume` hears the words from where it stopped hearing, and then the rest of the reply. Any other input
+//! in the meantime was a real interruption.
 
 use super::conversation::Conversation;
 use super::happening::{GenerationId, Millis};
@@ -15,42 +15,37 @@ use crate::vocabulary::{
 
 #[derive(Clone, Debug)]
 pub struct HeldReply {
-    /// Under which the model made it, and may keep it.
+    /// Generation under which the model made the reply, and may keep it.
     pub generation: GenerationId,
-    /// What was being said. None: no word of it had come.
+    /// Item of the reply. `None` if no word had come.
     pub item: Option<Item>,
-    /// What the model has made since, which no client was told.
+    /// Deltas since the stop; no client saw them.
     made: Vec<Delta>,
     stage: Stage,
-    /// What it was asked with. None: nothing is left to be made.
+    /// Request of the reply. `None` if the model has nothing left to make.
     pub asked: Option<Box<Generate>>,
     pub recalls_left: u32,
     is_speech: bool,
     pub max_output_tokens: MaxTokens,
-    /// Too late from then on.
     pub until: Millis,
-    /// The client deleted the item: it has to make it again.
+    /// True after the client deleted the item: it has to create it again.
     is_deleted: bool,
-    /// The client showed that nothing interrupted: it made the item again, or the user said no more than 'mhm'.
+    /// True if nothing interrupted: the client created the item again, or the user said no more than 'mhm'.
     pub goes_on: bool,
-    /// It goes on as this generation, once the model has stopped.
+    /// Generation that continues the reply, once the model has stopped.
     pub wanted: Option<GenerationId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The model has not stopped yet.
     Stopping,
-    /// The model can go on.
     Kept,
-    /// The model was done.
+    /// The model finished the reply.
     Ended(Finish),
-    /// The model has kept nothing.
     Lost,
 }
 
 impl HeldReply {
-    /// A reply of this generation, that was stopped while it said this item.
     pub fn stopped(
         generation: GenerationId,
         item: Option<Item>,
@@ -76,7 +71,7 @@ impl HeldReply {
         }
     }
 
-    /// A reply that was complete, and of which not all was heard.
+    /// Builds the state of a complete reply that the user heard in part.
     pub fn cut_short(item: Item) -> HeldReply {
         let held = HeldReply::stopped(GenerationId(0), Some(item), None, 0, MaxTokens::Unlimited);
         HeldReply { stage: Stage::Ended(Finish::Stop), ..held }
@@ -94,7 +89,7 @@ impl HeldReply {
         (self.is_deleted, self.goes_on) = (true, false);
     }
 
-    /// A client adds an item. Whether the reply may still go on.
+    /// Takes an item that a client adds. True if the reply may still resume.
     pub fn outlives(&mut self, new: &NewItem, backchannels: &[String]) -> bool {
         let ItemBody::Message { role, parts, .. } = &new.body else { return false };
         let text = parts.concat();
@@ -108,7 +103,7 @@ impl HeldReply {
         self.goes_on
     }
 
-    /// The model says more of it, after it was stopped. Whether it has stopped now.
+    /// Takes a delta after the stop. True if it is the last one.
     pub fn hear(&mut self, delta: &Delta) -> bool {
         match delta {
             Delta::Prompt { .. } => return false,
@@ -120,7 +115,7 @@ impl HeldReply {
                 };
             }
             Delta::Failed(_) => self.stage = Stage::Lost,
-            // Its sentences are cut anew, from where the user heard it.
+            // The cutter splits this text again, from where the user stopped hearing.
             Delta::Text { text, tokens, logprobs, .. } => {
                 let (text, sentences) = (text.clone(), Vec::new());
                 self.made.push(Delta::Text { text, tokens: *tokens, sentences, logprobs: logprobs.clone() });
@@ -138,7 +133,8 @@ impl HeldReply {
         self.stage != Stage::Stopping
     }
 
-    /// How much of its item was heard, if the reply can go on: as the client says, else as much as the conversation has.
+    /// Returns the heard text of the item, if the reply can resume: as far as the client says, else as the conversation
+    /// has it.
     pub fn heard(&self, asked: &ResumeRequest, words_per_minute: u32, conversation: &Conversation) -> Option<String> {
         if self.is_lost() || self.is_deleted {
             return None;
@@ -157,7 +153,6 @@ impl HeldReply {
         Some(heard).filter(|_| !is_whole)
     }
 
-    /// What is to be told from where it was heard, and how it goes on then.
     pub fn resume(self, generation: GenerationId, heard: &str) -> Resume {
         let all = self.item.as_ref().map(Item::text).unwrap_or_default();
         let unheard = all.get(heard.len()..).filter(|text| !text.is_empty()).map(|text| Delta::text(text, 0));
@@ -174,14 +169,13 @@ impl HeldReply {
         }
     }
 
-    /// The item as it goes on.
     pub fn item_from(&self, heard: &str) -> Option<Item> {
         let item = self.item.as_ref()?;
         Some(Item::new(&item.id, ItemBody::message(Role::Assistant, heard), ItemStatus::InProgress))
     }
 }
 
-/// Whether this is no turn of the user's: 'Mhm.'
+/// True for a listener's noise that is no turn: 'Mhm.'
 fn is_backchannel(text: &str, backchannels: &[String]) -> bool {
     let said = words(text);
     !said.is_empty() && backchannels.iter().any(|known| words(known) == said)

@@ -1,5 +1,5 @@
-//! What clients and replies change alike: the items, what the store keeps of them and what clients are told; and how a
-//! change is undone that the store refused.
+//! Changes that clients and replies share: the items, their operations in the store and their events; and the undo of a
+//! change that the store refused.
 
 use super::conversation::{Conversation, Removed};
 use super::happening::OpId;
@@ -17,7 +17,8 @@ pub struct Ledger {
     pub ids: Ids,
     pub conversation: Conversation,
     pub outbox: Outbox,
-    /// Of items that clients have added.
+    /// Bytes of items that clients have added, also of those deleted since: the store and the compactor have handled
+    /// them.
     pub added_bytes: usize,
 }
 
@@ -31,7 +32,7 @@ impl Ledger {
         }
     }
 
-    /// Gives the item the ids that the client left to us.
+    /// Builds the item, with ids for those that the client left out.
     pub fn complete_item(&mut self, item: NewItem) -> Item {
         let id = item.id.unwrap_or_else(|| self.new_item_id());
         let mut body = item.body;
@@ -43,7 +44,6 @@ impl Ledger {
         Item::new(id, body, ItemStatus::Completed)
     }
 
-    /// An item that was deleted since counts too: it has been in the store's and the compactor's hands.
     pub fn check_room(&self, items: &[NewItem], most_items: usize, most_bytes: usize) -> Result<(), Refusal> {
         if self.conversation.len() + items.len() > most_items {
             return Err(Refusal::TooManyItems { limit: most_items });
@@ -52,7 +52,7 @@ impl Ledger {
         if bytes <= most_bytes { Ok(()) } else { Err(Refusal::TooMuchText { limit: most_bytes }) }
     }
 
-    /// The item is in the conversation at once; clients hear of it when it is stored.
+    /// Adds the item to the conversation at once; clients see it when it is stored.
     pub fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace) -> Result<(), Refusal> {
         if let ItemPlace::After(id) = place
             && self.conversation.announced(id).is_none()
@@ -73,20 +73,18 @@ impl Ledger {
         Ok(())
     }
 
-    /// An item that is kept and stands in the prompt, and of which clients are not told. Returns its id.
+    /// Adds an item that the prompt and the store hold and clients do not see. Returns its id.
     pub fn add_hidden(&mut self, body: ItemBody, place: &ItemPlace, sources: Vec<NoteSource>) -> String {
         let item_id = self.ids.next(HIDDEN);
         self.add_unannounced(item_id, body, place, sources)
     }
 
-    /// Words of the past before the question that they are about.
     pub fn add_note(&mut self, text: String, before: Option<&str>, sources: Vec<NoteSource>) {
         let place = before.map_or(ItemPlace::End, |id| self.conversation.place_before(id));
         let item_id = self.ids.next(NOTE_OF_PAST);
         self.add_unannounced(item_id, ItemBody::message(Role::System, text), &place, sources);
     }
 
-    /// Takes out hidden items that the store has emptied.
     pub fn lose_notes(&mut self, item_ids: &[String]) {
         for item_id in item_ids.iter().filter(|id| is_hidden_id(id)) {
             self.conversation.remove(item_id);
@@ -107,7 +105,6 @@ impl Ledger {
         item_id
     }
 
-    /// The history says what was heard from now on.
     pub fn truncate_item(
         &mut self,
         asker: &Asker,
@@ -144,7 +141,7 @@ impl Ledger {
     }
 
     pub fn delete_item(&mut self, asker: &Asker, item_id: String) {
-        // A call that was cut off went with its response.
+        // A half-made call left the conversation with its response.
         if let Some(removed) = self.conversation.remove(&item_id) {
             let op = StoreOp::ItemDeleted { item_id: item_id.clone() };
             let op = self.outbox.store_for(Some(asker), op, Undo::Deleted(removed));
@@ -152,7 +149,6 @@ impl Ledger {
         }
     }
 
-    /// Takes a place for an item of a reply.
     pub fn begin_item(&mut self, response_id: &str, item: Item, place: &ItemPlace) -> OpId {
         let after = self.conversation.insert(item.clone(), false, place);
         let response_id = response_id.to_owned();
@@ -160,15 +156,15 @@ impl Ledger {
         self.outbox.store(StoreOp::ReplyBegun { response_id, item, after }, undo)
     }
 
-    /// Gives up a place that was taken for a reply; returns what stood before it, and the operation.
+    /// Gives up a reserved place; returns the id before it, and the operation.
     pub fn withdraw(&mut self, item_id: &str) -> Option<(Option<String>, OpId)> {
         let before = self.conversation.remove(item_id)?.before;
         let op = StoreOp::ReplyWithdrawn { item_id: item_id.to_owned() };
         Some((before, self.outbox.store(op, Undo::Nothing)))
     }
 
-    /// The item that `op` should have made does not exist, so that no later failure may bring it back. One that was made
-    /// after it under the same id is another.
+    /// Removes the item that `op` failed to make, so that no later failure brings it back. A later item with the same
+    /// id is another one.
     pub fn never_was(&mut self, op: OpId, id: &str) {
         for later in self.outbox.operations.range_mut(op..).map(|(_, later)| later) {
             match &later.undo {
@@ -181,7 +177,7 @@ impl Ledger {
         self.conversation.remove(id);
     }
 
-    /// `op` did not delete the item, so that the store took no other under its id.
+    /// Brings back an item that `op` failed to delete: the store then refused every later item with its id.
     pub fn was_not_deleted(&mut self, op: OpId, removed: Removed) {
         let item = removed.entry.item.clone();
         let mut stands = true;
@@ -201,7 +197,7 @@ impl Ledger {
         self.restore_text(op, item);
     }
 
-    /// `op` did not happen to the item, which was so before. What was done to it since is done to that.
+    /// Restores the text from before `op`, and applies later changes to it.
     pub fn restore_text(&mut self, op: OpId, mut item: Arc<Item>) {
         let mut cut = Vec::new();
         let mut stands = true;
@@ -222,7 +218,7 @@ impl Ledger {
                     stands = false;
                     break;
                 }
-                // One that was made under its id is another.
+                // A later item with its id is another one.
                 Undo::Added(other) if *other == item.id => {
                     stands = false;
                     break;

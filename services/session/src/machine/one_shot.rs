@@ -1,4 +1,4 @@
-//! A response that stands in no conversation and is kept nowhere: deltas of the model become the same events.
+//! A response without a conversation or a store: deltas become the same events.
 
 use super::conversation::Conversation;
 use super::happening::{ConnId, GenerationId};
@@ -33,10 +33,9 @@ impl OneShot {
         OneShot { reply: Reply::new(GenerationId(0), response, None, 0), ledger, begun: false }
     }
 
-    /// Appends the events that follow from a delta.
     pub fn delta(&mut self, delta: Delta, out: &mut Vec<Event>) {
         let OneShot { reply, ledger, begun } = self;
-        // A failure before the first word begins nothing.
+        // A failure before the first word sends no `ResponseStarted`.
         if !*begun && !matches!(delta, Delta::Failed(_)) {
             *begun = true;
             reply.start(ledger, 0);
@@ -52,7 +51,7 @@ impl OneShot {
             Delta::Failed(failure) => drop(reply.conclude(failure.ending(), ledger, 0)),
             delta => reply.delta(delta, ledger, 0),
         }
-        // No store answers.
+        // There is no store to wait for.
         ledger.outbox.operations.clear();
         let mut outputs = Vec::new();
         ledger.outbox.flush(&mut outputs);

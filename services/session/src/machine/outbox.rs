@@ -1,4 +1,4 @@
-//! What is to be sent and stored, in one order, with events held back until the store has what they promise.
+//! Events and operations in one order; an event waits until the store has what it promises.
 
 use super::conversation::Removed;
 use super::happening::{ConnId, OpId};
@@ -10,34 +10,30 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
     clients: Vec<ConnId>,
-    /// What waits for nothing.
     urgent: Vec<Output>,
     steps: VecDeque<Step>,
     /// Operations that the store has not answered, issued or not.
     pub operations: BTreeMap<OpId, Operation>,
     operation_count: u64,
-    /// Of each reply whose end the store does not have.
     said: BTreeMap<String, SaidBytes>,
-    /// Words that are being written down, and their place in the reply: the item, and where they end.
+    /// Words on their way to the journal: the item, and the byte at which they end.
     writing: Option<(String, usize)>,
 }
 
-/// Of the text of a reply.
 #[derive(Clone, Copy, Debug, Default)]
 struct SaidBytes {
     written: usize,
     sent: usize,
 }
 
-/// Words that could not be written down, and that no client hears.
+/// Words that the journal refused and that no client hears.
 pub struct Unsaid {
     pub response_id: String,
     pub item_id: String,
-    /// So much of the item was sent.
     pub sent_bytes: usize,
 }
 
-/// The client that asked, and its own id of that: a refusal is told to it.
+/// Client that asked, and its own id of the input: a refusal goes there.
 #[derive(Clone, Debug)]
 pub struct Asker {
     pub conn: ConnId,
@@ -50,38 +46,35 @@ pub struct Operation {
     pub undo: Undo,
 }
 
-/// How the machine's state follows when the store cannot.
+/// Change of the machine's state when the store refuses an operation.
 #[derive(Clone, Debug)]
 pub enum Undo {
     Config(Arc<SessionConfig>),
     Added(String),
-    /// The item as it was before, and how much of it was heard.
+    /// Item before the cut, and the cut.
     Truncated {
         item: Arc<Item>,
         part: usize,
         heard_chars: usize,
     },
     Deleted(Removed),
-    /// An item of a reply could not be begun.
     Begun {
         response_id: String,
         item_id: String,
     },
-    /// So many bytes were sent and are not stored: with the next ones, then.
+    /// Bytes that were sent and are not stored: they go with the next ones.
     Extended {
         response_id: String,
         bytes: usize,
     },
-    /// The item of a reply that was to go on; as it was before.
+    /// Item of a reply before it resumed.
     Resumed {
         response_id: String,
         item: Arc<Item>,
     },
-    /// Something else about a reply.
     Reply {
         response_id: String,
     },
-    /// Nothing depends on it.
     Nothing,
 }
 
@@ -90,14 +83,15 @@ enum Step {
     Send {
         to: Vec<ConnId>,
         event: Event,
-        /// The operation that must be answered before.
+        /// Operation that the store must answer before.
         needs: Option<OpId>,
-        /// Not said at all if that operation fails.
+        /// True if the event is dropped when that operation fails.
         if_stored: bool,
-        /// With this, so many bytes of the reply's text are said: the store is to learn of it.
+        /// Bytes of the reply's text up to this event: the store will get them.
         said: Option<usize>,
     },
-    /// The end of a reply only when everything before it was sent; else as soon as the operations before it are issued.
+    /// The end of a reply leaves when everything before it was sent; any other operation once those before it are
+    /// issued.
     Store {
         id: OpId,
         op: StoreOp,
@@ -108,12 +102,13 @@ enum Step {
     },
 }
 
-/// What became of replies when steps were let out.
 #[derive(Clone, Debug)]
 pub enum Said {
-    /// So many bytes of the item's text have been sent.
-    Bytes { item_id: String, bytes: usize },
-    /// The item is over, and less of it was sent than the reply had: its clients had left.
+    Bytes {
+        item_id: String,
+        bytes: usize,
+    },
+    /// Item that ended with less text than the reply had: its clients had left.
     Less(Item),
 }
 
@@ -139,7 +134,7 @@ impl Outbox {
         self.clients.push(conn);
     }
 
-    /// Nothing more is for the connection. Whether it was the last.
+    /// Drops all steps of the connection. True if it was the last one.
     pub fn detach(&mut self, conn: ConnId) -> bool {
         for step in &mut self.steps {
             if let Step::Send { to, .. } = step {
@@ -152,7 +147,6 @@ impl Outbox {
         was_there && self.clients.is_empty()
     }
 
-    /// Closes a connection behind what waits for it, because the service stops.
     pub fn close(&mut self, conn: ConnId) {
         self.steps.push_back(Step::Close { conn });
     }
@@ -171,18 +165,17 @@ impl Outbox {
         self.urgent.push(output);
     }
 
-    /// To all clients.
     pub fn send(&mut self, event: Event) {
         self.send_after(None, event);
     }
 
-    /// To all clients, once the store has answered `needs`.
+    /// Sends to all clients after the store has answered `needs`; a failure drops the event.
     pub fn send_after(&mut self, needs: Option<OpId>, event: Event) {
         let to = self.clients.clone();
         self.steps.push_back(Step::Send { to, event, needs, if_stored: true, said: None });
     }
 
-    /// To all clients, once the store has answered `op`, which is owed to it if it cannot.
+    /// Sends to all clients after the store has answered `op`, even if it failed.
     pub fn send_behind(&mut self, op: OpId, event: Event) {
         let to = self.clients.clone();
         self.steps.push_back(Step::Send { to, event, needs: Some(op), if_stored: false, said: None });
@@ -194,14 +187,13 @@ impl Outbox {
         }
     }
 
-    /// Text of a reply, to all clients.
     pub fn say(&mut self, event: Event, said: Option<usize>) {
         let to = self.clients.clone();
         self.steps.push_back(Step::Send { to, event, needs: None, if_stored: true, said });
     }
 
-    /// What was told before the connection came. Others may have left before the store answered, and their events with
-    /// them: so it waits for the newest operation.
+    /// Sends an older event to a new connection. It waits for the newest operation: other clients may have left before
+    /// the store answered, and their events with them.
     pub fn replay(&mut self, conn: ConnId, event: Event, said: Option<usize>) {
         let needs = self.operations.last_key_value().map(|(op, _)| *op);
         self.steps.push_back(Step::Send { to: vec![conn], event, needs, if_stored: false, said });
@@ -223,13 +215,13 @@ impl Outbox {
         id
     }
 
-    /// Whether the store has not answered yet that this item of a reply is begun.
+    /// True while the store has not confirmed the begin of this reply's item.
     pub fn begins(&self, id: &str) -> bool {
         let begins = |operation: &Operation| matches!(&operation.undo, Undo::Begun { item_id, .. } if item_id == id);
         self.operations.values().any(begins)
     }
 
-    /// Lets out what may go, and returns what of a reply was sent with it.
+    /// Lets ready steps leave, and returns the progress of replies.
     pub fn flush(&mut self, out: &mut Vec<Output>) -> Vec<Said> {
         out.append(&mut self.urgent);
         let mut said = Vec::new();
@@ -244,7 +236,7 @@ impl Outbox {
                     if self.said.entry(item_id.clone()).or_default().written < bytes =>
                 {
                     if self.writing.is_none() {
-                        // A client that comes in the middle of a reply hears again what others have heard.
+                        // A client that connects in the middle of a reply hears again what others have heard.
                         let new_bytes = bytes - self.said[item_id].written;
                         let new = text.get(text.len().saturating_sub(new_bytes)..).unwrap_or(text);
                         out.push(Output::Words { item_id: item_id.clone(), text: new.to_owned() });
@@ -263,7 +255,7 @@ impl Outbox {
                 }
                 Step::Store { id, mut op, issued } => {
                     if let StoreOp::ReplyResumed { item, .. } = &op {
-                        // What was heard of it was sent before.
+                        // The heard text was sent before.
                         let bytes = item.text().len();
                         self.said.insert(item.id.clone(), SaidBytes { written: bytes, sent: bytes });
                     }
@@ -295,15 +287,15 @@ impl Outbox {
         said
     }
 
-    /// The words that were let out last are written down: now they may be sent.
+    /// Allows the words that the journal now has to be sent.
     pub fn words_written(&mut self) {
         if let Some((item_id, bytes)) = self.writing.take() {
             self.said.entry(item_id).or_default().written = bytes;
         }
     }
 
-    /// The words that were let out last could not be written down: they are not sent, nor what the reply says behind them. None:
-    /// no client waits for them.
+    /// Drops the words that the journal refused, and the rest of the reply behind them. `None` if no client waits for
+    /// them.
     pub fn unsay_words(&mut self) -> Option<Unsaid> {
         let (item_id, _) = self.writing.take()?;
         let response_id = self.steps.iter().find_map(|step| match step {
@@ -320,8 +312,8 @@ impl Outbox {
         Some(Unsaid { response_id, item_id, sent_bytes })
     }
 
-    /// What waits to be told and stored of the item goes by what was sent of it. Returns how it is in the end. None: it was
-    /// deleted, or goes on.
+    /// Shortens all waiting events and operations of the item to the sent bytes. Returns the final item; `None` if it
+    /// was deleted or resumes.
     fn shorten_rest(&mut self, item: &Item, bytes: usize) -> Option<Item> {
         let mut last = item.clone();
         for step in &mut self.steps {
@@ -351,7 +343,7 @@ impl Outbox {
         Some(last)
     }
 
-    /// The last client has left: only what is to be stored is left. Returns the calls that no client was told to make.
+    /// Drops all events after the last client left; operations stay. Returns the calls that no client saw.
     pub fn forget_clients(&mut self) -> Vec<Item> {
         let is_call = |step: &Step| match step {
             Step::Send { event: Event::ReplyDone { item, .. }, .. } => match item.body {
@@ -368,7 +360,7 @@ impl Outbox {
                     item.status = ItemStatus::Incomplete;
                     calls.push(item.clone());
                 }
-                // Another item may stand under its id.
+                // Another item may have its id.
                 Step::Store { op: StoreOp::ItemDeleted { item_id }, .. } => calls.retain(|call| call.id != *item_id),
                 Step::Store { .. } | Step::Send { .. } | Step::Close { .. } => {}
             }
@@ -377,7 +369,7 @@ impl Outbox {
         calls
     }
 
-    /// The operation failed: what only it would have made true is not said. That a response is over is said all the same.
+    /// Drops events that depend on the failed operation, except the end of a response.
     pub fn unsay(&mut self, op: OpId) {
         self.steps.retain(|step| match step {
             Step::Send { event: Event::ResponseDone { .. }, .. } => true,
@@ -386,7 +378,6 @@ impl Outbox {
         });
     }
 
-    /// No client learns of the item that `op` was to make.
     pub fn unsay_item(&mut self, op: OpId, id: &str) {
         self.retain_of(
             op,
@@ -395,8 +386,8 @@ impl Outbox {
         );
     }
 
-    /// `op` was to begin the item of a reply, or to go on with it: nothing of that is told or stored. What clients did to the
-    /// item has its own answer.
+    /// Drops the events and operations of a reply's item that `op` failed to begin or resume. Changes by clients have
+    /// their own answers.
     pub fn forget_item(&mut self, op: OpId, item_id: &str) {
         let mut never = Vec::new();
         self.retain_of(op, item_id, |step| match step {
@@ -413,12 +404,12 @@ impl Outbox {
         never.iter().for_each(|op| drop(self.operations.remove(op)));
     }
 
-    /// Of the steps behind `op`, up to those of another item under the same id, or of a reply that goes on with it.
+    /// Filters the steps behind `op`, up to those of another item with the same id, or of a reply that resumes it.
     fn retain_of(&mut self, op: OpId, item_id: &str, mut stays: impl FnMut(&Step) -> bool) {
         let at = |op: OpId| self.steps.iter().position(|step| matches!(step, Step::Store { id, .. } if *id == op));
         let begin = at(op).map_or(0, |at| at + 1);
         let next = self.operations.range(op..).find(|(id, later)| **id > op && later.undo.makes(item_id));
-        // What was let out stands in no step.
+        // A step that has left is no longer in the queue.
         let end = next.map_or(self.steps.len(), |(next, _)| at(*next).unwrap_or(begin));
         let mut number = 0;
         self.steps.retain(|step| {
@@ -427,7 +418,7 @@ impl Outbox {
         });
     }
 
-    /// What was heard of an item is less than the client said: `op` cuts it to this.
+    /// Corrects the cut of `op`: the user heard less than the client said.
     pub fn cut_again(&mut self, op: OpId, cut: &Item, heard: usize) {
         for step in &mut self.steps {
             match step {
@@ -443,7 +434,7 @@ impl Outbox {
         }
     }
 
-    /// The end of a response that waits to be told; from now on it waits for no operation.
+    /// Returns the waiting end of a response; it no longer waits for an operation.
     pub fn unsaid_end(&mut self, response_id: &str) -> Option<&mut Response> {
         self.steps.iter_mut().find_map(|step| match step {
             Step::Send { event: Event::ResponseDone { response }, needs, .. } if response.id == response_id => {
@@ -456,7 +447,7 @@ impl Outbox {
 }
 
 impl Undo {
-    /// Whether the operation makes an item under this id, or goes on with it as another reply's.
+    /// True if the operation makes an item with this id, or resumes it for another reply.
     pub fn makes(&self, id: &str) -> bool {
         match self {
             Undo::Added(item_id) | Undo::Begun { item_id, .. } => item_id == id,

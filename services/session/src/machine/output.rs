@@ -1,4 +1,4 @@
-//! What is to be done.
+//! Outputs: the work that the machine asks for.
 
 use super::happening::{ConnId, GenerationId, OpId};
 use crate::prompt::Context;
@@ -10,61 +10,60 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// To every connection in `to`, which is never empty. The order of sends is the order on every wire.
+    /// An event for every connection in `to`, which is never empty. The order of sends is the order on every wire.
     Send {
         to: Vec<ConnId>,
         event: Event,
     },
-    /// Words of a reply that is kept are about to be sent for the first time: they are written down before. Answered with
-    /// `WordsWritten` or `WordsNotWritten`, before anything else happens.
+    /// Words that are about to be sent for the first time; the journal gets them before. Answered with `WordsWritten`
+    /// or `WordsNotWritten` before any other happening.
     Words {
         item_id: String,
         text: String,
     },
-    /// Must be answered with `StoreAcked` or `StoreFailed`. Operations of a session take effect in this order.
+    /// An operation; answered with `StoreAcked` or `StoreFailed`. Operations of a session take effect in this order.
     Store {
         id: OpId,
         op: StoreOp,
     },
     Generate(Box<Generate>),
-    /// A reply that was stopped goes on.
     Resume(Box<Resume>),
-    /// Search the past for what each of these calls asks for; answered with `Happening::Recalled`. What is in `shown` need
-    /// not be found.
+    /// A search of the past for each of these calls; answered with `Happening::Recalled`. Results may leave out the
+    /// items in `shown`.
     Recall {
         generation: GenerationId,
         arguments: Vec<String>,
         shown: Vec<Arc<Item>>,
     },
-    /// The model answers with a last `Delta::Done`, which tells what the generation cost, and whether it can go on.
+    /// A cancel. The model answers with a last `Delta::Done`, which has the cost, and says whether the reply can
+    /// resume.
     CancelGenerate {
         generation: GenerationId,
     },
-    /// The model is to answer now, where it still thinks.
     StopThinking {
         generation: GenerationId,
     },
-    /// After everything sent to it before. Answered with `Detached`, or not.
+    /// The end of a connection, after everything sent to it before. A `Detached` may follow.
     Close {
         conn: ConnId,
         reason: CloseReason,
     },
 }
 
-/// A change of what is kept. `after` names the item it stands behind; None is the head of the conversation.
+/// A change in the store. `after`: the item before the new one; `None` is the head of the conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoreOp {
     ConfigChanged {
         config: SessionConfig,
     },
-    /// An item of a client or of the service. The id may be that of an item that was deleted. `sources`: the items and facts that a
-    /// hidden item has copied.
+    /// An item of a client or of the service. Its id may be that of a deleted item. `sources`: the items and facts that
+    /// a hidden item copies.
     ItemAdded {
         item: Item,
         after: Option<String>,
         sources: Vec<NoteSource>,
     },
-    /// What the user heard ends at `heard_chars` characters of that part; `item` is what is left.
+    /// A cut at `heard_chars` characters of that part; `item` is the rest that the user heard.
     ItemTruncated {
         item: Item,
         part: usize,
@@ -78,27 +77,26 @@ pub enum StoreOp {
         in_conversation: bool,
         metadata: Option<JsonText>,
     },
-    /// An item of a reply, empty and in progress: its place is taken.
+    /// An item of a reply, empty and in progress, which reserves its place.
     ReplyBegun {
         response_id: String,
         item: Item,
         after: Option<String>,
     },
-    /// A reply that was stopped goes on: its item is in progress again, with what was heard of it.
+    /// A resumed item, in progress again, with the text that the user heard.
     ReplyResumed {
         response_id: String,
         item: Item,
     },
-    /// This was sent, after all that was sent before.
+    /// Text that was sent, behind all that was sent before.
     ReplyExtended {
         item_id: String,
         text: String,
     },
-    /// All of it, as it was sent.
     ReplyFinished {
         item: Item,
     },
-    /// It was begun and did not come to be: no word of it was said, or it is half a call.
+    /// The end of an item without a word, or of half a call.
     ReplyWithdrawn {
         item_id: String,
     },
@@ -108,65 +106,62 @@ pub enum StoreOp {
         details: Option<StatusDetails>,
         usage: Usage,
     },
-    /// What the reply cost. No client waits for this one.
+    /// Cost of the reply. No client waits for this operation.
     ResponseReported {
         response_id: String,
         report: TurnReport,
     },
 }
 
-/// A request to the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generate {
     pub generation: GenerationId,
-    /// None for a speculation.
+    /// Id of the response; `None` for a speculation.
     pub response_id: Option<String>,
     pub purpose: GenerationPurpose,
-    /// In order; nothing that is still being said.
+    /// Complete items, in order.
     pub items: Vec<Arc<Item>>,
     pub context: Arc<Context>,
-    /// Instructions, tools and sampling, with those of the response in place of the session's.
+    /// Instructions, tools and sampling: the session's, with the response's changes.
     pub config: Arc<SessionConfig>,
     pub options: Arc<GenerationOptions>,
-    /// None: what the window and the preset allow. 0: only warms the cache.
+    /// Token limit. `None`: the window and the preset decide. 0: only warms the cache.
     pub max_tokens: Option<u32>,
 }
 
-/// A reply that goes on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resume {
     pub generation: GenerationId,
-    /// Under which it was stopped.
+    /// Generation under which the reply was stopped.
     pub of: GenerationId,
-    /// What was made and not heard: it comes first.
+    /// Deltas that no client heard; they come first.
     pub made: Vec<Delta>,
-    /// It goes on in the middle of a message.
+    /// True if it resumes in the middle of a message.
     pub in_message: bool,
-    /// The model was done. None: it goes on.
+    /// End of the model's text. `None`: it continues.
     pub ended: Option<Finish>,
-    /// It is speech, and not of a form that was asked for.
+    /// True for speech, false for a format that the request asked for.
     pub is_speech: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GenerationPurpose {
-    /// The user waits.
     Reply,
     /// A response beside the conversation: must neither evict nor delay a reply.
     BesideConversation,
-    /// What the user says stands still, as the last item: the reply to it is begun and held back, because the user may be done.
+    /// A reply to an unchanged partial transcript, its last item. The model holds it back, because the user may be
+    /// done.
     EarlyReply,
-    /// The user still speaks: warms the prompt up to the end of these words, which may go on.
+    /// A warm-up while the user speaks, up to the end of these words, which may continue.
     WarmPartial(String),
-    /// Silence: warms the conversation as the next prompt will have it, up to the place of the next message.
+    /// A warm-up in silence: the next prompt, up to the place of the next message.
     WarmHistory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The service stops.
     Draining,
-    /// The store has not answered for so long that no more may wait for it.
+    /// The store exceeded its limit of waiting steps.
     StoreStalled,
 }
 
@@ -183,7 +178,6 @@ impl Generate {
 }
 
 impl StoreOp {
-    /// The reply's item that the operation is about.
     pub fn reply_item(&self) -> Option<&str> {
         match self {
             StoreOp::ReplyBegun { item, .. } | StoreOp::ReplyResumed { item, .. } | StoreOp::ReplyFinished { item } => {

@@ -1,4 +1,4 @@
-//! The tool with which the model searches what is no longer in its prompt.
+//! The tool with which the model searches the past that its prompt lacks.
 
 use crate::ids::is_hidden_id;
 use crate::prompt::Context;
@@ -6,7 +6,7 @@ use crate::vocabulary::{Item, SessionConfig, Tool};
 
 pub const RECALL: &str = "recall";
 
-/// The beginning of the ids of calls that the service makes and answers.
+/// Prefix of the ids of calls that the service makes and answers.
 pub const RECALL_CALL_ID: &str = "recall_";
 
 pub fn recall_tool() -> Tool {
@@ -21,12 +21,12 @@ pub fn recall_tool() -> Tool {
     }
 }
 
-/// Whether the tool is in the prompt. A client that has a tool of this name keeps its own.
+/// True if the prompt offers the tool. A client that has a tool of this name keeps its own.
 pub fn has_recall(config: &SessionConfig, context: &Context) -> bool {
     context.recall && config.tools.iter().all(|tool| tool.name != RECALL)
 }
 
-/// Tells whether the service made the item by itself: a call with its answer, or a note of the past.
+/// True for an item that the service made by itself: a call with its answer, or a note of the past.
 pub fn is_hidden(item: &Item) -> bool {
     is_hidden_id(&item.id)
 }

@@ -1,4 +1,4 @@
-//! The replies of a session that are under way, and those whose cost is still to be told.
+//! Replies of a session: those in progress, and those that wait for their report.
 
 use super::happening::{GenerationId, Millis, OpId};
 use super::ledger::Ledger;
@@ -10,20 +10,16 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 pub struct Replies {
-    /// At most one in the conversation, some beside it.
+    /// Replies in progress: at most one in the conversation, some beside it.
     pub open: Vec<Reply>,
-    /// Replies that are over for the clients and whose report has not come.
     ended: VecDeque<Ended>,
-    /// How many may run beside the conversation at once.
     most_beside: usize,
 }
 
-/// A reply that is over for the clients; what it cost is still to be told.
 #[derive(Clone, Debug)]
 struct Ended {
     generation: GenerationId,
     response_id: String,
-    /// As its clients saw them.
     times: TurnReport,
 }
 
@@ -32,12 +28,10 @@ impl Replies {
         Replies { open: Vec::new(), ended: VecDeque::new(), most_beside }
     }
 
-    /// The reply of the conversation.
     pub fn active(&self) -> Option<&Reply> {
         self.open.iter().find(|reply| reply.in_conversation())
     }
 
-    /// The item that is being said, as it is so far.
     pub fn open_item(&self, item_id: &str) -> Option<&Item> {
         self.open.iter().filter_map(Reply::open_item).find(|item| item.id == item_id)
     }
@@ -59,7 +53,7 @@ impl Replies {
         self.open.iter_mut().find(|reply| reply.response.id == response_id)
     }
 
-    /// Cancels those that are meant. Whether there was one.
+    /// Cancels the replies that match. True if there was one.
     pub fn cancel(&mut self, is_meant: impl Fn(&Reply) -> bool, ledger: &mut Ledger, now: Millis) -> bool {
         let before = self.open.len();
         while let Some(index) = self.open.iter().position(&is_meant) {
@@ -68,7 +62,7 @@ impl Replies {
         self.open.len() < before
     }
 
-    /// The reply of the conversation, or one by its id.
+    /// Stops the thinking of this response, or of the conversation's reply.
     pub fn stop_thinking(&mut self, response_id: Option<&str>, ledger: &mut Ledger) -> Result<(), Refusal> {
         let is_meant = |reply: &&mut Reply| match response_id {
             None => reply.in_conversation(),
@@ -79,7 +73,7 @@ impl Replies {
         Ok(())
     }
 
-    /// Ends a reply that the model still makes: for the clients it is over now.
+    /// Ends a reply for the clients at once, and cancels the generation.
     fn end(&mut self, index: usize, ending: Ending, ledger: &mut Ledger, now: Millis) {
         let generation = self.open[index].generation;
         ledger.outbox.at_once(Output::CancelGenerate { generation });
@@ -111,7 +105,7 @@ impl Replies {
             }
             (Delta::Failed(failure), Some(index)) => drop(self.conclude(index, failure.ending(), ledger, now)),
             (delta, Some(index)) => self.open[index].delta(delta, ledger, now),
-            // What a reply cost that ended before.
+            // The report of a reply that ended before.
             (Delta::Done { report, .. }, None) => {
                 let index = self.ended.iter().position(|ended| ended.generation == generation);
                 if let Some(ended) = index.and_then(|index| self.ended.remove(index)) {
@@ -122,32 +116,29 @@ impl Replies {
         }
     }
 
-    /// So many bytes of the item's text were sent: now the store may have them.
     pub fn said(&mut self, item_id: &str, bytes: usize, ledger: &mut Ledger) {
         if let Some(reply) = self.open.iter_mut().find(|reply| reply.is_saying(item_id)) {
             reply.said(bytes, ledger);
         }
     }
 
-    /// The operation that extends a message is answered; so many bytes of it are not stored.
+    /// Handles the answer to an operation that extends a message; `lost_bytes` of it are not stored.
     pub fn extended(&mut self, response_id: &str, op: OpId, lost_bytes: usize, ledger: &mut Ledger) {
         if let Some(reply) = self.of_response(response_id) {
             reply.extended(op, lost_bytes);
-            // With the next words, where it failed.
+            // After a failure they go with the next words.
             if lost_bytes == 0 {
                 reply.said(0, ledger);
             }
         }
     }
 
-    /// Only so much of the item can be said.
     pub fn cut_off(&mut self, response_id: &str, item_id: &str, bytes: usize) {
         if let Some(reply) = self.of_response(response_id) {
             reply.cut_off(item_id, bytes);
         }
     }
 
-    /// The reply does not have this item after all.
     pub fn forget_item(&mut self, response_id: &str, item_id: &str, ledger: &mut Ledger) {
         if let Some(reply) = self.of_response(response_id) {
             reply.forget_item(item_id);
@@ -156,7 +147,7 @@ impl Replies {
         }
     }
 
-    /// A reply that cannot be stored ends as failed: now if it is under way, else where its end is waiting to be told.
+    /// Ends a reply as failed because the store refused it: at once if it is in progress, else in its waiting end.
     pub fn fail(&mut self, response_id: &str, message: &str, ledger: &mut Ledger, now: Millis) {
         let failure = Failure::new(FailureCode::StoreFailed, format!("the reply could not be stored: {message}"));
         if let Some(index) = self.open.iter().position(|reply| reply.response.id == response_id) {
@@ -171,7 +162,6 @@ impl Replies {
 }
 
 impl Ended {
-    /// What the model measured, with the times as the clients saw them.
     fn report(self, report: Option<TurnReport>, ledger: &mut Ledger) {
         let Ended { response_id, times, .. } = self;
         let TurnReport { first_token_ms, first_sentence_ms, total_ms, expects_answer, .. } = times;

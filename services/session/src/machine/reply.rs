@@ -1,4 +1,4 @@
-//! A reply while it is made: deltas of the model become events.
+//! A reply in progress: turns the model's deltas into events.
 
 use super::happening::{GenerationId, Millis, OpId, RecallResult};
 use super::held::HeldReply;
@@ -16,45 +16,35 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub generation: GenerationId,
-    /// As it will be told when it is done; `output` holds the items that are complete.
+    /// Response for its last event; `output` holds the complete items.
     pub response: Response,
     pub usage: Usage,
     created_at: Millis,
-    /// Where its time went, as its clients saw it: from the request on.
     times: TurnReport,
-    /// The place of its first item, taken when the reply was asked for, and the operation that keeps it: so the first
-    /// word waits for no disk.
+    /// Place of the first item, reserved with the request, and its operation: so the first word waits for no disk.
     reserved: Option<(String, OpId)>,
     open: Option<Open>,
-    /// Characters of the open message that were heard before the reply was stopped and went on.
+    /// Characters of the open message that the user heard before the reply resumed.
     heard_chars: usize,
-    /// Items begun.
     outputs: usize,
     /// Bytes of the open message that were sent.
     sent: usize,
-    /// Bytes of the open message that the store was given.
     stored: usize,
-    /// The operation that gives the store the last of them.
     storing: Option<OpId>,
-    /// What it was asked with: it goes on from there when the model has searched the past.
+    /// Request of the reply, to continue from after a search of the past.
     asked: Option<Box<Generate>>,
-    /// Searches the model may still make, and those that it has asked for: the id of each call and its arguments.
+    /// Searches that the model may still make, and those that it asked for: call id and arguments.
     recalls_left: u32,
     recalls: Vec<(String, String)>,
-    /// The next item stands behind this one, of which clients do not know.
+    /// Hidden item behind which the next item belongs; clients do not know it.
     behind: Option<String>,
-    /// Whom it answers.
     answers: Option<NamedSpeaker>,
-    /// Its clients want the answer now.
     thinks_no_more: bool,
 }
 
-/// What is being said.
 #[derive(Clone, Debug)]
 enum Open {
-    /// So far.
     Item(Item),
-    /// The arguments of a call that the service answers.
     Recall(String),
 }
 
@@ -82,8 +72,8 @@ impl Reply {
         }
     }
 
-    /// Its clients are told of it. In a conversation the answer stands behind what it answers, whatever is added before
-    /// its first word.
+    /// Announces the response. In a conversation it reserves the place behind the question, whatever clients add before
+    /// the first word.
     pub fn start(&mut self, ledger: &mut Ledger, now: Millis) {
         self.created_at = now;
         if self.in_conversation() {
@@ -95,7 +85,7 @@ impl Reply {
         ledger.outbox.send(Event::ResponseStarted { response: Box::new(self.response.clone()) });
     }
 
-    /// Its clients are told that it goes on with an item of a reply that was stopped; they know the item's place.
+    /// Announces a response that resumes an item; clients know the item's place.
     pub fn resume(&mut self, item: Item, ledger: &mut Ledger, now: Millis) {
         self.created_at = now;
         let (response_id, text) = (self.response.id.clone(), item.text());
@@ -111,7 +101,7 @@ impl Reply {
         (self.outputs, self.open) = (1, Some(Open::Item(item)));
     }
 
-    /// What it takes to go on if it is stopped here. None: in a call, or while the past is searched.
+    /// Returns the state to resume from. `None` inside a call, or during a search of the past.
     pub fn hold(&self) -> Option<HeldReply> {
         let item = match &self.open {
             Some(Open::Item(item @ Item { body: ItemBody::Message { .. }, .. })) => Some(item.clone()),
@@ -126,7 +116,6 @@ impl Reply {
         self.response.conversation_id.is_some()
     }
 
-    /// The item that is being said, as it would be if it ended here.
     pub fn open_item(&self) -> Option<&Item> {
         match self.open.as_ref()? {
             Open::Item(item) => Some(item),
@@ -138,7 +127,7 @@ impl Reply {
         self.open_item().is_some_and(|item| item.id == item_id)
     }
 
-    /// The events by which a connection that comes late catches up with this reply.
+    /// Returns the events by which a late connection catches up with this reply.
     pub fn so_far(&self, ledger: &Ledger) -> Vec<Event> {
         let mut events = vec![Event::ResponseStarted { response: Box::new(self.response.clone()) }];
         let (Some(item), Some(output_index)) = (self.open_item(), self.outputs.checked_sub(1)) else { return events };
@@ -166,7 +155,7 @@ impl Reply {
         events
     }
 
-    /// What the model makes becomes events. How a generation ends is not for the reply alone.
+    /// Turns a delta into events. The caller handles the end of the generation.
     pub fn delta(&mut self, delta: Delta, ledger: &mut Ledger, now: Millis) {
         match delta {
             Delta::Prompt { input_tokens, cached_tokens } => {
@@ -195,7 +184,7 @@ impl Reply {
         }
     }
 
-    /// What it has thought so far is enough, also where it searches the past and goes on.
+    /// Asks the model to answer now, also after a search of the past.
     pub fn stop_thinking(&mut self, ledger: &mut Ledger) {
         self.thinks_no_more = true;
         ledger.outbox.at_once(Output::StopThinking { generation: self.generation });
@@ -206,7 +195,6 @@ impl Reply {
         now.saturating_sub(self.created_at) as f64
     }
 
-    /// Text for the user.
     fn say(&mut self, text: String, logprobs: Vec<TokenLogprob>, ledger: &mut Ledger, now: Millis) {
         if text.is_empty() {
             return;
@@ -259,7 +247,7 @@ impl Reply {
         let call_id = call_id.unwrap_or_else(|| ledger.ids.next("call"));
         let body = ItemBody::FunctionCall { call_id, name, arguments: String::new() };
         let item = Item::new(item_id, body, ItemStatus::InProgress);
-        // No message came first: the call has its place.
+        // There was no message, so the call takes its place.
         let before = self.reserved.take().and_then(|(reserved, _)| ledger.withdraw(&reserved));
         let op = self.begin_item(item.clone(), before.map(|(before, _)| before), ledger);
         self.announce_item(item.clone(), op, ledger);
@@ -281,8 +269,7 @@ impl Reply {
         ledger.outbox.send(Event::ArgumentsDelta { response_id, item_id, output_index, call_id, json });
     }
 
-    /// Gives a new item of the reply its place: `before` says what it was asked to stand behind, else it stands behind
-    /// the item of the reply before it, or at the end.
+    /// Inserts a new item of the reply: behind `before` if given, else behind the reply's last item, or at the end.
     fn begin_item(&mut self, item: Item, before: Option<Option<String>>, ledger: &mut Ledger) -> Option<OpId> {
         if !self.in_conversation() {
             return None;
@@ -309,7 +296,6 @@ impl Reply {
         ledger.outbox.send_after(op, Event::ReplyStarted { response_id, output_index, item, place });
     }
 
-    /// The open item is over.
     fn close_open(&mut self, status: ItemStatus, ledger: &mut Ledger) {
         (self.sent, self.stored, self.storing) = (0, 0, None);
         self.heard_chars = 0;
@@ -324,7 +310,7 @@ impl Reply {
         };
         let (response_id, output_index) = (self.response.id.clone(), self.outputs - 1);
         match &mut item.body {
-            // Half a call must not be made: clients act on a call that is done, so this one never was.
+            // Clients act on a complete call, so half a call is withdrawn.
             ItemBody::FunctionCall { .. } if !is_whole => {
                 if self.in_conversation()
                     && let Some((_, op)) = ledger.withdraw(&item.id)
@@ -341,7 +327,7 @@ impl Reply {
             ItemBody::FunctionCall { .. } | ItemBody::FunctionCallOutput { .. } => {}
         }
         item.status = status;
-        // The item is stored before clients hear that it is complete: they act on a call then.
+        // The store gets the item before clients hear that it is complete: they act on a call then.
         let op = self.in_conversation().then(|| {
             ledger.conversation.replace(Arc::new(item.clone()));
             ledger.outbox.store(StoreOp::ReplyFinished { item: item.clone() }, self.undo())
@@ -355,7 +341,7 @@ impl Reply {
         Undo::Reply { response_id: self.response.id.clone() }
     }
 
-    /// Tells how the reply ended, and keeps it. Returns where its time went.
+    /// Ends the response and stores its end. Returns the times.
     pub fn conclude(&mut self, (status, details): Ending, ledger: &mut Ledger, now: Millis) -> TurnReport {
         let is_whole = status == ResponseStatus::Completed;
         self.close_open(if is_whole { ItemStatus::Completed } else { ItemStatus::Incomplete }, ledger);
@@ -371,8 +357,8 @@ impl Reply {
         TurnReport { total_ms: self.since(now), expects_answer: self.response.expects_answer(), ..self.times.clone() }
     }
 
-    /// So many bytes of the open message were sent: now the store may have them. One operation at a time; what is said
-    /// meanwhile goes with the next.
+    /// Gives the store the bytes of the open message that were sent. One operation at a time; later words go with the
+    /// next.
     pub fn said(&mut self, bytes: usize, ledger: &mut Ledger) {
         self.sent = self.sent.max(bytes);
         let Some(Open::Item(Item { id, body: ItemBody::Message { parts, .. }, .. })) = &self.open else { return };
@@ -385,14 +371,12 @@ impl Reply {
         (self.stored, self.storing) = (self.sent, Some(ledger.outbox.store(op, undo)));
     }
 
-    /// The operation that extends the open message is answered; so many bytes of it are not stored.
     pub fn extended(&mut self, op: OpId, lost_bytes: usize) {
         if self.storing == Some(op) {
             (self.storing, self.stored) = (None, self.stored.saturating_sub(lost_bytes));
         }
     }
 
-    /// Only so much of the item can be said.
     pub fn cut_off(&mut self, item_id: &str, bytes: usize) {
         if let Some(Open::Item(item)) =
             self.open.as_mut().filter(|open| matches!(open, Open::Item(item) if item.id == item_id))
@@ -402,7 +386,6 @@ impl Reply {
         self.response.end_at(item_id, bytes);
     }
 
-    /// The item could not be begun after all.
     pub fn forget_item(&mut self, item_id: &str) {
         self.reserved.take_if(|(reserved, _)| reserved == item_id);
         if self.is_saying(item_id) {
@@ -416,14 +399,14 @@ impl Reply {
         name == RECALL && asked.is_some_and(|asked| has_recall(&asked.config, ledger.conversation.context()))
     }
 
-    /// The model is done, with searches: it goes on when they are answered. False: it is done indeed.
+    /// Starts the searches that the model asked for; the reply continues with their answers. False if there are none.
     pub fn searches(&mut self, ledger: &mut Ledger) -> bool {
         if !matches!(self.open, Some(Open::Recall(_))) && self.recalls.is_empty() {
             return false;
         }
         self.close_open(ItemStatus::Completed, ledger);
         let is_call = |item: &Item| matches!(item.body, ItemBody::FunctionCall { .. });
-        // The client answers the other calls, and then the model may search again.
+        // The client answers the other calls first; then the model may search again.
         if self.response.output.iter().any(is_call) {
             return false;
         }
@@ -441,7 +424,6 @@ impl Reply {
         true
     }
 
-    /// The reply goes on with what was found.
     pub fn recalled(&mut self, results: Vec<RecallResult>, ledger: &mut Ledger) {
         let mut results = results.into_iter();
         for (call_id, _) in std::mem::take(&mut self.recalls) {
@@ -455,7 +437,7 @@ impl Reply {
             asked.context = ledger.conversation.context().clone();
             asked.items = ledger.conversation.snapshot();
             if self.recalls_left == 0 {
-                // The tools stay in the prompt, which would be another one without them.
+                // The tools stay in the prompt, which would change without them.
                 let config = SessionConfig { tool_choice: ToolChoice::None, ..SessionConfig::clone(&asked.config) };
                 asked.config = Arc::new(config);
             }

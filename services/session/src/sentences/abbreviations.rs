@@ -1,24 +1,25 @@
-//! Words that carry a full stop without ending a sentence: data, one file a language in `languages/`. What each list means,
-//! `languages/en.toml` says. A word counts in every reply, whatever language the reply is in.
+//! Words with a full stop that ends no sentence: data, one file a language in `languages/`, explained in
+//! `languages/en.toml`. A word counts in every reply, whatever its language.
 
 use serde::Deserialize;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// How a full stop after a word is to be read.
+/// Meaning of a full stop behind a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abbreviation {
-    /// Something always follows: a title, `e.g.`.
+    /// No end, because text follows: a title, `e.g.`.
     Never,
-    /// Only where a number follows: `No. 5`.
+    /// No end before a number: `No. 5`.
     BeforeNumber,
-    /// Ends the sentence if a capital (or a script without case) follows: `etc.`, `p.m.`.
+    /// An end if a capital (or a script without case) follows: `etc.`, `p.m.`.
     UnlessCapital,
-    /// Names go on with capitals too (`St. Louis`, `U.S. Senate`): ends only before a word that opens sentences.
+    /// An end only before a word that opens sentences, because names continue with capitals: `St. Louis`, `U.S.
+    /// Senate`.
     UnlessOpener,
 }
 
-/// What `word` (lower case, without stops) is known as.
+/// Looks up a word in lower case, without stops.
 pub fn known(word: &str) -> Option<Abbreviation> {
     let lists: [(WordList, Abbreviation); 4] = [
         (|language| &language.never, Abbreviation::Never),
@@ -29,17 +30,16 @@ pub fn known(word: &str) -> Option<Abbreviation> {
     lists.iter().find(|(list, _)| has(*list, word)).map(|(_, kind)| *kind)
 }
 
-/// Words that often open a sentence and are hardly ever a name.
+/// True for words that often open a sentence and are hardly ever a name.
 pub fn opens_sentences(word: &str) -> bool {
     has(|language| &language.openers, word)
 }
 
-/// Words before an ordinal (`am 3. Mai`), where languages write ordinals with a full stop.
+/// True for words before an ordinal with a full stop (`am 3. Mai`).
 pub fn precedes_ordinal(word: &str) -> bool {
     has(|language| &language.before_ordinal, word)
 }
 
-/// Words after an ordinal.
 pub fn follows_ordinal(word: &str) -> bool {
     has(|language| &language.after_ordinal, word)
 }
@@ -58,7 +58,7 @@ struct SentenceWords {
 
 type WordList = fn(&SentenceWords) -> &HashSet<String>;
 
-/// A new language is one more file and its line here.
+/// Word lists. A new language is one more file and its line here.
 #[rustfmt::skip]
 const FILES: &[(&str, &str)] = &[
     ("cs", include_str!("../../languages/cs.toml")),

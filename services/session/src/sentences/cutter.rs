@@ -1,4 +1,4 @@
-//! Adds to the deltas of a generation the sentences that their text completes, and ends a reply as its preset wants it.
+//! Sentences in a generation's deltas, and the end of a reply by its preset's rule.
 
 use super::reply_end::{EndRule, ReplyEnd};
 use super::{Sentence, SentenceLimits, Sentences};
@@ -9,12 +9,10 @@ use crate::vocabulary::{Delta, Finish, TokenLogprob};
 pub struct Cutter {
     limits: SentenceLimits,
     sentences: Sentences,
-    /// The message has a word.
     has_begun: bool,
-    /// Tokens of text that was dropped or waits: they are counted with what follows.
+    /// Tokens of dropped or waiting text; the next delta counts them.
     dropped_tokens: u64,
     rule: Option<EndRule>,
-    /// Of the message, where there is a rule.
     end: Option<ReplyEnd>,
 }
 
@@ -28,13 +26,12 @@ impl Cutter {
         Cutter { limits, sentences, has_begun: false, dropped_tokens: 0, rule, end }
     }
 
-    /// For a generation that goes on in the middle of a message.
     pub fn in_message(self) -> Cutter {
         Cutter { has_begun: true, ..self }
     }
 
-    /// Appends the delta to `out`, with its sentences. The white space before the first word of a message is dropped.
-    /// Before a call, and at the end of a whole reply, a delta without text carries the sentences that are left.
+    /// Appends the delta to `out`, with its sentences. Drops white space before the first word of a message. Before a
+    /// call, and at the end of a whole reply, a delta without text carries the remaining sentences.
     pub fn cut(&mut self, delta: Delta, out: &mut Vec<Delta>) {
         let delta = match delta {
             Delta::Text { text, tokens, logprobs, .. } => {
@@ -51,7 +48,7 @@ impl Cutter {
                 delta
             }
             Delta::Done { finish: Finish::Held, .. } => {
-                // What waits is told as it is: the cutter of what goes on looks at it again.
+                // Waiting text leaves unchanged: the cutter of the resumed reply looks at it again.
                 let text = self.end.take().map(ReplyEnd::unchanged).unwrap_or_default();
                 let tokens = std::mem::take(&mut self.dropped_tokens);
                 if !text.is_empty() || tokens > 0 {
@@ -103,7 +100,6 @@ impl Cutter {
     }
 }
 
-/// White space alone is nothing to say.
 fn is_spoken(sentence: &Sentence) -> bool {
     !sentence.text.trim().is_empty()
 }
@@ -131,10 +127,8 @@ mod tests {
         Delta::CallStarted { name: "light".into(), call_id: None }
     }
 
-    /// Index, text, start and end.
     type CutSentence = (usize, String, usize, usize);
 
-    /// Text, tokens and sentences.
     fn told(deltas: &[Delta]) -> Vec<(String, u64, Vec<CutSentence>)> {
         let of = |sentence: &Sentence| (sentence.index, sentence.text.clone(), sentence.text_start, sentence.text_end);
         let texts = deltas.iter().filter_map(|delta| match delta {

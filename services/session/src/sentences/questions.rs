@@ -1,16 +1,17 @@
-//! Whether a reply ends in a question to the user: then the microphone is wanted again. By the marks alone, in any script.
+//! Questions at the end of a reply: then the client opens the microphone. Decided by marks alone, in any script.
 //!
-//! Home Assistant's rule is narrower: it opens the microphone where the text, without the space around it, ends in `?`, `;` or
-//! `？`. `reply_end` brings the end of a reply into that form where a preset wants it.
+//! Home Assistant's rule is narrower: it opens the microphone if the text, without the space around it, ends in `?`,
+//! `;` or `？`. `reply_end` brings the end of a reply into that form if a preset wants it.
 
 use super::script::{is_closer, is_closing_quote, is_emoji, is_stop};
 
-/// What closes a quote or a bracket may stand behind the mark, and so may an emoji. Words quoted inside a sentence ask no user.
+/// True if the text ends in a question to the user. Closing quotes, brackets and emoji may follow the mark. Words
+/// quoted inside a sentence ask the user nothing.
 pub fn ends_in_question(text: &str) -> bool {
     question_mark(text).is_some()
 }
 
-/// The mark by which Home Assistant knows the question at the end of a text. None: there is no question.
+/// Returns the mark by which Home Assistant knows the question at the end of a text. `None` if there is no question.
 pub(super) fn question_mark(text: &str) -> Option<char> {
     let chars: Vec<char> = text.chars().collect();
     let run_end = chars.iter().rposition(|&c| !is_behind_mark(c))? + 1;
@@ -31,7 +32,7 @@ pub(super) fn question_mark(text: &str) -> Option<char> {
 /// U+037E. Greek is mostly written with the semicolon that looks the same.
 const GREEK_MARK: char = '\u{037E}';
 
-/// What may be a mark of a question, or stand among such marks.
+/// True for a question mark, or a character that may be among such marks.
 pub(super) fn is_in_run(character: char) -> bool {
     matches!(
         character,
@@ -39,12 +40,11 @@ pub(super) fn is_in_run(character: char) -> bool {
     )
 }
 
-/// What no voice says behind a mark.
+/// True for characters behind a mark that no voice says.
 pub(super) fn is_behind_mark(character: char) -> bool {
     character.is_whitespace() || is_closer(character) || is_emoji(character) || is_invisible(character)
 }
 
-/// Marks of direction, joiners, control characters.
 fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
@@ -54,8 +54,8 @@ fn is_greek(character: char) -> bool {
     matches!(character, '\u{0370}'..='\u{03FF}' | '\u{1F00}'..='\u{1FFF}')
 }
 
-/// Whether the quote that ends here begins inside a sentence: 'She asked: "Why?"'. A sentence that is all in quotes is said
-/// to the user.
+/// True if the closing quote belongs to a quote inside a sentence: 'She asked: "Why?"'. A sentence that is all in
+/// quotes speaks to the user.
 fn is_quoted_inside(before: &[char], closing: char) -> bool {
     let opens = |at: usize| {
         let is_pair = match closing {
@@ -72,7 +72,7 @@ fn is_quoted_inside(before: &[char], closing: char) -> bool {
             '〉' => before[at] == '〈',
             same => before[at] == same,
         };
-        // The same sign closes, and is an apostrophe.
+        // The same sign also closes, or is an apostrophe.
         let may_close = before[at] == closing && at.checked_sub(1).is_some_and(|left| before[left].is_alphanumeric());
         is_pair && !may_close
     };

@@ -1,41 +1,37 @@
-//! Brings the end of a reply into the form by which Home Assistant knows a question, while the reply is being written.
+//! The end of a reply in the form by which Home Assistant knows a question, made while the model writes.
 //!
-//! A question ends in its mark: what no voice says behind it is left out, and a mark that Home Assistant does not know becomes
-//! one that it does. Where questions are left out, a reply that has said something does not go on to ask: from its second
-//! sentence on a sentence waits for its end, which costs no time where sentences are spoken as wholes. A reply that is
-//! nothing but a question is said, because silence would be worse.
+//! A question ends in its mark: text behind it that no voice says is dropped, and a mark that Home Assistant does not
+//! know becomes one that it does. Under `WithoutQuestion`, a reply that has said something does not continue with a
+//! question: from its second sentence on a sentence waits for its end, which costs no time if clients speak whole
+//! sentences. A reply of questions alone stays, because silence would be worse.
 
 use super::questions::{ends_in_question, is_behind_mark, is_in_run, question_mark};
 use super::{Sentence, SentenceLimits, Sentences};
 
-/// How a reply may end that asks the user something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndRule {
-    /// In a mark that Home Assistant knows.
+    /// Ends in a mark that Home Assistant knows.
     Marked,
-    /// Not at all, unless it only asks.
+    /// Drops the question, unless the reply only asks.
     WithoutQuestion,
 }
 
-/// The end of one message.
 #[derive(Clone, Debug)]
 pub struct ReplyEnd {
     rule: EndRule,
-    /// All of it, as the model wrote it.
     text: String,
     sentences: Sentences,
-    /// Bytes in sentences that are whole.
+    /// Bytes in complete sentences.
     whole: usize,
-    /// Where the last of them ends that says something and asks nothing. None: there is none yet.
+    /// End of the last complete sentence that is no question. `None` if there is none yet.
     statement_end: Option<usize>,
-    /// Bytes of the text that were let go or stand in `held`.
+    /// Bytes of the text that left or are in `held`.
     passed: usize,
     said: String,
-    /// Marks, and what no voice says behind them: the end, or not.
+    /// Marks, and characters behind them that no voice says: possibly the end.
     held: String,
 }
 
-/// Sentences are looked at as wholes.
 const WHOLE: SentenceLimits = SentenceLimits { first_clause_chars: usize::MAX, max_sentence_chars: usize::MAX };
 
 impl ReplyEnd {
@@ -52,7 +48,7 @@ impl ReplyEnd {
         }
     }
 
-    /// Takes text. Returns what may be said by now, and whether it ends a sentence whatever follows.
+    /// Takes text. Returns the text that may leave, and whether it ends a sentence whatever follows.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         self.text.push_str(text);
         if self.rule == EndRule::Marked {
@@ -62,7 +58,7 @@ impl ReplyEnd {
         self.sentences.push(text, &mut sentences);
         self.judge(sentences);
         let Some(until) = self.statement_end else {
-            // Every question is said: what follows may be the answer to it.
+            // Questions before the first statement stay: what follows may answer them.
             let undecided = self.text.chars().rev().take(self.sentences.undecided()).map(char::len_utf8).sum::<usize>();
             return (self.let_go(self.text.len() - undecided), false);
         };
@@ -77,7 +73,7 @@ impl ReplyEnd {
         (free, ends_sentence)
     }
 
-    /// The rest of a reply that ends here.
+    /// Returns the rest of a reply that ends here.
     pub fn end(mut self) -> String {
         if self.rule == EndRule::WithoutQuestion {
             let mut sentences = Vec::new();
@@ -94,7 +90,7 @@ impl ReplyEnd {
         rest
     }
 
-    /// The rest as the model wrote it: it is not the reply's end, or not the one that was meant.
+    /// Returns the rest as the model wrote it, for a reply that continues or was cut off.
     pub fn unchanged(mut self) -> String {
         let rest = self.let_go(self.text.len());
         rest + &self.held
@@ -113,7 +109,6 @@ impl ReplyEnd {
         }
     }
 
-    /// What may be said of the text up to there.
     fn let_go(&mut self, until: usize) -> String {
         let from = self.passed;
         self.passed = until.max(from);
@@ -131,7 +126,7 @@ impl ReplyEnd {
     }
 }
 
-/// As Python's `strip` takes it away.
+/// White space as Python's `strip` defines it.
 fn is_space(character: char) -> bool {
     character.is_whitespace() || matches!(character, '\u{1C}'..='\u{1F}')
 }

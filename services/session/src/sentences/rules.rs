@@ -1,4 +1,4 @@
-//! Where a sentence may end: judged one character at a time, from the text before and a few characters after.
+//! Rules for the end of a sentence: one character at a time, from the text before it and a few characters behind it.
 
 use super::abbreviations::{self, Abbreviation};
 use super::script::{
@@ -6,13 +6,12 @@ use super::script::{
     is_speakable, is_stop, is_strong_stop, is_wide, spaces_are_clauses, weight,
 };
 
-/// A character under judgement: `chars[at]`, where `chars` starts with the sentence.
+/// Character under judgement: `chars[at]`, where `chars` starts with the sentence.
 pub struct JudgedCharacter<'a> {
     pub chars: &'a [char],
     pub at: usize,
-    /// No more text will come.
     pub finished: bool,
-    /// Set for the first sentence: the weight from which it may end at a clause.
+    /// Weight from which the first sentence may end at a clause; `None` for later ones.
     pub first_clause_chars: Option<usize>,
     /// The same for scripts in which a space is a clause, in every sentence.
     pub clause_chars: usize,
@@ -20,17 +19,16 @@ pub struct JudgedCharacter<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutVerdict {
-    /// No end before this character; go on there.
+    /// No end before this character; the search continues there.
     Skip(usize),
-    /// Depends on text that has not come yet.
     Wait,
-    /// The sentence ends before this character.
+    /// An end before this character.
     Cut(usize),
 }
 
 /// Letters of the next word that are worth waiting for: no opener is longer.
 const NEXT_WORD_CHARS: usize = 12;
-/// A word this long is not an abbreviation, even if a small letter follows its full stop.
+/// Length from which a word is no abbreviation, even if a small letter follows its full stop.
 const LONG_WORD_CHARS: usize = 6;
 
 pub fn judge(position: &JudgedCharacter) -> CutVerdict {
@@ -48,7 +46,7 @@ pub fn judge(position: &JudgedCharacter) -> CutVerdict {
     }
 }
 
-/// Where a sentence that will not end has to end: after a clause in its second half, else at its last space, else
+/// Chooses the end of a sentence that is too long: after a clause in its second half, else at its last space, else
 /// anywhere but inside a character.
 pub fn forced_cut(chars: &[char]) -> usize {
     let half = chars.len() / 2;
@@ -97,7 +95,7 @@ fn judge_stop(position: &JudgedCharacter) -> CutVerdict {
         return CutVerdict::Cut(next);
     }
     if !spaced {
-        // `3.14`, `e.g`, `example.com/?q=1`, `file.txt`: nothing ends without a space, but for scripts without spaces.
+        // `3.14`, `e.g`, `example.com/?q=1`, `file.txt`: no end without a space, except in scripts without spaces.
         return if is_wide(chars[end]) { CutVerdict::Cut(end) } else { CutVerdict::Skip(end) };
     }
     let follower = chars[next];
@@ -114,7 +112,7 @@ fn judge_stop(position: &JudgedCharacter) -> CutVerdict {
     judge_full_stop(position, end, next)
 }
 
-/// A single `.` with a space behind it.
+/// Judges a single `.` with a space behind it.
 fn judge_full_stop(position: &JudgedCharacter, end: usize, next: usize) -> CutVerdict {
     let JudgedCharacter { chars, at, finished, .. } = *position;
     let (keep, cut) = (CutVerdict::Skip(end), CutVerdict::Cut(next));
@@ -159,7 +157,7 @@ fn judge_full_stop(position: &JudgedCharacter, end: usize, next: usize) -> CutVe
     if follower.is_lowercase() && word.len() < LONG_WORD_CHARS { keep } else { cut }
 }
 
-/// `1. Milk` in a list, `am 3. Mai`; but also `You are number 7. Please wait`.
+/// Judges numbers: `1. Milk` in a list, `am 3. Mai`; but also `You are number 7. Please wait`.
 fn judge_ordinal(
     position: &JudgedCharacter,
     word_start: usize,
@@ -191,7 +189,7 @@ fn judge_newline(position: &JudgedCharacter) -> CutVerdict {
     if is_speakable(&position.chars[..position.at]) { CutVerdict::Cut(next) } else { CutVerdict::Skip(next) }
 }
 
-/// A space is an end only in scripts that have no other.
+/// Judges a space, which ends a sentence only in scripts without another mark.
 fn judge_space(position: &JudgedCharacter) -> CutVerdict {
     let JudgedCharacter { chars, at, .. } = *position;
     let skip = CutVerdict::Skip(at + 1);
@@ -247,7 +245,6 @@ fn end_of_space(chars: &[char], mut at: usize) -> usize {
     at
 }
 
-/// The end of the text before the white space before `at`.
 fn end_of_text(chars: &[char], mut at: usize) -> usize {
     while at > 0 && chars[at - 1].is_whitespace() {
         at -= 1;
@@ -255,7 +252,7 @@ fn end_of_text(chars: &[char], mut at: usize) -> usize {
     at
 }
 
-/// The start of the word that ends at `end`, without the brackets and quotes in front of it.
+/// Finds the start of the word that ends at `end`, without the brackets and quotes in front of it.
 fn start_of_word(chars: &[char], end: usize) -> usize {
     let mut start = end;
     while start > 0 && !chars[start - 1].is_whitespace() {
@@ -267,7 +264,7 @@ fn start_of_word(chars: &[char], end: usize) -> usize {
     start
 }
 
-/// The word at `at` in small letters; `None` while it may still grow.
+/// Returns the word at `at` in small letters; `None` while it may still grow.
 fn next_word(chars: &[char], at: usize, finished: bool) -> Option<String> {
     let start = at + chars[at..].iter().take_while(|c| !c.is_alphanumeric() && !c.is_whitespace()).count();
     let letters = chars[start..].iter().take_while(|c| c.is_alphanumeric() || matches!(c, '\'' | '’')).count();
@@ -278,7 +275,6 @@ fn next_word(chars: &[char], at: usize, finished: bool) -> Option<String> {
     Some(word.map(|&c| if c == '’' { '\'' } else { c }).flat_map(char::to_lowercase).collect())
 }
 
-/// Whether the text before `start` is a single letter with a full stop.
 fn follows_dotted_letter(chars: &[char], start: usize) -> bool {
     let end = end_of_text(chars, start);
     end >= 2

@@ -1,11 +1,11 @@
 //! Classes of characters that matter to speech.
 
-/// How much speech a character is: an ideograph, a kana or a Hangul syllable says about as much as three letters.
+/// Weighs a character in letters: an ideograph, a kana or a Hangul syllable says about as much as three.
 pub fn weight(character: char) -> usize {
     if is_wide(character) { 3 } else { 1 }
 }
 
-/// Scripts that write a syllable or a word with one character.
+/// True for scripts that write a syllable or a word with one character.
 pub fn is_wide(character: char) -> bool {
     matches!(character,
         '\u{1100}'..='\u{115F}'      // Hangul consonants
@@ -18,17 +18,17 @@ pub fn is_wide(character: char) -> bool {
         | '\u{20000}'..='\u{3FFFD}') // further ideographs
 }
 
-/// Scripts that put a space where others put a comma or a full stop.
+/// True for scripts that use a space as others use a comma or a full stop.
 pub fn spaces_are_clauses(character: char) -> bool {
     matches!(character, '\u{0E01}'..='\u{0E5B}' | '\u{0E81}'..='\u{0EDF}')
 }
 
-/// A stop that ends a sentence whatever follows, with or without a space.
+/// True for a stop that ends a sentence with or without a space behind it.
 pub fn is_hard_stop(character: char) -> bool {
     !character.is_ascii() && "。！？．｡।॥؟۔։።፧។៕။།༎".contains(character)
 }
 
-/// A question or an exclamation, which no abbreviation ends with.
+/// True for question and exclamation marks, which no abbreviation ends with.
 pub fn is_strong_stop(character: char) -> bool {
     matches!(character, '!' | '?' | '‼' | '⁇' | '⁈' | '⁉' | '\u{037E}')
 }
@@ -37,8 +37,8 @@ pub fn is_stop(character: char) -> bool {
     matches!(character, '.' | '…') || is_strong_stop(character) || is_hard_stop(character)
 }
 
-/// What closes a quote, a bracket or an emphasis right after a stop, and still belongs to the sentence. Straight
-/// quotes and those that open in one language and close in another are closers here because nothing stands between.
+/// True for a closing quote, bracket or emphasis that still belongs to the sentence. Straight quotes, and those that
+/// open in one language and close in another, are closers here because they follow the stop directly.
 pub fn is_closer(character: char) -> bool {
     is_closing_quote(character) || matches!(character, ')' | ']' | '}' | '）' | '］' | '】' | '〕' | '*' | '_' | '`')
 }
@@ -47,12 +47,12 @@ pub fn is_closing_quote(character: char) -> bool {
     r#""'”’“‘»«›‹」』》〉＂＇"#.contains(character)
 }
 
-/// A comma, colon or dash at which a first sentence may end, if something like a space follows.
+/// True for a comma, colon or dash at which a first sentence may end, if a space follows.
 pub fn is_clause_mark(character: char) -> bool {
     matches!(character, ',' | ';' | ':' | '،' | '؛' | '–' | '-') || is_hard_clause_mark(character)
 }
 
-/// The same, and nothing need follow.
+/// True for clause marks that need no space behind them.
 pub fn is_hard_clause_mark(character: char) -> bool {
     matches!(character, '，' | '、' | '；' | '：' | '､' | '—' | '⸺')
 }
@@ -62,7 +62,7 @@ pub fn is_emoji(character: char) -> bool {
         || continues_a_character(character)
 }
 
-/// What must not be torn from the character before it: combining marks, joiners, selectors, skin tones.
+/// True for characters that belong to the one before them: combining marks, joiners, selectors, skin tones.
 pub fn continues_a_character(character: char) -> bool {
     matches!(character,
         '\u{0300}'..='\u{036F}' | '\u{0591}'..='\u{05BD}' | '\u{064B}'..='\u{065F}' | '\u{093A}'..='\u{094F}'
@@ -70,7 +70,7 @@ pub fn continues_a_character(character: char) -> bool {
         | '\u{3099}' | '\u{309A}' | '\u{FE00}'..='\u{FE0F}' | '\u{1F3FB}'..='\u{1F3FF}')
 }
 
-/// Whether there is anything to say: a letter, a digit, or a symbol that voices read out.
+/// True for a letter, a digit, or a symbol that voices read out.
 pub fn is_speakable(chars: &[char]) -> bool {
     chars.iter().any(|&character| character.is_alphanumeric() || is_emoji(character) || "€$£¥%".contains(character))
 }

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 const LIMITS: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
-/// As `LIMITS`, but the first sentence never ends at a clause.
+/// `LIMITS`, but the first sentence never ends at a clause.
 const WHOLE: SentenceLimits = SentenceLimits { first_clause_chars: 10_000, max_sentence_chars: 10_000 };
 
 fn cut_in(limits: SentenceLimits, pieces: &[&str]) -> Vec<Sentence> {
@@ -19,7 +19,7 @@ fn texts(limits: SentenceLimits, text: &str) -> Vec<String> {
     cut_in(limits, &[text]).into_iter().map(|sentence| sentence.text.trim().to_owned()).collect()
 }
 
-/// Each row is a text with `|` where it must be cut, and nowhere else.
+/// Checks texts with `|` at each cut, and no other cut.
 fn check(rows: &[&str]) {
     for row in rows {
         let expected: Vec<String> = row.split('|').map(|part| part.trim().to_owned()).collect();
@@ -197,7 +197,6 @@ fn nothing_and_white_space() {
     assert_eq!(texts(LIMITS, "Hello.\n\n "), ["Hello."]);
 }
 
-/// Text out of pieces that matter to the rules.
 fn spoken_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         prop::sample::select(vec![

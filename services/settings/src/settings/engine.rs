@@ -1,4 +1,4 @@
-//! What computes, and the memory it may take.
+//! The engine's device, and its memory.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,19 @@ use crate::reader::{ANY, sections};
 sections! {
     pub struct EngineSettings {
         pub device: DeviceChoice = choice(),
-        /// None: kernels are compiled at each start.
+        /// Folder of compiled kernels; `None` compiles them at each start.
         pub kernels_path: Option<PathBuf> = optional_path(),
         pub gpu_prefill_chunk_tokens: usize = whole(64..=8192),
-        /// None: as many as fit.
+        /// Layers on the GPU; `None` for as many as fit.
         pub gpu_layers: Option<usize> = whole_or_auto(0..=1000),
         pub reopen_s: u64 = time(0..=86_400),
         pub reopen_tries: u32 = whole(0..=1000),
-        /// 0: all cores.
         pub threads: usize = whole(0..=1024),
         pub pin_threads: bool = bool(),
         pub prefill_chunk_tokens: usize = whole(64..=8192),
-        /// 0: a chunk takes as long as it takes.
         pub step_ms: u64 = time(0..=600_000),
         pub mmap: bool = bool(),
-        /// None: each start packs.
+        /// Folder of packed weights; `None` packs at each start.
         pub packed_path: Option<PathBuf> = optional_path(),
         pub packed_bytes: u64 = bytes(0..=ANY),
         pub packed_min_bytes: u64 = bytes(0..=ANY),
@@ -36,22 +34,22 @@ sections! {
     }
 
     pub struct MemorySettings {
-        /// None: three quarters of the machine's memory.
+        /// `None` for three quarters of the machine's memory.
         pub total: Option<u64> = bytes_or_auto(64 << 20..=ANY),
-        /// None: nine tenths of what is free when the service starts.
+        /// `None` for nine tenths of the free memory at start.
         pub gpu_total: Option<u64> = bytes_or_auto(64 << 20..=ANY),
         pub snapshots: SnapshotFormat = choice(),
-        /// None: the memory plan chooses.
+        /// `None` lets the memory plan choose.
         pub snapshot_spacing_tokens: Option<usize> = whole_or_auto(16..=1 << 20),
         pub trail_tokens: usize = whole(0..=1 << 20),
         pub token_cache_bytes: usize = bytes(0..=1 << 40),
-        /// None: a sixteenth of `total`.
+        /// `None` for a sixteenth of `total`.
         pub prepare_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
-        /// None: a sixteenth of `total`.
+        /// `None` for a sixteenth of `total`.
         pub text_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
         pub shared_between_users: bool = bool(),
         pub heads: usize = whole(0..=1024),
-        /// None: nothing is kept on disk.
+        /// Folder of cached sequences; `None` keeps none on disk.
         pub disk_path: Option<PathBuf> = optional_path(),
         pub disk_bytes: u64 = bytes(1 << 20..=ANY),
         pub disk_min_tokens: usize = whole(1..=1 << 20),
@@ -86,7 +84,7 @@ pub enum SnapshotFormat {
 }
 
 impl EngineSettings {
-    /// Tokens of a prompt that are computed together, on a GPU or on the host.
+    /// Returns the tokens of a prompt that one step computes, on a GPU or on the host.
     pub fn chunk_tokens(&self, on_device: bool) -> usize {
         if on_device { self.gpu_prefill_chunk_tokens } else { self.prefill_chunk_tokens }
     }

@@ -1,4 +1,4 @@
-//! What becomes of instructions that change while a conversation goes on, by client, and what is kept of prompts for it.
+//! Changing instructions of a conversation: the rules by client, and the memory for earlier prompts.
 
 use strum::{IntoStaticStr, VariantArray};
 
@@ -18,29 +18,27 @@ sections! {
     }
 }
 
-/// How instructions of a client that sends its whole conversation are put that differ from those before.
+/// Treatment of changed instructions of a client that sends its whole conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum ChangedHead {
-    /// As they are: all behind the change is read anew.
+    /// The new text: the engine computes everything behind the change again.
     #[default]
     Exact,
-    /// Those before stay, and what changed stands before the question.
+    /// The old text, with a note of the changes before the question.
     Notes,
 }
 
-/// What a preset says of it.
+/// Choice of a preset between the rules and a treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum ChangedHeadChoice {
-    /// As the rules say of the client.
     Client,
     Exact,
     Notes,
 }
 
 impl ChangedHeadChoice {
-    /// For a client of which the rules say this.
     pub fn of_client(self, client: ChangedHead) -> ChangedHead {
         match self {
             ChangedHeadChoice::Client => client,
@@ -50,7 +48,7 @@ impl ChangedHeadChoice {
     }
 }
 
-/// All of its conditions hold: then it says how changed instructions of the client are put.
+/// Rule for clients that meet all conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedHeadRule {
     pub changed_head: ChangedHead,

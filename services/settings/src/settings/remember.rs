@@ -1,4 +1,4 @@
-//! What is remembered of whom: the rules that tell persons apart, and which conversations are kept.
+//! Memories of persons: the rules that tell persons apart, and the conversations that the store keeps.
 
 use strum::{IntoStaticStr, VariantArray};
 
@@ -13,30 +13,28 @@ sections! {
         pub cut_log_minutes: u64 = whole(0..=10_080),
         pub waiting: usize = whole(1..=10_000),
         pub silence_s: u64 = time(1..=86_400),
-        /// 0: never.
         pub refresh_s: u64 = time(0..=31_536_000),
         pub facts: usize = whole(1..=100_000),
         pub fact_bytes: usize = bytes(16..=1 << 20),
-        /// 0: for ever.
         pub unused_days: u64 = time(0..=36_500),
         pub heading: String = text(),
         pub home_mark: String = text(),
     }
 }
 
-/// Of clients that send their whole conversation with each request, which conversations are kept.
+/// Conversations to keep, of clients that send their whole conversation with each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum KeptConversations {
-    /// Those whose person a rule named.
+    /// Those with a person from a rule.
     Named,
     All,
     None,
 }
 
 impl KeptConversations {
-    /// Of a program that talks for many with one key no rule says whose words it brings: what one of them says is not told to
-    /// another.
+    /// True if a conversation is kept. No rule names the persons behind a program that talks for many with one key: the
+    /// words of one must not reach another.
     pub fn keeps(self, is_named: bool) -> bool {
         match self {
             KeptConversations::Named => is_named,
@@ -46,23 +44,23 @@ impl KeptConversations {
     }
 }
 
-/// All of its conditions hold: then it says whose words a conversation holds, and in which room they are said.
+/// Rule that gives the words of a conversation to a person and a room, if all conditions hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonRule {
     pub person: RuleName,
     pub room: RuleName,
     pub conditions: Vec<RuleCondition>,
-    /// Nothing of it is remembered.
+    /// True if the store remembers nothing of it.
     pub is_private: bool,
-    /// None: as `conversation.continue_minutes` says.
+    /// Minutes; `None` for `conversation.continue_minutes`.
     pub continue_minutes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleName {
-    /// Empty: none. Words of no person are those of the home's guest.
+    /// Name. Empty for the home's guest, or no room.
     Named(String),
-    /// What the open condition found.
+    /// Text that the open condition found.
     Found,
 }
 
@@ -72,26 +70,26 @@ pub struct RuleCondition {
     pub wanted: WantedText,
 }
 
-/// What a rule looks at.
+/// Part of a request that a condition compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleClue {
     /// Name or id of the API key.
     Key,
-    /// The first part of the URL's path.
+    /// First part of the URL's path.
     Path,
-    /// As it was asked for.
+    /// Model that the client asked for.
     Model,
-    /// By its name in small letters.
+    /// Header, by its name in small letters.
     Header(String),
     User,
     SafetyIdentifier,
     PromptCacheKey,
-    /// Of the Wyoming protocol.
+    /// Satellite of the Wyoming protocol.
     Satellite,
     Device,
-    /// The client's instructions. A text is looked for in them.
+    /// Client's instructions, which are searched for the text.
     Instructions,
-    /// The speaker's name, as the client writes it.
+    /// Speaker's name, as the client writes it.
     Speaker,
 }
 
@@ -99,7 +97,7 @@ pub enum RuleClue {
 pub enum WantedText {
     Any,
     Exactly(String),
-    /// A text with a name between these.
+    /// Name between these texts.
     Around {
         before: String,
         after: String,
@@ -107,14 +105,12 @@ pub enum WantedText {
 }
 
 impl WantedText {
-    /// It can find a name.
     pub fn is_open(&self) -> bool {
         !matches!(self, WantedText::Exactly(_))
     }
 }
 
 impl RuleClue {
-    /// As it stands in the file.
     pub fn key(&self) -> &'static str {
         match self {
             RuleClue::Key => "key",
@@ -134,19 +130,18 @@ impl RuleClue {
 
 /// Characters of the name of a person or a room: clients write it.
 const NAME_CHARS: usize = 64;
-/// Stands for the name in the text of a condition.
 const NAME: &str = "{name}";
 const ANY: &str = "*";
 
-/// A name as it is kept: small letters, one space between words. None: no name, or too long, or with characters that
-/// cannot be seen.
+/// Normalises a name: small letters, one space between words. `None` for no name, one that is too long, or one with
+/// invisible characters.
 pub fn person_name(text: &str) -> Option<String> {
     let is_hidden = |c: char| {
         c.is_control()
             || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
                 | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
     };
-    // Beyond this no trimming makes a name of it.
+    // No trimming makes a name of longer text.
     let is_short = text.chars().nth(NAME_CHARS * 2).is_none();
     let name = is_short.then(|| text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "))?;
     let name = name.to_lowercase();
@@ -163,7 +158,7 @@ impl SectionReader<'_> {
         self.rules_in_order(key, allowed, rule, |rule| &rule.conditions)
     }
 
-    /// The first rule wins whose conditions all hold, so none may stand behind one without conditions.
+    /// Reads rules, of which the first that matches wins: one without conditions must be the last.
     pub(super) fn rules_in_order<T>(
         &self,
         key: &'static str,
@@ -212,7 +207,7 @@ fn rule(r: &SectionReader<'_>) -> PersonRule {
     PersonRule { person, room, conditions, is_private, continue_minutes }
 }
 
-/// What a rule says of a request, in the order in which it is looked at.
+/// Reads the conditions of a rule, in the order of their checks.
 pub(super) fn conditions(r: &SectionReader<'_>) -> Vec<RuleCondition> {
     let clues = [
         RuleClue::Key,
@@ -285,7 +280,6 @@ fn wanted(clue: &RuleClue, text: &str) -> Result<WantedText, Option<String>> {
     }
 }
 
-/// Of the text of a condition.
 const WANTED_CHARS: usize = 512;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Servers that Reprise calls: one that answers in the engine's place, and the hub that has model files.
+//! Servers that Reprise calls: an upstream in the engine's place, and the hub with model files.
 
 use strum::{IntoStaticStr, VariantArray};
 
@@ -6,7 +6,7 @@ use crate::reader::{Parsed, SectionReader, sections};
 
 sections! {
     pub struct UpstreamSettings {
-        /// None: the engine in this process.
+        /// Address; `None` for the engine in this process.
         pub url: Option<String> = optional_url(),
         pub key_env: Option<String> = variable(),
         pub model: Option<String> = optional_text(),
@@ -49,7 +49,7 @@ impl SectionReader<'_> {
         self.text_as(key, None, &allowed, |text| if text.is_empty() { Ok(None) } else { url(text).map(Some) })
     }
 
-    /// The name of an environment variable that holds a secret.
+    /// Reads the name of an environment variable that holds a secret.
     fn variable(&self, key: &'static str) -> Option<String> {
         let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
         self.text_as(key, None, allowed, |name| {

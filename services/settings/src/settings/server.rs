@@ -1,5 +1,5 @@
-//! Where the service listens, and which names, pages and proxies it believes. A value that would mean nothing, or that would
-//! believe everyone, is a mistake.
+//! Address of the service, and the names, pages and proxies that it trusts. A value without a meaning, or one that
+//! trusts every client, is a mistake.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,6 @@ sections! {
     }
 }
 
-/// Header in which trusted proxies name the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ProxyHeader {
@@ -74,7 +73,7 @@ fn is_origin(text: &str) -> bool {
     is_scheme && is_host(host)
 }
 
-/// `home.example`, `home.example:8080`, `[::1]:8080`, `::1`
+/// True for `home.example`, `home.example:8080`, `[::1]:8080`, `::1`.
 fn is_host(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '[' | ']');
     text.chars().any(|c| c.is_ascii_alphanumeric()) && text.chars().all(is_plain)

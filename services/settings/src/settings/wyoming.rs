@@ -6,9 +6,9 @@ use crate::reader::{SectionReader, sections};
 
 sections! {
     pub struct WyomingSettings {
-        /// None: "auto". 0: off.
+        /// Port; `None` for "auto", 0 for off.
         pub port: Option<u16> = whole_or_auto(0..=65535),
-        /// None: the server's.
+        /// Address; `None` for the server's.
         pub host: Option<IpAddr> = optional_address(),
         pub without_key: bool = bool(),
         pub user: String = name(),
@@ -22,11 +22,10 @@ sections! {
     }
 }
 
-/// As other servers of the protocol have ports from 10200 on.
+/// Default port: other servers of the protocol have ports from 10200 on.
 pub const WYOMING_PORT: u16 = 10500;
 
 impl SectionReader<'_> {
-    /// None: it is empty.
     fn optional_address(&self, key: &'static str) -> Option<IpAddr> {
         let allowed = "\"\", or an IP address such as \"127.0.0.1\", \"0.0.0.0\" or \"::1\"";
         self.text_as(key, None, allowed, |text| match text {

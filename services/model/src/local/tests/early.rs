@@ -1,9 +1,9 @@
-//! Replies that are begun before they are asked for, from requests to deltas.
+//! Early replies, from requests to deltas.
 
 use super::*;
 use session::SamplingOverrides;
 
-/// The end of a reply that is long enough to be cut in its middle.
+/// Length of a reply that can be cut in its middle.
 const TOKENS: u32 = 120;
 
 fn asked(stage: &Stage, words: &str, seed: u64, temperature: f32) -> ModelRequest {
@@ -23,14 +23,13 @@ fn early(request: &ModelRequest) -> ModelRequest {
     ModelRequest { purpose: Purpose::EarlyReply, priority: Priority::Speculate, ..request.clone() }
 }
 
-/// Begins the reply and waits until it is held.
 async fn begin(stage: &Stage, request: &ModelRequest) {
     let told = stage.answer(early(request)).await;
     assert_eq!((told.finish, told.usage.output_tokens), (Some(Finish::Warm), 0), "{told:?}");
     assert!(told.content.is_empty() && told.prompt.is_none(), "nothing of it is told: {told:?}");
 }
 
-/// What only another time changes is left out.
+/// Returns everything that another time does not change.
 fn words_of(told: &WholeAnswer) -> (&str, &[String], Option<Finish>, u64, u64) {
     (&told.content, &told.sentences, told.finish, told.usage.output_tokens, told.usage.input_tokens)
 }
@@ -99,10 +98,10 @@ async fn a_reply_is_only_taken_where_all_that_makes_it_is_the_same() {
         change(&mut other);
         assert_eq!(stage.answer(other).await.report.begun_early, None);
     }
-    // The ones of other owners took nothing away.
+    // Those of other owners took nothing away.
     begin(&stage, &request).await;
     assert_eq!(stage.answer(request.clone()).await.report.begun_early, Some(24));
-    // And it is said once.
+    // And it is reported once.
     assert_eq!(stage.answer(request).await.report.begun_early, None);
 }
 
@@ -200,7 +199,7 @@ async fn a_cough_does_not_cost_the_reply_that_it_stopped() {
     assert_eq!((went_on.report.reason, went_on.failure), (Some("resumed"), None));
 }
 
-/// A client that asks before its user is done, breaks off and asks again. It named no seed.
+/// A client that sends its request before its user is done, closes it and sends it again, without a seed.
 #[tokio::test]
 async fn a_request_that_was_broken_off_unheard_goes_on_when_it_comes_again() {
     let stage = f32_stage(&[("preset.speculation.tokens", "2000")]).await;
@@ -209,7 +208,7 @@ async fn a_request_that_was_broken_off_unheard_goes_on_when_it_comes_again() {
         (request.past_owner, request.options.seed) = (None, None);
         request
     };
-    // Before the engine has it, and while it is computed.
+    // Before the engine has it, and during its computation.
     let long = request(&"The light in the kitchen is on and off and on. ".repeat(30));
     for waits in [0, 1] {
         let talks = || stage.model.status().load.talk;
@@ -227,7 +226,7 @@ async fn a_request_that_was_broken_off_unheard_goes_on_when_it_comes_again() {
         }
         assert_eq!((told.usage.output_tokens, told.finish), (1500, Some(Finish::Length)));
     }
-    // What its client has read is not said again.
+    // Text that its client has read is not sent again.
     let mut read = stage.model.ask(request("Is the light on?"));
     while !matches!(read.next().await, Some(Delta::Text { .. })) {}
     drop(read);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// As Home Assistant begins a conversation after a pause: the same long prompt and the same tools, in whatever order.
+/// Home Assistant's conversations after a pause: the same long prompt and the same tools, in any order.
 #[tokio::test]
 async fn a_conversation_begins_anew_with_its_own_words_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ async fn a_conversation_begins_anew_with_its_own_words_alone() {
     stage.model.shutdown().await;
 
     let stage = stage_with(&more).await;
-    // Of the garden it was only supposed that it may differ, and the cellar differs where the garden did.
+    // The engine only guessed where the garden may differ, and the cellar differs there too.
     let rooms = [("garden", 0, 80), ("cellar", 0, 60), ("kitchen", 0, 40), ("garden", 0, 40), ("kitchen", 3, 40)];
     for (room, from, most) in rooms {
         let (computed, _) = ask(&stage, room, tools(from), &["Hello."]).await;

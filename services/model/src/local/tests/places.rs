@@ -1,9 +1,9 @@
-//! Requests that wait for the engine: which of them are refused.
+//! Requests that wait for the engine, and those that it refuses.
 
 use super::*;
 use tokio_util::sync::CancellationToken;
 
-/// As hundreds of clients do that come back at once.
+/// Hundreds of clients that reconnect at once.
 #[tokio::test]
 async fn prompts_to_warm_do_not_take_the_places_of_users_who_wait() {
     let stage = stage_with(&[("engine.max_waiting", "2")]).await;
@@ -18,7 +18,7 @@ async fn prompts_to_warm_do_not_take_the_places_of_users_who_wait() {
     drop(asked);
 }
 
-/// Clients come back without end while the engine computes.
+/// Clients that reconnect without end while the engine computes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_wake_the_model_do_not_take_the_places_of_users_who_wait() {
     let stage = stage_with(&[("engine.max_waiting", "1")]).await;

@@ -1,4 +1,4 @@
-//! A reply that was stopped goes on, from request to deltas.
+//! A resumed reply, from request to deltas.
 
 use super::*;
 use crate::request::ReplyKey;
@@ -8,7 +8,7 @@ use settings::Questions;
 
 const SENTENCES: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
 
-/// So many that a reply is stopped in its middle.
+/// Tokens that allow a stop in the middle of a reply.
 const TOKENS: u32 = 300;
 
 fn key(generation: u64) -> ReplyKey {
@@ -23,7 +23,7 @@ fn asked(stage: &Stage, seed: u64) -> ModelRequest {
     request
 }
 
-/// What the model sends of an answer until the test stops it behind so many deltas.
+/// Collects the answer, and stops it after `deltas` deltas.
 async fn stopped(mut answer: Answer, deltas: u64) -> WholeAnswer {
     let mut content = String::new();
     let mut tokens = 0;
@@ -60,7 +60,7 @@ fn resumed(of: u64, made: Vec<Delta>) -> ResumedReply {
 
 #[tokio::test]
 async fn a_reply_goes_on_with_the_words_that_it_would_have_had() {
-    // The first reply reads the prompt, the next ones go back to it.
+    // The first reply reads the prompt, the next ones return to it.
     let stage = stage_with(&[("engine.precision", "f32")]).await;
     let mut all_stops = 0;
     for seed in 0..12 {

@@ -1,4 +1,4 @@
-//! A model that its users leave alone.
+//! A model without users.
 
 use super::*;
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn a_model_that_slept_goes_on_where_it_was() {
     let after = stage.answer(stage.request(messages.clone(), 5)).await;
     assert!(after.usage.cached_tokens > before.usage.input_tokens / 2, "{after:?}");
     assert!(!stage.model.status().asleep);
-    // It sleeps as often as it is left alone, and wakes for whatever needs it.
+    // It sleeps whenever it is left alone, and wakes for any work.
     is_asleep(&stage, true).await;
     let prompt = Prompt { messages, ..Prompt::default() };
     assert_eq!(stage.model.measure(&prompt, &stage.preset).await.unwrap().total.tokens, after.usage.input_tokens);

@@ -1,4 +1,4 @@
-//! Thinking that is ended: by a reader, in time for the first word, after so many tokens.
+//! Thinking that ends early: by a reader, in time for the first word, after a limit of tokens.
 
 use super::*;
 
@@ -24,17 +24,17 @@ async fn a_reader_that_wants_the_answer_ends_the_thinking() {
 
 #[tokio::test]
 async fn the_first_word_comes_in_time_or_after_so_many_tokens() {
-    // The time is over before the prompt is read: the model does not think.
+    // The time is over before the engine has read the prompt: the model does not think.
     let stage = stage_with(&[("preset.thinking.first_word_ms", "1")]).await;
     let told = stage.answer(stage.request(user("Why is the sky blue?"), 40)).await;
     assert!(!told.content.is_empty() && told.usage.reasoning_tokens < 20, "{told:?}");
-    // It is long, and the tokens are spent first.
+    // The time is long, and the tokens are spent first.
     let both = [("preset.thinking.first_word_ms", "10min"), ("preset.thinking.tokens", "7")];
     let stage = stage_with(&both).await;
     let told = stage.answer(stage.request(user("Why is the sky blue?"), 40)).await;
-    // What ends the thought has four tokens at most.
+    // The end of the thought has four tokens at most.
     assert!((7..=11).contains(&told.usage.reasoning_tokens) && !told.content.is_empty(), "{told:?}");
-    // It is long, and nothing else ends it.
+    // The time is long, and nothing else ends the thought.
     let stage = stage_with(&both[..1]).await;
     let told = stage.answer(stage.request(user("Why is the sky blue?"), 40)).await;
     assert_eq!((told.content.as_str(), told.finish), ("", Some(Finish::Length)), "{told:?}");

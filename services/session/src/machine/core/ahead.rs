@@ -1,4 +1,4 @@
-//! What is computed before it is asked for: the prompt that will be needed, and the reply to what the user seems to have said.
+//! Work ahead of a request: the next prompt warms, and a reply to the words so far begins early.
 
 use super::Machine;
 use crate::machine::happening::{GenerationId, Millis};
@@ -8,8 +8,8 @@ use crate::vocabulary::{Item, Role};
 use std::sync::Arc;
 
 impl Machine {
-    /// When `Tick` is wanted, if nothing else happens before. While a reply is being made the past still changes, so there
-    /// is nothing to warm.
+    /// Returns the time at which the machine needs a `Tick`. A reply in progress still changes the past, so there is
+    /// nothing to warm.
     pub fn next_deadline(&self) -> Option<Millis> {
         self.warm_due().into_iter().chain(self.early_due()).min()
     }
@@ -22,13 +22,13 @@ impl Machine {
         self.warming.due(self.limits.speculate_ms.filter(|_| self.is_free())?)
     }
 
-    /// A reply is begun when its prompt is warm: where a prompt takes long, others talk.
+    /// Returns the time for an early reply, once its prompt is warm: during a long prefill, other sessions talk.
     fn early_due(&self) -> Option<Millis> {
         let is_warm = self.warming.running.is_none() && self.warm_due().is_none();
         self.warming.early_due(self.limits.early_ms.filter(|_| self.is_free() && is_warm)?)
     }
 
-    /// The prompt of the next turn with another view of the past, to be warmed before it is used.
+    /// Builds the request that warms the next turn's prompt with another context, before that context is used.
     pub fn ahead(&self, items: Vec<Arc<Item>>, context: Context) -> Generate {
         Generate {
             generation: GenerationId(0),
@@ -42,7 +42,7 @@ impl Machine {
         }
     }
 
-    /// Asks for a speculation if one is wanted, allowed and due; it takes the place of the one that is running.
+    /// Starts a speculation if one is wanted, allowed and due; it replaces the running one.
     pub(super) fn warm(&mut self) {
         self.warming.look(self.now);
         if self.early_due().is_some_and(|due| due <= self.now) {
@@ -64,7 +64,7 @@ impl Machine {
         self.warming.begun(generation, self.now);
     }
 
-    /// Asks for the reply to what the user has said so far, which the model holds back until the final words are known.
+    /// Starts a reply to the user's words so far. The model holds it back until the final words arrive.
     fn begin_early(&mut self) {
         self.stop_warming();
         let generation = self.next_generation();

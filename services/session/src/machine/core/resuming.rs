@@ -1,4 +1,4 @@
-//! A reply that was stopped, and goes on.
+//! Resuming of a stopped reply.
 
 use super::Machine;
 use crate::machine::happening::{GenerationId, OpId};
@@ -13,11 +13,11 @@ use crate::vocabulary::{
 use std::sync::Arc;
 
 impl Machine {
-    /// The reply of the conversation is about to be stopped, if it is meant.
+    /// Remembers the conversation's reply, if `is_meant` matches it, before it is cancelled.
     pub(super) fn hold(&mut self, is_meant: impl Fn(&Reply) -> bool) {
         let Some(reply) = self.replies.active().filter(|reply| is_meant(reply)) else { return };
         let until = self.now.saturating_add(self.limits.resume_ms);
-        // It was to go on, and the model had not even stopped.
+        // The reply was about to resume, and the model had not stopped yet.
         if let Some(held) = self.held.as_mut().filter(|held| held.wanted == Some(reply.generation)) {
             (held.wanted, held.until, held.goes_on) = (None, until, false);
             return;
@@ -25,8 +25,7 @@ impl Machine {
         self.held = reply.hold().filter(|_| self.limits.resume_ms > 0).map(|held| held.until(until));
     }
 
-    /// This item is about to be cut to what was heard, or deleted. What was complete may go on too, if it is the last that was
-    /// said.
+    /// Remembers the item before a client cuts or deletes it. A complete reply may resume too if it is the last one.
     pub(super) fn hold_what_is_cut(&mut self, item_id: &str) {
         let is_said = |item: &Arc<Item>| item.role() == Some(Role::Assistant);
         let is_known = self.ledger.conversation.announced(item_id).is_some_and(is_said);
@@ -46,7 +45,6 @@ impl Machine {
         }
     }
 
-    /// A client added an item.
     pub(super) fn held_hears(&mut self, item: &NewItem) {
         let outlives = self.held.as_mut().is_some_and(|held| held.outlives(item, &self.backchannels));
         if !outlives {
@@ -54,12 +52,11 @@ impl Machine {
         }
     }
 
-    /// Something else happened than that the reply goes on.
+    /// Drops the stopped reply, unless it is about to resume.
     pub(super) fn let_go(&mut self) {
         self.held.take_if(|held| held.wanted.is_none());
     }
 
-    /// The model says more of the reply that was stopped.
     pub(super) fn held_says(&mut self, generation: GenerationId, delta: &Delta) {
         let Some(held) = self.held.as_mut().filter(|held| held.generation == generation) else { return };
         if !held.hear(delta) {
@@ -80,15 +77,14 @@ impl Machine {
         self.ledger.outbox.at_once(Output::Resume(Box::new(held.resume(wanted, &heard))));
     }
 
-    /// Whether this asks for no more than that the reply goes on, because nothing interrupted it.
+    /// True for a plain request after no interruption: it means that the stopped reply resumes.
     pub(super) fn is_resume(&self, request: &ResponseRequest) -> bool {
         *request == ResponseRequest::default() && self.held.as_ref().is_some_and(|held| held.goes_on)
     }
 
-    /// The reply goes on, as a new response that says the same item.
     pub(super) fn resume(&mut self, asked: &ResumeRequest) -> Result<(), Refusal> {
         self.replies.check_room(true)?;
-        // No word was heard of an item that the store has not begun.
+        // No client heard an item that the store has not begun.
         let is_begun = |item: &Item| !self.ledger.outbox.begins(&item.id);
         let can = |held: &&HeldReply| self.now <= held.until && held.item.as_ref().is_none_or(is_begun);
         let heard = self.held.as_ref().filter(can);
@@ -134,7 +130,6 @@ impl Machine {
         }
     }
 
-    /// The store did not take it that the reply goes on.
     pub(super) fn was_not_resumed(&mut self, op: OpId, response_id: &str, item: Arc<Item>, why: &str) {
         self.ledger.outbox.forget_item(op, &item.id);
         self.replies.forget_item(response_id, &item.id, &mut self.ledger);

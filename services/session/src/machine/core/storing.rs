@@ -1,4 +1,4 @@
-//! What follows when the store has answered an operation.
+//! Consequences of the store's answers.
 
 use super::Machine;
 use crate::machine::happening::OpId;
@@ -45,14 +45,14 @@ impl Machine {
         }
     }
 
-    /// What a kill could take is not said: the reply ends behind the words that were sent.
+    /// Ends a reply behind the words that were sent: the journal refused the next ones, and a kill could lose them.
     pub(super) fn words_not_written(&mut self, message: &str) {
         let Some(Unsaid { response_id, item_id, sent_bytes }) = self.ledger.outbox.unsay_words() else { return };
         self.replies.cut_off(&response_id, &item_id, sent_bytes);
         self.replies.fail(&response_id, message, &mut self.ledger, self.now);
     }
 
-    /// A later change is whole, and falls back to `old`.
+    /// Restores the old configuration. A later change is complete, so it only gets `old` as its own fallback.
     fn restore_config(&mut self, op: OpId, old: Arc<SessionConfig>) {
         let later = self.ledger.outbox.operations.range_mut(op..).find_map(|(_, later)| match &mut later.undo {
             Undo::Config(before) => Some(before),

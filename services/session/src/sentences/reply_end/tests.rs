@@ -5,7 +5,6 @@ use proptest::prelude::*;
 
 const LIMITS: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
 
-/// What clients hear of a reply that the model writes in these pieces: its text as it grew, and its sentences.
 fn told(rule: EndRule, pieces: &[&str], finish: Finish) -> (Vec<String>, Vec<Sentence>) {
     let mut cutter = Cutter::with_rule(LIMITS, Some(rule));
     let mut deltas = Vec::new();
@@ -37,7 +36,6 @@ fn whole(rule: EndRule, pieces: &[&str]) -> String {
     text
 }
 
-/// By the characters and by the word, as models write.
 fn pieces(text: &str) -> [Vec<&str>; 3] {
     let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let by_char = ends.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
@@ -53,7 +51,7 @@ fn pieces(text: &str) -> [Vec<&str>; 3] {
     [vec![text], by_char, words]
 }
 
-/// `ChatLog.continue_conversation` of Home Assistant 2026.11. The table has what Python says.
+/// `ChatLog.continue_conversation` of Home Assistant 2026.11. The table has Python's results.
 fn opens_microphone(text: &str) -> bool {
     text.trim_matches(is_space).ends_with(['?', ';', '？'])
 }
@@ -87,7 +85,7 @@ fn the_first_sentence_waits_for_nothing() {
     let (texts, sentences) = told(EndRule::WithoutQuestion, &pieces, Finish::Stop);
     assert_eq!(texts, ["It", " is", " on", ". "]);
     assert_eq!(sentences[0].text, "It is on. ");
-    // It is told as whole with the word that begins the next, as without a rule.
+    // The sentence is complete with the first word of the next, as without a rule.
     let mut cutter = Cutter::with_rule(LIMITS, Some(EndRule::WithoutQuestion));
     let mut deltas = Vec::new();
     pieces[..5].iter().for_each(|piece| cutter.cut(Delta::text(*piece, 1), &mut deltas));
@@ -116,7 +114,7 @@ fn what_is_cut_off_or_goes_on_with_a_call_stays_as_it_is() {
 }
 
 proptest! {
-    /// Whatever a model writes, Home Assistant and the service agree whether the reply expects an answer.
+    /// Home Assistant and the service agree, for any text, whether the reply expects an answer.
     #[test]
     fn home_assistant_knows_a_marked_question(
         pieces in prop::collection::vec("[a-zα-ω가あ.?!;؟？…\"”“)(😊 \\n\u{200F}]{0,5}", 0..12),
