@@ -5,19 +5,14 @@
 //! check that is wrong costs one more request in the background, or a sentence that is kept twice.
 
 mod demand;
-mod facts;
-mod held;
+mod planted;
 #[cfg(test)]
 mod tests;
-mod values;
 
-use crate::language_guess;
-use crate::orders;
-use crate::text::said_lines;
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
 pub use demand::demanded;
-pub use facts::is_first_person;
-pub use held::{Held, is_negated};
+use planted::is_instruction_like;
+use remember::{DetailKind, HeldDetails, differs, said_lines};
 use strum::IntoStaticStr;
 
 /// A summary, and what it is to stand for.
@@ -37,7 +32,7 @@ pub struct Submission<'a> {
 /// Something that was said and must not be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    pub kind: FactKind,
+    pub kind: DetailKind,
     /// The name, number or date itself.
     pub text: String,
     /// What it was said in, cut to a length that can be quoted.
@@ -46,18 +41,6 @@ pub struct Fact {
     pub source: String,
     /// `Context`: it stood in the summary before.
     pub said_by: Speaker,
-}
-
-/// Its word is the one in events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
-#[strum(serialize_all = "snake_case", const_into_str)]
-pub enum FactKind {
-    Name,
-    Number,
-    Date,
-    Quote,
-    /// That something is not so.
-    Negation,
 }
 
 /// Why a summary does not count. Its word is the one in events and metrics.
@@ -89,17 +72,9 @@ pub fn check(submission: &Submission, limits: &CompactionLimits) -> Result<Vec<F
 
 /// The facts that the summary does not hold.
 pub fn missing(demanded: &[Fact], summary: &str) -> Vec<Fact> {
-    let mut held = held::Held::default();
+    let mut held = HeldDetails::default();
     held.add(summary);
-    demanded.iter().filter(|fact| !held.holds(fact)).cloned().collect()
-}
-
-/// What a sentence says that can be told by its form.
-pub fn details_of(sentence: &str) -> Vec<Fact> {
-    let mut details = facts::of_sentence(sentence, "", Speaker::User, false);
-    // 'Their sister' is no name, and what is denied is compared as a whole.
-    details.retain(|detail| detail.kind != FactKind::Negation);
-    details
+    demanded.iter().filter(|fact| !held.holds(fact.kind, &fact.text)).cloned().collect()
 }
 
 fn refused(submission: &Submission, limits: &CompactionLimits) -> Option<RejectionReason> {
@@ -114,12 +89,12 @@ fn refused(submission: &Submission, limits: &CompactionLimits) -> Option<Rejecti
     if tokens > limits.summary_tokens {
         return Some(RejectionReason::TooLong);
     }
-    if orders::is_instruction_like(text, covered, earlier) {
+    if is_instruction_like(text, covered, earlier) {
         return Some(RejectionReason::InstructionLike);
     }
     let is_said = |passage: &&Passage| matches!(passage.kind, PassageKind::User | PassageKind::Assistant);
     let said: Vec<&str> = covered.iter().filter(is_said).map(|passage| passage.text.as_str()).collect();
-    language_guess::differs(&said.join("\n"), &lines.join("\n")).then_some(RejectionReason::OffLanguage)
+    differs(&said.join("\n"), &lines.join("\n")).then_some(RejectionReason::OffLanguage)
 }
 
 /// Lines of the summary before, and hardly anything else.

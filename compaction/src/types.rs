@@ -190,18 +190,3 @@ mod tests {
         assert_eq!((limits.soft_tokens(), limits.hard_tokens(), limits.target_tokens()), (0, 0, 0));
     }
 }
-
-/// Something that is to be remembered of what was said.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Statement {
-    /// In the words that were said, or in a model's that hold what these say.
-    pub text: String,
-    /// A newer statement about the same takes this one's place.
-    pub about: String,
-    /// A person asked for it: 'remember that ...'.
-    pub asked: bool,
-    /// It is said for the whole home.
-    pub of_home: bool,
-    /// From 0 to 1.
-    pub confidence: f64,
-}

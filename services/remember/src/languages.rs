@@ -1,4 +1,4 @@
-//! The words by which compaction tells facts, wishes and orders apart: data, one file a language in `languages/`. What
+//! The words that tell facts, wishes and orders apart: data, one file a language in `languages/`. What
 //! each list means, `languages/en.toml` says. A word counts in every text, whatever language the text is in.
 
 use serde::Deserialize;
