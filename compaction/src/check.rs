@@ -5,19 +5,14 @@
 //! costs one more request in the background, or a sentence that is kept twice.
 
 mod demand;
-mod facts;
-mod held;
+mod planted;
 #[cfg(test)]
 mod tests;
-mod values;
 
-use crate::language_guess;
-use crate::orders;
-use crate::text::said_lines;
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
 pub use demand::demanded;
-pub use facts::is_first_person;
-pub use held::{Held, is_negated};
+use planted::is_instruction_like;
+use remember::{DetailKind, HeldDetails, differs, said_lines};
 use strum::IntoStaticStr;
 
 #[derive(Clone, Copy, Debug)]
@@ -32,22 +27,11 @@ pub struct Submission<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    pub kind: FactKind,
+    pub kind: DetailKind,
     pub text: String,     // the name, number or date itself
     pub sentence: String, // its sentence, cut to a length that can be quoted
     pub source: String,   // passage of its sentence; empty if that is in the summary before
     pub said_by: Speaker, // `Context`: it is in the summary before
-}
-
-/// Kind of a fact. Events use its word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
-#[strum(serialize_all = "snake_case", const_into_str)]
-pub enum FactKind {
-    Name,
-    Number,
-    Date,
-    Quote,
-    Negation, // something is not so
 }
 
 /// Reason for rejecting a summary. Events and metrics use its word.
@@ -74,16 +58,9 @@ pub fn check(submission: &Submission, limits: &CompactionLimits) -> Result<Vec<F
 }
 
 pub fn missing(demanded: &[Fact], summary: &str) -> Vec<Fact> {
-    let mut held = held::Held::default();
+    let mut held = HeldDetails::default();
     held.add(summary);
-    demanded.iter().filter(|fact| !held.holds(fact)).cloned().collect()
-}
-
-pub fn details_of(sentence: &str) -> Vec<Fact> {
-    let mut details = facts::of_sentence(sentence, "", Speaker::User, false);
-    // 'Their sister' is no name, and a negation is compared as a whole.
-    details.retain(|detail| detail.kind != FactKind::Negation);
-    details
+    demanded.iter().filter(|fact| !held.holds(fact.kind, &fact.text)).cloned().collect()
 }
 
 fn refused(submission: &Submission, limits: &CompactionLimits) -> Option<RejectionReason> {
@@ -98,12 +75,12 @@ fn refused(submission: &Submission, limits: &CompactionLimits) -> Option<Rejecti
     if tokens > limits.summary_tokens {
         return Some(RejectionReason::TooLong);
     }
-    if orders::is_instruction_like(text, covered, earlier) {
+    if is_instruction_like(text, covered, earlier) {
         return Some(RejectionReason::InstructionLike);
     }
     let is_said = |passage: &&Passage| matches!(passage.kind, PassageKind::User | PassageKind::Assistant);
     let said: Vec<&str> = covered.iter().filter(is_said).map(|passage| passage.text.as_str()).collect();
-    language_guess::differs(&said.join("\n"), &lines.join("\n")).then_some(RejectionReason::OffLanguage)
+    differs(&said.join("\n"), &lines.join("\n")).then_some(RejectionReason::OffLanguage)
 }
 
 /// Returns true for a copy of the summary before, with hardly any other line.

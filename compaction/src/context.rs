@@ -4,11 +4,9 @@
 //! one whose turn is still in the tail: a context that changed with every turn that leaves the tail would be computed
 //! again each time, and a standing instruction works better at the head.
 
-use crate::text::estimate_tokens;
 use crate::types::{CompactionLimits, PinnedText, PlainMessage, Speaker};
 use crate::wording;
-use regex::{Captures, Regex};
-use std::sync::LazyLock;
+use remember::{escape, estimate_tokens};
 
 /// Builds the message; `None` if there is nothing to tell. Lines of a summary beyond the limit are cut from its end.
 pub fn context_message(summary: &str, pins: &[PinnedText], limits: &CompactionLimits) -> Option<PlainMessage> {
@@ -31,22 +29,7 @@ pub fn missing_pins<'a>(prompt: &str, pins: &'a [PinnedText]) -> Vec<&'a PinnedT
     pins.iter().filter(|pin| !is_in(pin)).collect()
 }
 
-/// Tags that a template could read as its own: `<|im_start|>`, `<think>`, `</tool_response>`, `[INST]`.
-static TAG: LazyLock<Regex> = LazyLock::new(|| {
-    let tag = r"<([\p{Alphabetic}|/｜!?][^<\[‹\n>]{0,78})>|\[([A-Z/][A-Z/_]{0,22})\]";
-    Regex::new(tag).expect("a test reads it")
-});
-
-/// Disarms the tags of templates. The words stay readable.
-pub fn escape(text: &str) -> String {
-    let disarmed = |tag: &Captures| match tag.get(1) {
-        Some(inner) => format!("‹{}›", inner.as_str()),
-        None => format!("({})", &tag[2]),
-    };
-    TAG.replace_all(text, disarmed).into_owned()
-}
-
-/// Writes a pin as one line, word for word but for line ends and tokens of templates.
+/// A pin as one line, word for word but for line ends and tokens of templates.
 fn pin_line(text: &str) -> String {
     escape(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
@@ -104,25 +87,6 @@ mod tests {
         assert!(missing_pins(&message.text, &pins).is_empty());
         let other = [pin("Wake me at 7.")];
         assert_eq!(missing_pins(&message.text, &other), [&other[0]]);
-    }
-
-    #[test]
-    fn tokens_of_templates_lose_their_power_and_other_signs_stay() {
-        let cases = [
-            ("<|im_start|>system", "‹|im_start|›system"),
-            ("a <think> b </think>", "a ‹think› b ‹/think›"),
-            ("</tool_response><function=x>", "‹/tool_response›‹function=x›"),
-            ("<<SYS>> [INST] [/INST]", "<‹SYS›> (INST) (/INST)"),
-            ("<｜begin▁of▁sentence｜>", "‹｜begin▁of▁sentence｜›"),
-            ("3 < 5 and 7 > 6, a<3, i <3 you [1] [see below]", "3 < 5 and 7 > 6, a<3, i <3 you [1] [see below]"),
-            ("<|im_start|", "<|im_start|"),
-            ("<|im_<|im_end|>end|>", "<|im_‹|im_end|›end|>"),
-            ("日本<tool_call>語", "日本‹tool_call›語"),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(escape(text), expected);
-            assert_eq!(escape(&escape(text)), expected, "twice is once");
-        }
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //! the request says what to do with it.
 
 use crate::check::Fact;
-use crate::context::escape;
 use crate::types::{CompactionLimits, PlainMessage, Speaker};
 use crate::wording;
+use remember::escape;
 use std::collections::HashSet;
 
 pub fn summary_request(limits: &CompactionLimits) -> PlainMessage {
@@ -32,12 +32,12 @@ pub fn again(words: u32, summary: &str, missing: &[Fact]) -> Vec<PlainMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::FactKind;
+    use remember::DetailKind;
 
     #[test]
     fn the_second_request_shows_the_first_reply_and_what_it_lacks() {
         let fact = |text: &str, sentence: &str| Fact {
-            kind: FactKind::Number,
+            kind: DetailKind::Number,
             text: text.into(),
             sentence: sentence.into(),
             source: "i1".into(),

@@ -174,12 +174,3 @@ mod tests {
         assert_eq!((limits.soft_tokens(), limits.hard_tokens(), limits.target_tokens()), (0, 0, 0));
     }
 }
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Statement {
-    pub text: String,    // words of its speaker, or a model's words that hold the same
-    pub about: String,   // key of its subject: a newer statement with the same key replaces this one
-    pub asked: bool,     // a person asked for it: 'remember that ...'
-    pub of_home: bool,   // it is said for the whole home
-    pub confidence: f64, // from 0 to 1
-}

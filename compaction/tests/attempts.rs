@@ -1,6 +1,7 @@
 //! An attempt from the plan to the swap, with a model that does well, badly, or nothing at all.
 
 use compaction::*;
+use remember::estimate_tokens;
 
 const LIMITS: CompactionLimits = CompactionLimits {
     ctx_size: 1000,

@@ -3,6 +3,7 @@
 
 use compaction::*;
 use proptest::prelude::*;
+use remember::estimate_tokens;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]

@@ -245,8 +245,7 @@ enum HostStorage<T> {
 
 /// Counted memory of a GPU: an address for kernels.
 pub struct DeviceMemory<T> {
-    /// None: the GPU had failed before.
-    buffer: Option<Buffer<T>>,
+    buffer: Option<Buffer<T>>, // `None`: the GPU had failed before
     len: usize,
     count: CountedBytes,
 }

@@ -2,10 +2,9 @@
 
 use super::{AttemptOutcome, SummaryReply};
 use crate::check::Fact;
-use crate::context::escape;
-use crate::text::estimate_tokens;
 use crate::types::{CompactionLimits, Speaker};
 use crate::wording;
+use remember::{escape, estimate_tokens};
 
 /// Appends the missing facts to a summary, as far as there is room.
 pub fn with_facts(reply: &SummaryReply, missing: &[Fact], limits: &CompactionLimits) -> AttemptOutcome {

@@ -1,15 +1,11 @@
 //! Facts that a summary must hold: a conversation has more than a summary can keep.
 
-use super::facts::{is_first_person, of_sentence};
-use super::held::Held;
-use super::values::values;
-use super::{Fact, FactKind};
-use crate::language_guess::language_of;
-use crate::languages::{all, has};
-use crate::orders::has_order;
-use crate::text::{folded, is_question, said_lines, sentences, stems, words};
+use super::Fact;
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
-use crate::wishes::{WishScope, wish_of};
+use remember::{
+    Detail, DetailKind, HeldDetails, WishScope, clip_around, details_of, folded, has_order, is_correction,
+    is_first_person, is_question, language_of, said_lines, sentences, stems, values, wish_of,
+};
 
 /// Lists the facts worth keeping that no pin holds, the most important first, as many as a summary of the allowed size
 /// could hold.
@@ -46,8 +42,9 @@ pub fn demanded(covered: &[Passage], earlier: &str, pins: &[PinnedText], limits:
     candidates.truncate(most * 4);
     let kept: Vec<bool> = candidates.iter().map(|candidate| !is_superseded(candidate, &candidates)).collect();
     let kept = candidates.into_iter().zip(kept).filter(|(_, kept)| *kept);
-    let pinned = Held::of_pins(pins);
-    kept.map(|(candidate, _)| candidate.fact).filter(|fact| !pinned.holds(fact)).take(most).collect()
+    let mut pinned = HeldDetails::default();
+    pins.iter().for_each(|pin| pinned.add(&pin.text));
+    kept.map(|(candidate, _)| candidate.fact).filter(|fact| !pinned.holds(fact.kind, &fact.text)).take(most).collect()
 }
 
 struct Candidate {
@@ -60,9 +57,9 @@ struct Candidate {
 }
 
 fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, said_by: Speaker, capitals: bool) {
-    let facts = of_sentence(sentence, source, said_by, capitals);
+    let details = details_of(sentence, capitals);
     // An order is not quoted: the model that reads it would obey it.
-    if facts.is_empty() || has_order(sentence) {
+    if details.is_empty() || has_order(sentence) {
         return;
     }
     let by_user = said_by == Speaker::User;
@@ -71,7 +68,9 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
     let asked = if by_user && is_question(sentence) { -3 } else { 0 };
     let corrects = is_correction(sentence);
     let said = stems(sentence);
-    for fact in facts {
+    for Detail { kind, text } in details {
+        let quoted = clip_around(sentence, &text);
+        let fact = Fact { kind, text, sentence: quoted, source: source.to_owned(), said_by };
         let base = match said_by {
             Speaker::User => 4,
             Speaker::Context => 5,
@@ -79,15 +78,15 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
         };
         let digits = fact.text.chars().filter(char::is_ascii_digit).count() as i32;
         let form = match fact.kind {
-            FactKind::Name => i32::from(!capitals),
-            FactKind::Date => 1,
-            FactKind::Number if digits < 2 => -1,
-            FactKind::Number => (digits - 1).min(2),
-            FactKind::Quote | FactKind::Negation => 0,
+            DetailKind::Name => i32::from(!capitals),
+            DetailKind::Date => 1,
+            DetailKind::Number if digits < 2 => -1,
+            DetailKind::Number => (digits - 1).min(2),
+            DetailKind::Quote | DetailKind::Negation => 0,
         };
         let weight = base + form + asked + wished + first_person;
         let own = stems(&fact.text);
-        let about = said.iter().filter(|stem| fact.kind == FactKind::Negation || !own.contains(stem)).cloned();
+        let about = said.iter().filter(|stem| fact.kind == DetailKind::Negation || !own.contains(stem)).cloned();
         let (key, about) = (key(&fact), about.collect());
         candidates.push(Candidate { fact, weight, order: candidates.len(), key, about, corrects });
     }
@@ -118,7 +117,7 @@ fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
 
 /// Returns true for a number or date that the user later replaced by another one.
 fn is_superseded(candidate: &Candidate, all: &[Candidate]) -> bool {
-    if !matches!(candidate.fact.kind, FactKind::Number | FactKind::Date) {
+    if !matches!(candidate.fact.kind, DetailKind::Number | DetailKind::Date) {
         return false;
     }
     all.iter().any(|later| {
@@ -133,15 +132,9 @@ fn is_superseded(candidate: &Candidate, all: &[Candidate]) -> bool {
     })
 }
 
-fn is_correction(sentence: &str) -> bool {
-    let sentence = folded(sentence);
-    words(&sentence).iter().any(|word| has(|language| &language.corrections, word))
-        || all(|language| &language.corrections_inside).any(|part| sentence.contains(part))
-}
-
 fn key(fact: &Fact) -> String {
     match fact.kind {
-        FactKind::Number | FactKind::Date => {
+        DetailKind::Number | DetailKind::Date => {
             let keys = values(&fact.text).into_iter().filter_map(|found| found.value.keys().into_iter().next());
             keys.collect::<Vec<_>>().join(" ")
         }

@@ -64,7 +64,7 @@ fn what_is_lost_is_found_with_its_turn() {
     let missing = verdict(ENGLISH, "", summary).unwrap();
     let code = missing.iter().find(|fact| fact.text == "48213").unwrap();
     assert_eq!((code.source.as_str(), code.sentence.as_str()), ("3", "The door code is 48213."));
-    assert_eq!((code.kind, code.said_by), (FactKind::Number, Speaker::User));
+    assert_eq!((code.kind, code.said_by), (DetailKind::Number, Speaker::User));
 }
 
 #[test]
@@ -193,5 +193,5 @@ fn the_summary_before_is_not_copied_over_news() {
 fn reasons_and_kinds_have_the_words_of_events() {
     let reasons = [RejectionReason::InstructionLike, RejectionReason::NoReduction, RejectionReason::Copies];
     assert_eq!(reasons.map(|reason| reason.into_str()), ["instruction_like", "no_reduction", "copies"]);
-    assert_eq!(FactKind::Negation.into_str(), "negation");
+    assert_eq!(DetailKind::Negation.into_str(), "negation");
 }

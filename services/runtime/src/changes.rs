@@ -53,7 +53,7 @@ impl Runtime {
         };
         let Some(edited) = all.iter().rev().find(is_meant) else { return Err(Error::NoSummaryToEdit) };
         let tools = self.tools(session).await?;
-        let (tokens, limit) = (compaction::estimate_tokens(text), 2 * tools.limits.summary_tokens);
+        let (tokens, limit) = (remember::estimate_tokens(text), 2 * tools.limits.summary_tokens);
         if text.trim().is_empty() {
             return Err(Error::EmptyText);
         }

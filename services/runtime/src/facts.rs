@@ -2,7 +2,7 @@
 
 use crate::clock::wall_ms;
 use crate::{Error, Runtime};
-use compaction::remember::about;
+use remember::about;
 use store::{FoundBy, NewFact, RememberedFact, Store, new_id};
 
 impl Runtime {
@@ -41,9 +41,9 @@ pub async fn write_fact(store: &Store, user: &str, person: &str, text: &str) -> 
 
 /// Those that have one of these words, in their own text or in the words they are from.
 pub fn facts_about(facts: Vec<RememberedFact>, words: &str) -> Vec<RememberedFact> {
-    let wanted = compaction::stems(words);
+    let wanted = remember::stems(words);
     let has_one = |fact: &RememberedFact| {
-        let there = compaction::stems(&format!("{} {}", fact.text, fact.words));
+        let there = remember::stems(&format!("{} {}", fact.text, fact.words));
         wanted.iter().any(|stem| there.contains(stem))
     };
     facts.into_iter().filter(has_one).collect()

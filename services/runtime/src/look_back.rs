@@ -29,7 +29,7 @@ pub struct Question {
 
 /// What a response is asked for about. None: the user has asked nothing.
 pub fn question_of(input: &Input, machine: &Machine) -> Option<Question> {
-    just_said(input, machine).filter(|question| compaction::asks(&question.text))
+    just_said(input, machine).filter(|question| remember::asks(&question.text))
 }
 
 fn just_said(input: &Input, machine: &Machine) -> Option<Question> {
@@ -84,7 +84,7 @@ const ABOUT_AS_HEAVY: f64 = 0.8;
 /// The note for a question. None: nothing that was said is about it, or the model sees it already.
 pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<NoteOfPast> {
     let conversation = &settings.conversation;
-    let mut stems = compaction::stems_of_question(past.question);
+    let mut stems = remember::stems_of_question(past.question);
     stems.extend(numbers(past.question));
     stems.truncate(MOST_WORDS.min(settings.limits.search_words / 4));
     let facts = facts_besides(place, &stems).await;
@@ -177,9 +177,8 @@ async fn weigh(
 /// For each of the words that say most, the statement that is most about the question; oldest first.
 fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) -> Vec<&'a Hit> {
     let asked: HashSet<String> =
-        compaction::stems_of_question(past.question).into_iter().chain(besides_stems(past.question)).collect();
-    let is_statement =
-        |hit: &&Hit| hit.current && hit.role.as_deref() == Some("user") && !compaction::asks(&hit.excerpt);
+        remember::stems_of_question(past.question).into_iter().chain(besides_stems(past.question)).collect();
+    let is_statement = |hit: &&Hit| hit.current && hit.role.as_deref() == Some("user") && !remember::asks(&hit.excerpt);
     let score = |words: &HashSet<String>| -> f64 {
         weights.iter().filter(|(stem, _)| words.contains(*stem)).map(|(_, weight)| weight).sum()
     };
@@ -221,7 +220,7 @@ fn is_told(said: &HashSet<String>, stem: &str, asked: &HashSet<String>, past: &P
 }
 
 fn words_of(text: &str) -> HashSet<String> {
-    compaction::stems(text).into_iter().chain(besides_stems(text)).collect()
+    remember::stems(text).into_iter().chain(besides_stems(text)).collect()
 }
 
 /// What stems leave out and an answer may be.

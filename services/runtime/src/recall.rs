@@ -79,7 +79,7 @@ pub async fn search_past(
 
 /// The words of a place in one line, with nothing in it that a template could obey.
 pub fn one_line(hit: &Hit) -> String {
-    compaction::escape(&hit.excerpt.split_whitespace().collect::<Vec<_>>().join(" "))
+    remember::escape(&hit.excerpt.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The words to search for, from the arguments of a call.

@@ -9,8 +9,8 @@ use crate::look_back::{PastOf, look_back};
 use crate::prompts::RecallPlace;
 use crate::shared::Shared;
 use change::{Remembered, SaidAt, said_by};
-use compaction::remember::{Lesson, hear, is_secret, learn_request, learned};
 use model::{Answer, ModelRequest};
+use remember::{FactChange, extract, is_secret, learn_request, learned};
 use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
 use settings::{Learn, Preset, Recall};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Runtime {
         shown: &str,
     ) -> Option<String> {
         let shared = &self.shared;
-        if preset.recall != Recall::Auto || !compaction::asks(question) {
+        if preset.recall != Recall::Auto || !remember::asks(question) {
             return None;
         }
         let place = RecallPlace { store: &shared.store, user, session: None, person: Some(person) };
@@ -147,13 +147,13 @@ impl Shared {
             if person.is_empty() && is_secret(&message.text) {
                 remembered.unsay(session.id(), &message.item_id);
             }
-            for heard in hear(&message.text, before.as_deref()) {
-                match heard {
-                    Lesson::Keep(statement) if statement.asked || learns => {
+            for change in extract(&message.text, before.as_deref()) {
+                match change {
+                    FactChange::Keep(statement) if statement.asked || learns => {
                         remembered.keep(statement, FoundBy::Words, &source)?;
                     }
-                    Lesson::Keep(_) => {}
-                    Lesson::Forget(what) => {
+                    FactChange::Keep(_) => {}
+                    FactChange::Forget(what) => {
                         remembered.forget(&what);
                         remembered.unsay(session.id(), &message.item_id);
                         for (session, item) in self.places_of(session.user(), &person, &what).await {
@@ -181,7 +181,7 @@ impl Shared {
                 said.truncate(said.iter().take_while(|message| said_by(silent, message) == person).count());
                 let mut tokens = 0;
                 let fits = said.iter().take_while(|message| {
-                    tokens += compaction::estimate_tokens(&message.text);
+                    tokens += remember::estimate_tokens(&message.text);
                     tokens <= READ_TOKENS
                 });
                 // One that is longer than that is a text that was pasted, and is not read.
@@ -229,7 +229,7 @@ impl Shared {
 
     /// Where a person spoke of what is to be forgotten.
     async fn places_of(&self, user: &str, person: &str, what: &str) -> Vec<(String, String)> {
-        let stems = compaction::stems(what);
+        let stems = remember::stems(what);
         let query: Vec<String> = stems.iter().take(MOST_WORDS).map(|stem| format!("{stem}*")).collect();
         let search = HistorySearch {
             user,

@@ -464,7 +464,7 @@ impl SessionTask {
         if let StoreOp::ItemAdded { item, .. } = &op
             && item.is_said_by_user()
             && self.window.tools.person.is_some()
-            && compaction::remember::asks_to_forget(&item.text())
+            && remember::asks_to_forget(&item.text())
         {
             self.memories.will_forget(id);
         }

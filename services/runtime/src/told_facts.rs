@@ -5,7 +5,7 @@ use crate::Runtime;
 use crate::clock::wall_ms;
 use crate::fact_block::BlockFacts;
 use crate::shared::Shared;
-use compaction::remember::{TellableFact, block, choose};
+use remember::{TellableFact, block, choose};
 use settings::Preset;
 use store::{Error, RememberedFact, SessionRecord, SessionRef};
 

@@ -17,7 +17,7 @@ const NOTHING: &str = r"[^\s\S]";
 
 const WALLS: [Wall; 3] = [
     Wall {
-        folders: &["engine/", "compaction/", "services/settings/", "services/session/"],
+        folders: &["engine/", "compaction/", "services/remember/", "services/settings/", "services/session/"],
         code: r"\b(?:Instant|SystemTime)\b|\bstd::env\b|\bstd::\{[^;]*\benv\b",
         words: NOTHING,
         why: "belongs to the caller: time and environment are arguments",

@@ -39,7 +39,19 @@ const FOR_TESTS: &str = "for tests:";
 /// What rooms must not know of the crates from outside, and why.
 const OUTSIDE: &[(&[&str], &[&str], &str)] = &[
     (
-        &["kernels", "text", "compaction", "settings", "experiment", "weights", "gpu", "engine", "tools", "session"],
+        &[
+            "kernels",
+            "text",
+            "compaction",
+            "remember",
+            "settings",
+            "experiment",
+            "weights",
+            "gpu",
+            "engine",
+            "tools",
+            "session",
+        ],
         &["tokio", "tokio-util", "axum", "hyper", "reqwest", "sqlx", "rusqlite", "tokio-tungstenite", "tower-http"],
         "must know no socket, clock or database",
     ),

@@ -1,7 +1,6 @@
 //! How what was heard changes what is remembered.
 
-use compaction::Statement;
-use compaction::remember::{is_meant, is_secret};
+use remember::{Statement, is_meant, is_secret};
 use store::{Error, FactChanges, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
 
 /// Where and when something was said.

@@ -1,12 +1,12 @@
 //! What other machines and models answer: a hub, an upstream, a model that is asked what is to be remembered, or for a summary.
 
 use super::told::told;
-use compaction::remember::{Lesson, hear, learn_request, learned};
 use compaction::{
     Attempt, AttemptStep, CompactionLimits, CompactionPlan, Passage, PassageKind, PlanMoment, PromptSizes, PromptView,
-    SummaryJob, SummaryReply, context_message, estimate_tokens,
+    SummaryJob, SummaryReply, context_message,
 };
 use hub::{Listing, ModelFiles, Name};
+use remember::{FactChange, estimate_tokens, extract, learn_request, learned};
 use serde_json::{Value, json};
 use std::path::{Component, Path};
 use std::sync::LazyLock;
@@ -69,7 +69,7 @@ pub fn upstream(bytes: &[u8]) -> Tried {
 pub fn memories(bytes: &[u8]) -> Tried {
     let text = String::from_utf8_lossy(bytes);
     let (said, answer) = text.split_once('\0').unwrap_or((&text, &text));
-    let lessons = hear(said, Some(answer));
+    let lessons = extract(said, Some(answer));
     let said: Vec<&str> = said.lines().collect();
     let request = learn_request(&said);
     if request.len() > text.len() * 8 + 4096 {
@@ -81,7 +81,7 @@ pub fn memories(bytes: &[u8]) -> Tried {
             return Err(format!("this was not said: {statement:?}"));
         }
     }
-    let is_kept = lessons.iter().any(|lesson| matches!(lesson, Lesson::Keep(_)));
+    let is_kept = lessons.iter().any(|lesson| matches!(lesson, FactChange::Keep(_)));
     Ok(is_kept || !found.is_empty())
 }
 

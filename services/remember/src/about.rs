@@ -1,4 +1,4 @@
-//! Subject of a sentence, so that a newer one about the same can replace it; and secrets that had better not be shared.
+//! The subject of a sentence, so that a newer one about the same can take its place; and secrets.
 
 use crate::languages::{LANGUAGES, all, has};
 use crate::text::{contains_phrase, folded, stems, words};

@@ -1,64 +1,67 @@
-//! Facts that outlive a conversation: sentences in which people say something lasting of themselves, their people and
-//! their home.
+//! Sentences in which people say something lasting of themselves, their people and their home.
 //!
-//! Word lists find them, without a model, so that the smallest home server remembers, too; further findings of a model
-//! are checked against their source. Rather too few than too many: a missed fact is still found when it is asked for.
+//! Words tell them, without a model, so that the smallest home server remembers, too. Rather too few than too many: a search
+//! of the past still finds a sentence that is missed here.
 
-mod about;
-mod block;
-mod by_model;
-#[cfg(test)]
-mod tests;
-
-pub use about::{about, is_secret};
-pub use block::{TellableFact, block, choose};
-pub use by_model::{learn_request, learned};
-
-use crate::check::{is_first_person, is_negated};
+use crate::about::{about, has_relation, is_of_home};
+use crate::asked::{asked_to_keep, asked_to_keep_before};
+use crate::details::{is_first_person, is_negated};
 use crate::languages::{all, has};
 use crate::orders::is_order_like;
-use crate::pins::{detect, detect_before};
 use crate::text::{asks, contains_phrase, folded, sentences, stems, words};
-use crate::types::{Passage, PassageKind, Statement};
-use crate::wishes::{WishScope, wish_of, without_fillers, without_politeness};
-use about::{has_relation, is_of_home};
+use crate::wishes::{WishScope, after_remember, wish_of, without_fillers, without_politeness};
 
+/// Sentence that outlives its conversation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Lesson {
-    Keep(Statement),
-    Forget(String), // words for what is to be forgotten, as they were said
+pub struct Statement {
+    /// Words of the person, or of a model that hold what these say.
+    pub text: String,
+    /// Subject: a newer statement about the same takes this one's place.
+    pub about: String,
+    /// Wish of a person: 'remember that ...'.
+    pub asked: bool,
+    /// Mark of a statement for the whole home.
+    pub of_home: bool,
+    /// Number from 0 to 1.
+    pub confidence: f64,
 }
 
-/// Extracts the changes of facts from a person's message. `before` is their message before it: 'Remember that.' and
-/// 'Forget that.' point there.
-pub fn hear(text: &str, before: Option<&str>) -> Vec<Lesson> {
+/// Change of what is remembered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FactChange {
+    Keep(Statement),
+    /// Words of the facts to forget, as they were said.
+    Forget(String),
+}
+
+/// Returns the changes that a person's message makes. `before` is their message before it: 'Remember that.' and 'Forget that.' point there.
+pub fn extract(text: &str, before: Option<&str>) -> Vec<FactChange> {
     if text.chars().count() > LONGEST_TEXT_CHARS {
         return Vec::new();
     }
-    let passage = |text: &str| Passage { id: String::new(), kind: PassageKind::User, text: text.to_owned(), tokens: 0 };
-    let wishes = detect(&passage(text));
-    let mut heard: Vec<Lesson> = wishes.iter().map(|wish| Lesson::Keep(asked(wish))).collect();
-    let pointed = before.and_then(|before| detect_before(&passage(text), &passage(before)));
-    heard.extend(pointed.map(|wish| Lesson::Keep(asked(&wish))));
+    let wishes = asked_to_keep(text);
+    let mut changes: Vec<FactChange> = wishes.iter().map(|wish| FactChange::Keep(asked(wish))).collect();
+    let pointed = before.and_then(|before| asked_to_keep_before(text, before));
+    changes.extend(pointed.map(|wish| FactChange::Keep(asked(&wish))));
     let others = sentences(text).into_iter().filter(|sentence| !wishes.iter().any(|wish| wish.contains(sentence)));
     for sentence in others {
         match forgets(sentence) {
-            Some("") => heard.extend(before.map(|before| Lesson::Forget(before.trim().to_owned()))),
-            Some(what) => heard.push(Lesson::Forget(what.to_owned())),
-            None if wish_of(sentence) == WishScope::Nothing => heard.extend(lasting(sentence).map(Lesson::Keep)),
+            Some("") => changes.extend(before.map(|before| FactChange::Forget(before.trim().to_owned()))),
+            Some(what) => changes.push(FactChange::Forget(what.to_owned())),
+            None if wish_of(sentence) == WishScope::Nothing => changes.extend(lasting(sentence).map(FactChange::Keep)),
             None => {}
         }
     }
-    heard
+    changes
 }
 
-/// Returns true if a message asks to forget something. The service reads such a message at once.
+/// Tells whether a message asks to forget something. Its facts are extracted at once.
 pub fn asks_to_forget(text: &str) -> bool {
     text.chars().count() <= LONGEST_TEXT_CHARS
         && sentences(text).into_iter().any(|sentence| forgets(sentence).is_some())
 }
 
-/// Returns true if a fact is the one to forget: most of the words of the order are in the fact.
+/// Tells whether a fact is the one to forget: most of what was said of it stands in the fact.
 pub fn is_meant(fact: &str, forget: &str) -> bool {
     let (there, said) = (stems(fact), stems(forget));
     let shared = said.iter().filter(|stem| there.contains(stem)).count();
@@ -74,11 +77,10 @@ fn asked(text: &str) -> Statement {
 fn without_wish(text: &str) -> String {
     let folded = folded(text);
     let start = without_politeness(without_fillers(&folded));
-    let rest = all(|language| &language.wishes.remember).filter_map(|phrase| start.strip_prefix(phrase.trim_end()));
-    rest.min_by_key(|rest| rest.len()).unwrap_or(start).trim_matches([' ', ',', ':']).to_owned()
+    after_remember(start).as_deref().unwrap_or(start).trim_matches([' ', ',', ':']).to_owned()
 }
 
-/// Returns the words for what a sentence wants forgotten. Empty: the message before it.
+/// Returns what a sentence wants forgotten. Empty: the message before it.
 fn forgets(sentence: &str) -> Option<&str> {
     let folded = folded(sentence);
     let begun = without_fillers(&folded);
@@ -98,7 +100,7 @@ fn forgets(sentence: &str) -> Option<&str> {
     Some(sentence[at..].trim()).filter(|rest| rest.chars().any(char::is_alphanumeric))
 }
 
-/// Extracts a statement that will still be true in a month.
+/// Returns what a sentence says that will still be so in a month.
 fn lasting(sentence: &str) -> Option<Statement> {
     let text = folded(sentence);
     let start = without_corrections(without_fillers(&text));

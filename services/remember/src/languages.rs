@@ -1,5 +1,5 @@
-//! Words by which compaction tells facts, wishes and orders apart: data, one file a language in `languages/`.
-//! `languages/en.toml` explains each list. A word counts in every text, whatever the text's language.
+//! The words that tell facts, wishes and orders apart: data, one file a language in `languages/`. What
+//! each list means, `languages/en.toml` says. A word counts in every text, whatever language the text is in.
 
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};

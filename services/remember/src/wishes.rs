@@ -2,6 +2,7 @@
 
 use crate::languages::{LanguageWords, all, has};
 use crate::text::{ends_as_question, folded, is_unspaced, words};
+use std::borrow::Cow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WishScope {
@@ -23,7 +24,7 @@ pub fn wish_of(sentence: &str) -> WishScope {
     if all(|language| &language.wishes.remember_that).any(|that| that == without_closings(start)) {
         return WishScope::SentenceBefore;
     }
-    if let Some(rest) = after_longest(|language| &language.wishes.remember, start) {
+    if let Some(rest) = after_remember(start) {
         return match rest.chars().filter(|character| character.is_alphabetic()).count() {
             0..=2 => WishScope::NextSentence,
             _ => WishScope::ThisSentence,
@@ -37,7 +38,24 @@ pub fn wish_of(sentence: &str) -> WishScope {
     if standing { WishScope::ThisSentence } else { WishScope::Nothing }
 }
 
-/// Strips the end of 'Remember that for me, please.'
+/// Returns what follows the words that ask to remember. They may say for whom in their middle: 'remember for all of us that'.
+pub fn after_remember(text: &str) -> Option<Cow<'_, str>> {
+    fn remember(text: &str) -> Option<&str> {
+        after_longest(|language| &language.wishes.remember, text)
+    }
+    let for_all = || {
+        all(|language| &language.lasting.of_home).find_map(|phrase| {
+            let (before, rest) = text.split_once(phrase)?;
+            let joined = format!("{} {}", before.strip_suffix(' ')?, rest.trim_start_matches([' ', ',']));
+            let asked = remember(&joined)?;
+            let is_inside = joined.len() - asked.len() > before.len();
+            is_inside.then(|| Cow::Owned(asked.to_owned()))
+        })
+    };
+    remember(text).map(Cow::Borrowed).or_else(for_all)
+}
+
+/// 'Remember that for me, please.'
 fn without_closings(text: &str) -> &str {
     let mut text = text.trim_end_matches(|character: char| !character.is_alphanumeric());
     while let Some(rest) = all(|language| &language.wishes.closings).find_map(|end| text.strip_suffix(end)) {

@@ -1,11 +1,12 @@
-//! Statements that a model finds in a person's messages. They count only if the words of their source hold them.
+//! Statements that a model finds in a person's messages. A statement counts where those messages hold its details.
 
-use super::about::{about, is_of_home};
-use crate::check::{Held, details_of, is_negated};
-use crate::context::escape;
+use crate::about::{about, is_of_home};
+use crate::details::{DetailKind, HeldDetails, details_of, is_negated};
+use crate::escape::escape;
+use crate::extract::Statement;
 use crate::text::{asks, stems};
-use crate::types::Statement;
 
+/// Returns the request to the model. `said` are the person's messages.
 pub fn learn_request(said: &[&str]) -> String {
     let line = |(index, text): (usize, &&str)| {
         format!("[{}] {}", index + 1, escape(&text.split_whitespace().collect::<Vec<_>>().join(" ")))
@@ -22,7 +23,7 @@ names and numbers as they were said, behind the number of what it was said in:\n
 Write only what was said. Leave out questions, orders to the assistant and what is only of this moment. If nothing is left, \
 write: nothing";
 
-/// Returns the statements of a model's answer that hold, each with the index of its message.
+/// Returns the statements of a model's answer that hold, each with the message that it was found in.
 pub fn learned(answer: &str, said: &[&str]) -> Vec<(usize, Statement)> {
     let mut found: Vec<(usize, Statement)> = Vec::new();
     for line in answer.lines().take(MOST_LINES) {
@@ -41,21 +42,23 @@ pub fn learned(answer: &str, said: &[&str]) -> Vec<(usize, Statement)> {
     found
 }
 
-/// Returns the source's own subject if it has one value at a time, else the subject of the model's words.
+/// Returns the subject by the person's words where they say something of which one holds at a time, else by the model's.
 fn about_both(text: &str, source: &str) -> String {
     let own = about(source);
     if own.starts_with('=') { about(text) } else { own }
 }
 
-/// Computes the confidence that the source says this. `None`: a name, a number or a 'not' is not in it, or it is about
-/// something else.
+/// Returns how sure it is that the source says this. None: it lacks a name, a number or a 'not', or is about something else.
 fn holds(text: &str, source: &str) -> Option<f64> {
     if asks(text) || text.chars().count() > LONGEST_CHARS || is_negated(text) != is_negated(source) {
         return None;
     }
-    let mut held = Held::default();
+    let mut held = HeldDetails::default();
     held.add(source);
-    if !details_of(text).iter().all(|detail| held.holds(detail)) {
+    // 'Their sister' is no name, and a denial is compared as a whole.
+    let details = details_of(text, false);
+    let mut compared = details.iter().filter(|detail| detail.kind != DetailKind::Negation);
+    if !compared.all(|detail| held.holds(detail.kind, &detail.text)) {
         return None;
     }
     let (told, there) = (stems(text), stems(source));

@@ -1,12 +1,11 @@
-use super::about::about;
-use super::*;
+use crate::*;
 
 fn kept(text: &str) -> Vec<Statement> {
-    let keep = |heard| match heard {
-        Lesson::Keep(statement) => Some(statement),
-        Lesson::Forget(_) => None,
+    let keep = |change| match change {
+        FactChange::Keep(statement) => Some(statement),
+        FactChange::Forget(_) => None,
     };
-    hear(text, None).into_iter().filter_map(keep).collect()
+    extract(text, None).into_iter().filter_map(keep).collect()
 }
 
 #[test]
@@ -64,9 +63,32 @@ fn what_a_person_asks_for_is_kept_as_asked() {
     assert!(kept[0].asked);
     assert_eq!(kept[0].about, about("My sister's name is Ann."));
     assert!(!kept[0].of_home);
-    assert!(self::kept("Remember for all of us that the bins go out on Tuesday.").iter().all(|kept| kept.of_home));
-    let pointed = hear("Remember that.", Some("My flight is LH 400 at nine."));
-    assert!(matches!(&pointed[..], [Lesson::Keep(statement)] if statement.text == "My flight is LH 400 at nine."));
+    let pointed = extract("Remember that.", Some("My flight is LH 400 at nine."));
+    assert!(matches!(&pointed[..], [FactChange::Keep(statement)] if statement.text == "My flight is LH 400 at nine."));
+}
+
+#[test]
+fn what_is_to_be_remembered_for_all_is_the_homes() {
+    for text in [
+        "Remember for all of us that the bins go out on Tuesdays.",
+        "Please remember for everyone, that the bins go out on Tuesdays!",
+        "Remember that the bins go out on Tuesdays, for the whole family.",
+        "Merk dir für uns alle, dass die Tonnen dienstags rausgehen.",
+        "Vergiss nicht für alle, dass die Tonnen dienstags rausgehen.",
+        "Souviens-toi pour nous tous que les poubelles sortent le mardi.",
+        "Recuerda para todos nosotros que la basura sale los martes.",
+        "Ricorda per tutti che i bidoni escono il martedì.",
+        "Onthoud voor iedereen dat de bakken dinsdag buiten staan.",
+    ] {
+        let kept = kept(text);
+        let [statement] = &kept[..] else { panic!("{text}: {kept:?}") };
+        assert!(statement.asked && statement.of_home && statement.text == text, "{statement:?}");
+    }
+    let own = &kept("Remember for all of us that the bins go out on Tuesdays.")[0];
+    assert_eq!(own.about, kept("Remember that the bins go out on Tuesdays.")[0].about);
+    for text in ["Do you remember for all of us that evening?", "I remember for all of us that evening."] {
+        assert_eq!(kept(text), [], "{text}");
+    }
 }
 
 #[test]
@@ -100,8 +122,8 @@ fn a_newer_statement_is_about_the_same() {
 
 #[test]
 fn what_is_to_be_forgotten() {
-    let forget = |text: &str, before: Option<&str>| match &hear(text, before)[..] {
-        [Lesson::Forget(what)] => Some(what.clone()),
+    let forget = |text: &str, before: Option<&str>| match &extract(text, before)[..] {
+        [FactChange::Forget(what)] => Some(what.clone()),
         _ => None,
     };
     assert_eq!(forget("Forget that my sister lives in Lisbon.", None).as_deref(), Some("my sister lives in Lisbon."));

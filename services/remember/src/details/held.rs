@@ -1,16 +1,16 @@
-//! Content of a summary or of pins, for a search of facts.
+//! The details that some text holds.
 
+use super::DetailKind;
 use super::values::values;
-use super::{Fact, FactKind};
 use crate::languages::{all, has};
 use crate::text::{folded, said_lines, stems, words};
-use crate::types::PinnedText;
 use std::collections::HashSet;
 
+/// Texts in the form in which details are looked up.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub struct HeldDetails {
     text: String,          // all of it, folded
-    keys: HashSet<String>, // of numbers and dates
+    keys: HashSet<String>, // keys of numbers and dates
     stems: HashSet<String>,
     lines: Vec<HeldLine>,
 }
@@ -21,13 +21,7 @@ struct HeldLine {
     negated: bool,
 }
 
-impl Held {
-    pub fn of_pins(pins: &[PinnedText]) -> Held {
-        let mut held = Held::default();
-        pins.iter().for_each(|pin| held.add(&pin.text));
-        held
-    }
-
+impl HeldDetails {
     pub fn add(&mut self, text: &str) {
         for line in said_lines(text) {
             self.text.push_str(&folded(line));
@@ -42,14 +36,14 @@ impl Held {
         }
     }
 
-    pub fn holds(&self, fact: &Fact) -> bool {
-        match fact.kind {
-            FactKind::Number | FactKind::Date => {
-                values(&fact.text).iter().all(|found| found.value.keys().iter().any(|key| self.keys.contains(key)))
+    pub fn holds(&self, kind: DetailKind, text: &str) -> bool {
+        match kind {
+            DetailKind::Number | DetailKind::Date => {
+                values(text).iter().all(|found| found.value.keys().iter().any(|key| self.keys.contains(key)))
             }
-            FactKind::Name => self.has_words(&fact.text),
-            FactKind::Quote => self.text.contains(&folded(&fact.text)) || self.has_words(&fact.text),
-            FactKind::Negation => self.denies(&fact.text),
+            DetailKind::Name => self.has_words(text),
+            DetailKind::Quote => self.text.contains(&folded(text)) || self.has_words(text),
+            DetailKind::Negation => self.denies(text),
         }
     }
 

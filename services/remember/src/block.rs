@@ -1,6 +1,6 @@
-//! Facts that a model reads at the beginning of a conversation.
+//! The block of facts at the begin of a conversation.
 
-use crate::context::escape;
+use crate::escape::escape;
 use crate::text::estimate_tokens;
 use std::cmp::Reverse;
 

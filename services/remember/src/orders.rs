@@ -1,29 +1,20 @@
 //! Text that wants to be obeyed rather than remembered.
 
 use crate::languages::{LanguageWords, all, has};
-use crate::text::{folded, said_lines, sentences, stems, words};
-use crate::types::{Passage, PassageKind};
-use std::collections::HashSet;
+use crate::text::{folded, sentences, words};
 
-/// Returns true for a summary that carries planted text on: tokens of templates, the usual formulas, or an instruction
-/// that only a tool's result gave.
-pub fn is_instruction_like(summary: &str, covered: &[Passage], earlier: &str) -> bool {
-    has_role_tokens(summary)
-        || said_lines(summary).iter().any(|line| is_order_like(line))
-        || has_planted_instruction(summary, covered, earlier)
-}
-
-/// Returns true for one of the formulas with which texts try to take over a model.
+/// Tells whether a text holds a formula that takes over a model, or a token of a template.
 pub fn is_order_like(text: &str) -> bool {
     has_role_tokens(text) || has_order(text)
 }
 
-/// Does the same for text whose tokens of templates are disarmed before a model reads it.
+/// Tells whether a text holds such a formula, for text whose tokens of templates are disarmed before a model reads it.
 pub fn has_order(text: &str) -> bool {
     sentences(text).iter().any(|sentence| is_order(&folded(sentence)))
 }
 
-fn has_role_tokens(text: &str) -> bool {
+/// Tells whether a text holds a token of a template.
+pub fn has_role_tokens(text: &str) -> bool {
     let text = text.to_lowercase();
     ROLE_TOKENS.iter().any(|token| text.contains(token))
         || text.lines().any(|line| line.trim_start_matches(['-', '*', '#', ' ']).starts_with("system:"))
@@ -47,37 +38,6 @@ fn is_order(sentence: &str) -> bool {
         let above = object.iter().take(3).any(|word| has(|language| &language.orders.above, word));
         (names_orders && names_before) || above
     })
-}
-
-fn has_planted_instruction(summary: &str, covered: &[Passage], earlier: &str) -> bool {
-    let of = |wanted: fn(&PassageKind) -> bool| -> HashSet<String> {
-        covered.iter().filter(|passage| wanted(&passage.kind)).flat_map(|passage| stems(&passage.text)).collect()
-    };
-    let from_tools = of(|kind| matches!(kind, PassageKind::Output { .. }));
-    if from_tools.is_empty() {
-        return false;
-    }
-    let mut from_people = of(|kind| *kind == PassageKind::User);
-    from_people.extend(stems(earlier));
-    instructions(summary).iter().any(|line| {
-        let about = stems(line);
-        let shared = |known: &HashSet<String>| about.iter().filter(|stem| known.contains(*stem)).count();
-        let (tools, people) = (shared(&from_tools), shared(&from_people));
-        about.len() >= 2 && tools * 5 >= about.len() * 3 && people * 2 < about.len() && tools > people
-    })
-}
-
-fn instructions(summary: &str) -> Vec<&str> {
-    let mut inside = false;
-    let mut lines = Vec::new();
-    for line in summary.lines() {
-        match line.trim().strip_prefix('#') {
-            Some(heading) => inside = heading.trim_start_matches('#').trim().eq_ignore_ascii_case("instructions"),
-            None if inside => lines.push(line),
-            None => {}
-        }
-    }
-    lines
 }
 
 #[rustfmt::skip]

@@ -1,35 +1,52 @@
-//! Facts of a sentence that can be told by their form.
+//! Names, numbers, dates, quoted words and denials in a sentence, told apart by their form.
 
-use super::held::is_negated;
-use super::values::{SaidValue, values};
-use super::{Fact, FactKind};
+mod held;
+mod values;
+
+pub use held::{HeldDetails, is_negated};
+pub use values::{FoundValue, SaidValue, values};
+
 use crate::languages::{self, all, has};
 use crate::text::{folded, is_katakana, is_unspaced, stems, words};
-use crate::types::Speaker;
+use strum::IntoStaticStr;
 use unicode_script::{Script, UnicodeScript};
 
-/// Lists the facts of a sentence. In a language that writes all nouns with a capital, fewer capitals make a name.
-pub fn of_sentence(sentence: &str, source: &str, said_by: Speaker, nouns_have_capitals: bool) -> Vec<Fact> {
-    let fact = |kind: FactKind, text: &str| Fact {
-        kind,
-        text: text.to_owned(),
-        sentence: clip_around(sentence, text),
-        source: source.to_owned(),
-        said_by,
-    };
-    let mut facts = Vec::new();
-    for found in values(sentence) {
-        let kind = if matches!(found.value, SaidValue::Number(_)) { FactKind::Number } else { FactKind::Date };
-        facts.push(fact(kind, &found.text));
-    }
-    facts.extend(names(sentence, nouns_have_capitals).iter().map(|name| fact(FactKind::Name, name)));
-    facts.extend(quotes(sentence).iter().map(|quote| fact(FactKind::Quote, quote)));
-    if is_negated(sentence) && is_first_person(sentence) {
-        facts.extend(denied(sentence).map(|clause| fact(FactKind::Negation, clause)));
-    }
-    facts
+/// Part of a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detail {
+    pub kind: DetailKind,
+    /// The name, number or date itself.
+    pub text: String,
 }
 
+/// Kind of a detail. Its word is the one in events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum DetailKind {
+    Name,
+    Number,
+    Date,
+    Quote,
+    Negation, // something is not so
+}
+
+/// Returns the details of a sentence. A language that writes all nouns with a capital has fewer names.
+pub fn details_of(sentence: &str, nouns_have_capitals: bool) -> Vec<Detail> {
+    let detail = |kind: DetailKind, text: &str| Detail { kind, text: text.to_owned() };
+    let mut details = Vec::new();
+    for found in values(sentence) {
+        let kind = if matches!(found.value, SaidValue::Number(_)) { DetailKind::Number } else { DetailKind::Date };
+        details.push(detail(kind, &found.text));
+    }
+    details.extend(names(sentence, nouns_have_capitals).iter().map(|name| detail(DetailKind::Name, name)));
+    details.extend(quotes(sentence).iter().map(|quote| detail(DetailKind::Quote, quote)));
+    if is_negated(sentence) && is_first_person(sentence) {
+        details.extend(denied(sentence).map(|clause| detail(DetailKind::Negation, clause)));
+    }
+    details
+}
+
+/// Returns true if a sentence speaks of its speaker.
 pub fn is_first_person(sentence: &str) -> bool {
     let folded = folded(sentence);
     let is_first = |word: &&str| has(|language| &language.first_person, word.split('\'').next().unwrap_or(word));
@@ -37,6 +54,14 @@ pub fn is_first_person(sentence: &str) -> bool {
         || all(|language| &language.first_person_inside).any(|part| folded.contains(part))
 }
 
+/// Tells whether a sentence corrects what was said before it.
+pub fn is_correction(sentence: &str) -> bool {
+    let sentence = folded(sentence);
+    words(&sentence).iter().any(|word| has(|language| &language.corrections, word))
+        || all(|language| &language.corrections_inside).any(|part| sentence.contains(part))
+}
+
+/// Returns the part of a sentence that says what is not so.
 fn denied(sentence: &str) -> Option<&str> {
     let says_something = |text: &&str| stems(text).len() >= 2;
     let mut clauses = sentence.split([',', ';', '，', '、', '；']);
@@ -151,7 +176,8 @@ fn quotes(sentence: &str) -> Vec<&str> {
     quotes
 }
 
-fn clip_around(sentence: &str, text: &str) -> String {
+/// Cuts a long sentence around a part of it.
+pub fn clip_around(sentence: &str, text: &str) -> String {
     let sentence = sentence.split_whitespace().collect::<Vec<_>>().join(" ");
     let chars: Vec<char> = sentence.chars().collect();
     if chars.len() <= LONGEST_SENTENCE_CHARS {
@@ -174,14 +200,13 @@ const LONGEST_SENTENCE_CHARS: usize = 160;
 mod tests {
     use super::*;
 
-    fn facts(sentence: &str) -> Vec<(FactKind, String)> {
+    fn details(sentence: &str) -> Vec<(DetailKind, String)> {
         let german = crate::language_guess::language_of(sentence).is_some_and(|language| language.nouns_have_capitals);
-        let facts = of_sentence(sentence, "i", Speaker::User, german);
-        facts.into_iter().map(|fact| (fact.kind, fact.text)).collect()
+        details_of(sentence, german).into_iter().map(|detail| (detail.kind, detail.text)).collect()
     }
 
     fn named(sentence: &str) -> Vec<String> {
-        facts(sentence).into_iter().filter(|(kind, _)| *kind == FactKind::Name).map(|(_, text)| text).collect()
+        details(sentence).into_iter().filter(|(kind, _)| *kind == DetailKind::Name).map(|(_, text)| text).collect()
     }
 
     #[test]
@@ -197,22 +222,22 @@ mod tests {
 
     #[test]
     fn quotes_and_what_is_not_so() {
-        assert_eq!(facts("i like \"the wall\" a lot"), [(FactKind::Quote, "the wall".to_owned())]);
-        assert_eq!(facts("「千と千尋」を見た"), [(FactKind::Quote, "千と千尋".to_owned())]);
+        assert_eq!(details("i like \"the wall\" a lot"), [(DetailKind::Quote, "the wall".to_owned())]);
+        assert_eq!(details("「千と千尋」を見た"), [(DetailKind::Quote, "千と千尋".to_owned())]);
         let text = "I don't eat meat.";
-        assert_eq!(facts(text), [(FactKind::Negation, text.to_owned())]);
+        assert_eq!(details(text), [(DetailKind::Negation, text.to_owned())]);
         let text = "我不吃花生";
-        assert_eq!(facts(text), [(FactKind::Negation, text.to_owned())]);
-        assert_eq!(facts("no, thanks"), []);
+        assert_eq!(details(text), [(DetailKind::Negation, text.to_owned())]);
+        assert_eq!(details("no, thanks"), []);
     }
 
     #[test]
-    fn a_long_sentence_is_cut_around_its_fact() {
+    fn a_long_sentence_is_cut_around_its_detail() {
         let sentence = format!("{} the code is 4711 and {}", "well you know ".repeat(30), "so on ".repeat(50));
-        let fact = &of_sentence(&sentence, "i", Speaker::User, false)[0];
-        assert!(fact.sentence.contains("the code is 4711") && fact.sentence.chars().count() <= LONGEST_SENTENCE_CHARS);
+        let cut = clip_around(&sentence, "4711");
+        assert!(cut.contains("the code is 4711") && cut.chars().count() <= LONGEST_SENTENCE_CHARS);
         let sentence = format!("{}4711{}", "很".repeat(400), "好".repeat(400));
-        let fact = &of_sentence(&sentence, "i", Speaker::User, false)[0];
-        assert!(fact.sentence.contains("4711") && fact.sentence.chars().count() <= LONGEST_SENTENCE_CHARS);
+        let cut = clip_around(&sentence, "4711");
+        assert!(cut.contains("4711") && cut.chars().count() <= LONGEST_SENTENCE_CHARS);
     }
 }

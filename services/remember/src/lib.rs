@@ -1,0 +1,32 @@
+#![doc = include_str!("../README.md")]
+
+mod about;
+mod asked;
+mod block;
+mod by_model;
+mod details;
+mod escape;
+mod extract;
+mod language_guess;
+mod languages;
+mod orders;
+#[cfg(test)]
+mod tests;
+mod text;
+mod wishes;
+
+pub use about::{about, is_secret};
+pub use asked::{asked_to_keep, asked_to_keep_before};
+pub use block::{TellableFact, block, choose};
+pub use by_model::{learn_request, learned};
+pub use details::{
+    Detail, DetailKind, FoundValue, HeldDetails, SaidValue, clip_around, details_of, is_correction, is_first_person,
+    is_negated, values,
+};
+pub use escape::escape;
+pub use extract::{FactChange, Statement, asks_to_forget, extract, is_meant};
+pub use language_guess::{differs, language_of};
+pub use languages::LanguageWords;
+pub use orders::{has_order, has_role_tokens, is_order_like};
+pub use text::{asks, estimate_tokens, folded, is_question, said_lines, sentences, stems, stems_of_question};
+pub use wishes::{WishScope, wish_of};
