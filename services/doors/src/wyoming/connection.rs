@@ -55,7 +55,9 @@ pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, ad
         Ok(place) => connection.converse(place).await,
         Err(refused) => Err(WyomingEnd::Refused(Wrong::new(refused.code, "", refused.message))),
     };
-    if let Err(WyomingEnd::Refused(wrong)) = &ended {
+    if let Err(WyomingEnd::Refused(wrong)) = &ended
+        && let Some(_told) = connection.app.gate.goodbye()
+    {
         let goodbye = error(wrong.code, &wrong.message());
         let _ = timeout(GOODBYE, connection.say_goodbye(&goodbye)).await;
     }
