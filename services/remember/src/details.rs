@@ -47,7 +47,7 @@ pub fn details_of(sentence: &str, nouns_have_capitals: bool) -> Vec<Detail> {
     details
 }
 
-/// Tells whether a sentence speaks of the person who says it.
+/// Tells whether a sentence is in the first person.
 pub fn is_first_person(sentence: &str) -> bool {
     let folded = folded(sentence);
     let is_first = |word: &&str| has(|language| &language.first_person, word.split('\'').next().unwrap_or(word));
