@@ -3,9 +3,9 @@
 //! Each change is one transaction of the store; a session in memory then follows it, between two turns.
 
 use crate::clock::wall_ms;
+use crate::command::Command;
 use crate::compactor::{Past, pin_of};
 use crate::prompts::SessionTools;
-use crate::task::Command;
 use crate::{Error, Runtime};
 use compaction::Admission;
 use serde_json::json;

@@ -10,6 +10,7 @@
 
 mod changes;
 mod clock;
+mod command;
 mod compactor;
 mod connections;
 mod error;
@@ -19,6 +20,7 @@ mod generations;
 mod held;
 mod load;
 mod look_back;
+mod looking;
 mod memories;
 pub mod metrics;
 mod once;

@@ -75,6 +75,7 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
         compactor,
         to_compactor: Vec::new(),
         recalls: FuturesUnordered::new(),
+        looking: None,
         memories,
         held,
         life: Life::begin(),

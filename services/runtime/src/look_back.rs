@@ -19,6 +19,7 @@ pub struct PastOf<'a> {
     pub preface: &'a str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub text: String,
     /// None: it is no item yet.

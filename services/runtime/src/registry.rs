@@ -1,13 +1,14 @@
 //! Which sessions are in memory, and how one gets there.
 
 use crate::clock::wall_ms;
+use crate::command::Command;
 use crate::connections::{Connection, Interest};
 use crate::held::HeldText;
 use crate::load::{load, wording};
 use crate::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
 use crate::placement::{draw, place, placement};
 use crate::shared::Shared;
-use crate::task::{Command, refuse};
+use crate::task::refuse;
 use crate::{Error, ModelChoice, Presets};
 use model::{Gpu, Model};
 use parking_lot::Mutex;

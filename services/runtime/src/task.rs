@@ -1,12 +1,14 @@
 //! The task of one session: whatever happens goes to the machine, and what the machine says is done.
 
 use crate::Error;
+use crate::command::Command;
 use crate::compactor::{Compactor, FromCompactor, Standing, ToCompactor};
-use crate::connections::{Connection, Connections};
+use crate::connections::Connections;
 use crate::fact_block::BlockFacts;
 use crate::generations::Generations;
 use crate::held::HeldShare;
-use crate::look_back::{PastOf, look_back, question_of};
+use crate::look_back::{PastOf, Question, look_back, question_of};
+use crate::looking::Looking;
 use crate::memories::{MemoryNews, SessionMemories};
 use crate::metrics;
 use crate::outgoing::End;
@@ -22,47 +24,15 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use model::Counted;
 use session::machine::{
-    CloseReason, ConnId, GenerationId, Happening, Machine, OpId, Output, Replay, StoreOp, is_hidden,
+    CloseReason, ConnId, GenerationId, Happening, Machine, NoteOfPast, OpId, Output, StoreOp, is_hidden,
 };
 use session::{Delta, Event, FailureCode, Finish, Input, Item, Message, Refusal, ResponseStatus};
 use settings::Recall;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-
-/// What the rest of the service may ask of a session.
-pub enum Command {
-    Attach {
-        conn: ConnId,
-        connection: Connection,
-        replay: Replay,
-        answer: oneshot::Sender<Result<(), Error>>,
-    },
-    Said {
-        conn: ConnId,
-        input_id: Option<String>,
-        input: Input,
-    },
-    /// A door's own frame for one of its connections, behind what the session has told it.
-    Relay {
-        conn: ConnId,
-        frame: String,
-    },
-    /// Finish what is under way, no later than this; then close.
-    Drain {
-        by: Instant,
-    },
-    /// Leave memory if no client needs the session.
-    Leave,
-    /// Its summaries or pins were changed: answered when the prompt shows it.
-    Reload {
-        done: oneshot::Sender<()>,
-    },
-    /// The session is deleted: close at once.
-    Deleted,
-}
 
 pub struct SessionTask {
     pub shared: Arc<Shared>,
@@ -77,6 +47,8 @@ pub struct SessionTask {
     pub to_compactor: Vec<ToCompactor>,
     /// Searches of the past that the model wants.
     pub recalls: FuturesUnordered<BoxFuture<'static, Happening>>,
+    /// Search of the past for a question, and the request that is held until it ends.
+    pub looking: Option<Looking>,
     pub memories: SessionMemories,
     /// Of the text that the session holds.
     pub held: HeldShare,
@@ -130,7 +102,8 @@ impl SessionTask {
         loop {
             self.tell_compactor().await;
             let tick = self.machine.next_deadline().map(|due| self.shared.started + Duration::from_millis(due));
-            let unused = self.connections.is_empty() && self.machine.is_idle() && self.compactor.is_quiet();
+            let is_idle = self.machine.is_idle() && self.looking.is_none();
+            let unused = self.connections.is_empty() && is_idle && self.compactor.is_quiet();
             let is_large = self.machine.is_large() || self.held.is_uneven();
             let idle = if is_large { Duration::ZERO } else { idle };
             let leave = unused.then(|| self.life.used_at + idle);
@@ -142,16 +115,19 @@ impl SessionTask {
                 command = commands.recv() => match command {
                     Some(mut command) => {
                         self.assign(&mut command);
-                        self.look_back(&command).await;
-                        self.command(command);
+                        self.receive(command);
                     }
-                    None => self.life.leaves = true,
+                    None => {
+                        self.stop_looking();
+                        self.life.leaves = true;
+                    }
                 },
                 Some(conn) = departures.recv() => self.depart(conn),
                 (op, result) = self.queue.next() => self.answered(op, result),
                 message = self.compactor.next() => self.compactor_says(message),
                 Some((generation, delta)) = self.generations.next() => self.delta(generation, delta),
                 Some(found) = self.recalls.next() => self.feed(found),
+                note = next_note(&mut self.looking) => self.looked(note),
                 news = self.memories.next() => self.remembers(news),
                 () = written.notified() => {
                     self.queue.advance();
@@ -178,6 +154,50 @@ impl SessionTask {
         self.queue.settle().await;
         tracing::debug!("the session leaves memory");
         self.machine.is_large()
+    }
+
+    /// Handles a command, or holds it: one that asks about the past waits for a search, others wait behind it.
+    fn receive(&mut self, command: Command) {
+        if self.looking.as_ref().is_some_and(|looking| looking.ends_with(&command)) {
+            self.stop_looking();
+        }
+        if let Some(looking) = &mut self.looking {
+            return match looking.holds_back(&command) {
+                true => looking.behind.push_back(command),
+                false => self.command(command),
+            };
+        }
+        match command {
+            Command::Said { conn, input_id, input } => match self.question(&input) {
+                Some(question) => {
+                    let search = self.look_back(&question);
+                    self.looking = Some(Looking::new(conn, input_id, input, question, search));
+                }
+                None => self.command(Command::Said { conn, input_id, input }),
+            },
+            command => self.command(command),
+        }
+    }
+
+    /// Goes on with the request that waited for a search, and with what came behind it.
+    fn looked(&mut self, note: Option<NoteOfPast>) {
+        let Some(Looking { question, request, behind, .. }) = self.looking.take() else { return };
+        // Another connection may have changed the conversation meanwhile.
+        let is_asked =
+            matches!(&request, Command::Said { input, .. } if self.question(input).as_ref() == Some(&question));
+        if let Some(note) = note.filter(|_| is_asked) {
+            self.feed(Happening::Noted { before: question.item_id, note });
+        }
+        self.command(request);
+        behind.into_iter().for_each(|command| self.receive(command));
+    }
+
+    /// Ends a search before its time: the request that waited for it goes on at once, without a note.
+    fn stop_looking(&mut self) {
+        if let Some(Looking { request, behind, .. }) = self.looking.take() {
+            self.command(request);
+            behind.into_iter().for_each(|command| self.command(command));
+        }
     }
 
     fn command(&mut self, command: Command) {
@@ -230,6 +250,9 @@ impl SessionTask {
     }
 
     fn depart(&mut self, conn: ConnId) {
+        if self.looking.as_ref().is_some_and(|looking| looking.is_of(conn)) {
+            self.stop_looking();
+        }
         self.life.used_at = Instant::now();
         if self.connections.remove(conn) {
             self.feed(Happening::Detached { conn });
@@ -362,7 +385,7 @@ impl SessionTask {
     /// The compactor hears of all that has happened, and of what is so now.
     async fn tell_compactor(&mut self) {
         let now = Activity {
-            replying: self.machine.is_replying(),
+            replying: self.machine.is_replying() || self.looking.is_some(),
             settled: self.machine.is_settled(),
             ending: self.life.draining_by.is_some() || self.life.deleted,
             epoch: self.window.epoch,
@@ -500,29 +523,30 @@ impl SessionTask {
         Some(ToCompactor::Changed { op: op.clone(), is_shown: about.is_none_or(is_shown), said_before })
     }
 
-    /// Before a reply is asked for: what was said once of what the question is about comes before the question.
-    async fn look_back(&mut self, command: &Command) {
+    /// Returns the question of an input that deserves a search of the past before its reply.
+    fn question(&self, input: &Input) -> Option<Question> {
         let tools = &self.window.tools;
         let has_past = self.window.standing.covered_through.is_some() || tools.person.is_some();
         let may_look = tools.preset.recall == Recall::Auto && has_past && !self.machine.is_replying();
-        let Command::Said { input, .. } = command else { return };
-        let Some(question) = Some(input).filter(|_| may_look).and_then(|input| question_of(input, &self.machine))
-        else {
-            return;
-        };
+        let may_look = may_look && self.life.draining_by.is_none();
+        may_look.then(|| question_of(input, &self.machine)).flatten()
+    }
+
+    /// Searches for the user's own words of what the question is about. The search ends when its time is over.
+    fn look_back(&self, question: &Question) -> BoxFuture<'static, Option<NoteOfPast>> {
+        let (shared, tools) = (self.shared.clone(), self.window.tools.clone());
         let shown = self.machine.items();
         let told = self.machine.context().preface.iter().map(Message::text);
         let facts = tools.facts.now();
         let remembered = speakers::remembered(&facts.text, tools.own(), question.person.as_deref());
         let preface = told.chain([remembered.to_owned()]).collect::<Vec<_>>().join("\n");
-        let past = PastOf { question: &question.text, shown: &shown, preface: &preface };
-        let wait = Duration::from_millis(self.shared.settings.conversation.recall_wait_ms);
-        let looked =
-            timeout(wait, look_back(&self.shared.settings, tools.recall_place(question.person.as_deref()), &past))
-                .await;
-        if let Ok(Some(note)) = looked {
-            self.feed(Happening::Noted { before: question.item_id, note });
-        }
+        let question = question.clone();
+        Box::pin(async move {
+            let past = PastOf { question: &question.text, shown: &shown, preface: &preface };
+            let wait = Duration::from_millis(shared.settings.conversation.recall_wait_ms);
+            let place = tools.recall_place(question.person.as_deref());
+            timeout(wait, look_back(&shared.settings, place, &past)).await.ok().flatten()
+        })
     }
 
     /// The model wants to know what was said once.
@@ -556,6 +580,14 @@ pub fn refuse(commands: &mut mpsc::Receiver<Command>, error: &Error) {
         if let Command::Attach { answer, .. } = command {
             let _ = answer.send(Err(error.clone()));
         }
+    }
+}
+
+/// Waits for the end of the search that a request waits for.
+async fn next_note(looking: &mut Option<Looking>) -> Option<NoteOfPast> {
+    match looking {
+        Some(looking) => (&mut looking.search).await,
+        None => std::future::pending().await,
     }
 }
 

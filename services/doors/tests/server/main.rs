@@ -18,6 +18,7 @@ mod kept;
 #[allow(dead_code)]
 #[path = "../../../../tests/src/kept_secret.rs"]
 mod kept_secret;
+mod looking;
 mod ollama;
 mod personas;
 mod persons;
