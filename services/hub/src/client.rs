@@ -21,7 +21,6 @@ pub struct HubOptions {
     pub url: String,
     /// Token of a person, for repositories that demand one.
     pub token: Option<String>,
-    /// Environment variable of the token, for messages.
     pub token_env: String,
     pub connect: Duration,
     /// Time without a byte after which a connection ends.

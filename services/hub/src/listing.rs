@@ -12,7 +12,6 @@ pub struct Listing {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Path in the repository, parts separated by `/`.
     pub path: String,
     pub bytes: u64,
     /// Hash of a large file; the hub has none for small ones.

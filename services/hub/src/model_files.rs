@@ -23,7 +23,6 @@ pub struct ModelFiles<'l> {
 const INDEX: &str = "model.safetensors.index.json";
 
 impl<'l> ModelFiles<'l> {
-    /// Takes the `files` that [`crate::choose`] chose.
     pub fn new(name: &Name, mut files: Vec<&'l Listed>, models_dir: &Path) -> ModelFiles<'l> {
         let is_folder = files.iter().any(|file| file.path.ends_with(".safetensors"));
         // The file that makes a model known comes last, its description or its first part: the model appears when it is
@@ -38,7 +37,6 @@ impl<'l> ModelFiles<'l> {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Returns a GGUF file, its first part, or a folder.
     pub fn model(&self) -> PathBuf {
         let first = self.files.iter().map(|file| self.folder.join(&file.path)).min();
         first.filter(|_| !self.is_folder).unwrap_or_else(|| self.folder.clone())
