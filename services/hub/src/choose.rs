@@ -1,10 +1,11 @@
-//! Which files of a repository make a model.
+//! Choice of the files of a repository that make a model.
 
 use crate::error::Error;
 use crate::listing::{Listed, Listing};
 use crate::name::is_part;
 
-/// One GGUF file, all parts of one in several, or the files of a folder with safetensors. Every name can be written to a disk.
+/// Chooses one GGUF file, all parts of one in several, or the files of a folder with safetensors. Every name is safe to
+/// write to a disk.
 pub fn choose<'l>(repo: &str, listing: &'l Listing, file: Option<&str>) -> Result<Vec<&'l Listed>, Error> {
     let files = match file {
         Some(file) => named(repo, listing, file)?,
@@ -44,7 +45,8 @@ fn only_model<'l>(repo: &str, listing: &'l Listing) -> Result<Vec<&'l Listed>, E
     }
 }
 
-/// A set by its first part. Encoders of pictures are no models to talk with, nor are blocks for multi-token prediction alone.
+/// Lists the models; a set by its first part. Encoders of pictures are not models to talk with, nor are blocks for
+/// multi-token prediction alone.
 fn models(listing: &Listing) -> impl Iterator<Item = &Listed> {
     listing.files.iter().filter(|file| {
         let name = file.path.rsplit('/').next().unwrap_or_default();
@@ -73,7 +75,6 @@ fn shown(file: &Listed) -> String {
     format!("{} ({:.1} GB)", file.path, file.bytes as f64 / 1e9)
 }
 
-/// `model-00002-of-00003.gguf`.
 struct Split<'n> {
     stem: &'n str,
     number: usize,

@@ -1,4 +1,4 @@
-//! Talking with a hub: what a repository has, and a file of it from a place on.
+//! Client of a hub: lists a repository, and reads a file of it from an offset.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::name::Name;
 
 pub struct HubClient {
     client: Client,
-    /// Without a slash at its end.
+    /// Address without a slash at its end.
     url: String,
     options: HubOptions,
 }
@@ -19,27 +19,21 @@ pub struct HubClient {
 #[derive(Clone, Debug)]
 pub struct HubOptions {
     pub url: String,
-    /// Of a person, for repositories that demand one.
+    /// Token of a person, for repositories that demand one.
     pub token: Option<String>,
-    /// Where that is looked for: for messages.
     pub token_env: String,
     pub connect: Duration,
-    /// Without a byte, until a connection is given up.
+    /// Time without a byte after which a connection ends.
     pub silence: Duration,
-    /// Tries in a row that bring nothing.
     pub retries: u32,
-    /// Before the first of them; twice as long before each next one.
+    /// Pause before the first of them; it doubles for each next one.
     pub retry: Duration,
-    /// The longest list of a repository's files that is read.
     pub listing_bytes: usize,
-    /// Hears why there is another try.
     pub on_trouble: fn(&str),
 }
 
-/// The longest wait between two tries.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Whether to try again.
 pub(crate) enum Trouble {
     Again { why: String, after: Option<Duration> },
     Final(Error),
@@ -50,14 +44,13 @@ impl HubClient {
         let url = options.url.trim_end_matches('/').to_owned();
         let wrong = |why: String| Error::Address { url: url.clone(), why };
         Url::parse(&url).map_err(|error| wrong(error.to_string()))?;
-        // Once for the process; where it was done before, this does nothing.
+        // Once for the process; a second call has no effect.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder().connect_timeout(options.connect).read_timeout(options.silence);
         let client = client.build().map_err(|error| wrong(chain(&error)))?;
         Ok(HubClient { client, url, options })
     }
 
-    /// What there is at the name's revision.
     pub async fn list(&self, name: &Name) -> Result<Listing, Error> {
         let revision = name.revision.as_deref().unwrap_or("main");
         let url = format!("{}/api/models/{}/revision/{revision}?blobs=true", self.url, name.repo);
@@ -84,7 +77,8 @@ impl HubClient {
         Listing::parse(&answer).map_err(no_hub)
     }
 
-    /// The file's bytes from `start` on. The answer says whether it begins there or, where the hub knows no ranges, at 0.
+    /// Requests the file's bytes from `start` on. The answer says if it begins there or, from a hub without ranges, at
+    /// 0.
     pub(crate) async fn get(&self, name: &Name, commit: &str, file: &str, start: u64) -> Result<Response, Trouble> {
         let url = format!("{}/{}/resolve/{commit}/{}", self.url, name.repo, file.replace(' ', "%20"));
         let mut request = self.client.get(url);
@@ -94,7 +88,7 @@ impl HubClient {
         self.send(request, name, commit).await
     }
 
-    /// A token goes to the hub and not to where the hub sends us.
+    /// Sends a request with the token, which the hub gets and no server that it redirects to.
     async fn send(&self, request: RequestBuilder, name: &Name, revision: &str) -> Result<Response, Trouble> {
         let request = match &self.options.token {
             Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
@@ -120,7 +114,7 @@ impl HubClient {
             (StatusCode::UNAUTHORIZED, "") if self.options.token.is_some() => Error::Token { hub, token },
             (_, "GatedRepo") => Error::Gated { repo, hub, token },
             (_, "RevisionNotFound") => Error::NoRevision { repo, revision: revision.to_owned() },
-            // The hub answers so too where the token may not see the repository.
+            // The hub gives the same answer if the token may not see the repository.
             (_, "RepoNotFound") | (StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND, "") => {
                 Error::NoRepo { repo, hub, token }
             }
@@ -137,7 +131,6 @@ impl HubClient {
     }
 }
 
-/// Those in a row that brought nothing.
 pub(crate) struct Tries<'o> {
     options: &'o HubOptions,
     failed: u32,
@@ -148,12 +141,11 @@ impl<'o> Tries<'o> {
         Tries { options, failed: 0 }
     }
 
-    /// The last one brought something.
     pub fn reset(&mut self) {
         self.failed = 0;
     }
 
-    /// Until the next one, or why there is none.
+    /// Pauses before the next try, or returns the reason why there is none.
     pub async fn wait(&mut self, what: &str, trouble: Trouble) -> Result<(), Error> {
         let (why, after) = match trouble {
             Trouble::Final(error) => return Err(error),
@@ -172,7 +164,7 @@ impl<'o> Tries<'o> {
 
 pub(crate) fn again(error: &reqwest::Error) -> Trouble {
     let why = chain(error);
-    // These are the same the next time.
+    // These would fail the same way again.
     if error.is_builder() || error.is_redirect() {
         let url = error.url().map(ToString::to_string).unwrap_or_default();
         return Trouble::Final(Error::Address { url, why });
@@ -180,7 +172,7 @@ pub(crate) fn again(error: &reqwest::Error) -> Trouble {
     Trouble::Again { why, after: None }
 }
 
-/// An error with all its causes: the outermost alone says only that something failed.
+/// Words an error with all its causes: the outermost alone says only that something failed.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,4 +1,4 @@
-//! One file of a repository, until all of it is there.
+//! Fetch of one file of a repository, until it is complete.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,27 +15,27 @@ use crate::error::Error;
 use crate::listing::{Listed, Listing};
 use crate::name::Name;
 
-/// Bytes of a file that are there, of how many. May go back: what the hub cannot go on with is fetched anew.
+/// Callback with the bytes of a file so far and in all. The first may sink, because a part that the hub cannot continue
+/// is fetched again.
 pub type Progress<'p> = &'p mut (dyn FnMut(u64, u64) + Send);
 
-/// What became of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fetched {
-    /// It was there before.
     There,
-    /// So many bytes came now, the rest had come before.
-    New { bytes: u64 },
+    /// Bytes of this fetch; the rest had come before.
+    New {
+        bytes: u64,
+    },
 }
 
-/// Place of a file on this machine.
 pub(crate) struct FilePlace<'p> {
     pub to: &'p Path,
-    /// SHA-256 that the file had when it was fetched before: unchanged since, it may be replaced.
+    /// SHA-256 of the last fetch: a file that still has it may be replaced.
     pub recorded: Option<&'p str>,
 }
 
 impl HubClient {
-    /// Fetches the file and returns its SHA-256 if its bytes came now. What an earlier try left of it is gone on with.
+    /// Fetches the file, resuming an earlier try, and returns its SHA-256 if its bytes came now.
     pub(crate) async fn fetch(
         &self,
         name: &Name,
@@ -128,12 +128,10 @@ impl HubClient {
     }
 }
 
-/// A file that is not whole yet.
 struct Part {
     path: PathBuf,
     file: File,
     bytes: u64,
-    /// Of the bytes so far.
     hash: Sha256,
 }
 
@@ -177,7 +175,6 @@ impl Part {
         Ok(())
     }
 
-    /// Whether it is what the hub tells.
     fn finish(&self, file: &Listed) -> Result<(), Error> {
         let found = hex::encode(self.hash.clone().finalize());
         match &file.sha256 {
@@ -186,7 +183,7 @@ impl Part {
         }
     }
 
-    /// Removes the part where the file in its place is not to be replaced, and tells whether that is the same file.
+    /// Removes the part if the file in its place may not be replaced, and succeeds if that is the same file.
     fn compare(self, to: &Path, sha256: &str) -> Result<(Fetched, Option<String>), Error> {
         let _ = std::fs::remove_file(&self.path);
         if is_unchanged(to, Some(sha256)) {
@@ -198,13 +195,13 @@ impl Part {
     fn into_place(self, to: &Path) -> Result<(), Error> {
         self.file.sync_all().map_err(|error| on_disk(&self.path, error))?;
         std::fs::rename(&self.path, to).map_err(|error| on_disk(to, error))?;
-        // So that the name outlives a power cut too.
+        // Makes the name survive a power cut too.
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| on_disk(folder, error))
     }
 }
 
-/// Whether a file of this name is the one that the hub has: by its size, and by its hash where the hub tells one.
+/// True if the file on disk is the hub's: by its size, and by its hash if the hub tells one.
 fn is_there(file: &Listed, to: &Path, progress: Progress<'_>) -> Result<bool, Error> {
     let (Ok(about), Some(expected)) = (std::fs::metadata(to), &file.sha256) else { return Ok(false) };
     if !about.is_file() || about.len() != file.bytes {
@@ -216,7 +213,6 @@ fn is_there(file: &Listed, to: &Path, progress: Progress<'_>) -> Result<bool, Er
     Ok(*expected == hex::encode(hash.finalize()))
 }
 
-/// Returns whether the file has this SHA-256.
 pub(crate) fn is_unchanged(path: &Path, sha256: Option<&str>) -> bool {
     let (Some(sha256), Ok(mut file)) = (sha256, File::open(path)) else { return false };
     let mut hash = Sha256::new();
@@ -237,7 +233,8 @@ fn hash_of(file: &mut File, hash: &mut Sha256, whole: u64, progress: Progress<'_
     }
 }
 
-/// Whether the disk has room for what is still to come of files: one that fills up in the night has fetched nothing by the morning.
+/// Checks that the disk has room for the missing bytes: a disk that fills up in the night has fetched nothing by the
+/// morning.
 pub fn check_room<'l>(folder: &Path, files: impl Iterator<Item = (&'l Listed, PathBuf)>) -> Result<(), Error> {
     let there = |path: &Path| std::fs::metadata(path).map_or(0, |about| about.len());
     let missing = files.map(|(file, to)| file.bytes.saturating_sub(there(&to).max(there(&part_of(file, &to)))));
@@ -252,7 +249,7 @@ pub fn check_room<'l>(folder: &Path, files: impl Iterator<Item = (&'l Listed, Pa
     Ok(())
 }
 
-/// The name that a file has before it is whole. It tells what it will be, so that a part of another one is never gone on with.
+/// Returns the name of an incomplete file. It includes the hash, so that a part never continues another file.
 fn part_of(file: &Listed, to: &Path) -> PathBuf {
     let version = file.sha256.as_deref().and_then(|hash| hash.get(..12)).unwrap_or("small");
     let mut path = to.as_os_str().to_owned();

@@ -1,8 +1,8 @@
 //! Model files from a hub that speaks the protocol of huggingface.co. Floor 0.
 //!
-//! A file appears under its name when all of it is there and has the hash that the hub tells. What was fetched of it before
-//! stays beside it and is gone on with. Each repository has a folder of its own, and a fetch replaces only what a fetch wrote
-//! there. Knows no preset, no configuration and no screen.
+//! A file appears under its name when it is complete and has the hash that the hub tells. Its earlier part stays beside
+//! it, and the next fetch resumes there. Each repository has a folder of its own, and a fetch replaces only files that
+//! a fetch wrote there. Knows no preset, no configuration and no screen.
 
 mod choose;
 mod client;

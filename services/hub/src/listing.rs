@@ -1,9 +1,9 @@
-//! What a repository has, at one commit.
+//! Files of a repository, at one commit.
 
 use crate::name::is_part;
 use serde::Deserialize;
 
-/// At one commit: a repository that changes meanwhile does not mix two models.
+/// Files at one commit: a repository that changes meanwhile does not mix two models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     pub commit: String,
@@ -12,14 +12,12 @@ pub struct Listing {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// In the repository, parts separated by `/`.
     pub path: String,
     pub bytes: u64,
-    /// Of large files; small ones are not hashed so.
+    /// Hash of a large file; the hub has none for small ones.
     pub sha256: Option<String>,
 }
 
-/// As the hub answers.
 #[derive(Deserialize)]
 struct Answer {
     sha: String,
@@ -42,8 +40,8 @@ struct Lfs {
 }
 
 impl Listing {
-    /// Reads a hub's answer. The commit becomes a part of addresses and a hash a part of a file's name, so neither is taken as
-    /// it comes.
+    /// Parses a hub's answer. It checks the commit, which becomes a part of addresses, and the hashes, which become
+    /// parts of file names.
     pub fn parse(answer: &[u8]) -> Result<Listing, String> {
         let answer: Answer = serde_json::from_slice(answer).map_err(|error| error.to_string())?;
         if !is_part(&answer.sha) {
@@ -91,7 +89,7 @@ mod tests {
         let listing = Listing::parse(&answer("c0ffee", &hash, [7, 2])).unwrap();
         assert_eq!(listing.files[0].sha256, Some(hash.to_lowercase()));
         assert_eq!((listing.files[0].bytes, listing.files[1].bytes), (7, 2));
-        // The part of a file that is fetched is named by its hash: this one would lie in another folder.
+        // The part of an incomplete file is named by its hash: this one would lie in another folder.
         for wrong in ["./../../../../etc/cron.d/x", "", "ab", &"g".repeat(64)] {
             assert!(Listing::parse(&answer("c0ffee", wrong, [7, 2])).unwrap_err().contains("SHA-256"), "{wrong}");
         }

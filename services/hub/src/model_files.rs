@@ -1,4 +1,4 @@
-//! All files of one model, to where presets look for them.
+//! All files of one model, in the place where presets look for them.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::record::FetchRecord;
 
 /// Files of a model and their folder: `OWNER/REPO` below the folder of models, so that no repository replaces a file of
-/// another one. A GGUF file that lies in the folder of models itself stays there: an earlier version or the operator put it.
+/// another one. A GGUF file directly in the folder of models stays there: an earlier version or the operator put it.
 pub struct ModelFiles<'l> {
     models_dir: PathBuf,
     folder: PathBuf,
@@ -19,14 +19,14 @@ pub struct ModelFiles<'l> {
     files: Vec<&'l Listed>,
 }
 
-/// Names the parts of a folder's weights, where there are several.
+/// Index of the parts of a folder's weights, if there are several.
 const INDEX: &str = "model.safetensors.index.json";
 
 impl<'l> ModelFiles<'l> {
-    /// `files` as [`crate::choose`] chose them.
     pub fn new(name: &Name, mut files: Vec<&'l Listed>, models_dir: &Path) -> ModelFiles<'l> {
         let is_folder = files.iter().any(|file| file.path.ends_with(".safetensors"));
-        // What a model is known by comes last, its description or its first part: it is one when all of it is there.
+        // The file that makes a model known comes last, its description or its first part: the model appears when it is
+        // complete.
         files.sort_by_key(|file| (file.path == "config.json", Reverse(file.path.as_str())));
         let lies_flat = !is_folder && files.iter().all(|file| lies_flat(file, models_dir));
         let folder = if lies_flat { models_dir.to_path_buf() } else { models_dir.join(&name.repo) };
@@ -37,18 +37,16 @@ impl<'l> ModelFiles<'l> {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// A GGUF file, its first part, or a folder.
     pub fn model(&self) -> PathBuf {
         let first = self.files.iter().map(|file| self.folder.join(&file.path)).min();
         first.filter(|_| !self.is_folder).unwrap_or_else(|| self.folder.clone())
     }
 
-    /// Where each file goes.
     pub fn places(&self) -> impl Iterator<Item = (&'l Listed, PathBuf)> {
         self.files.iter().map(|file| (*file, self.folder.join(&file.path)))
     }
 
-    /// One file after the other. `progress` hears how much of a file is there.
+    /// Fetches one file after the other. `progress` gets the bytes of a file so far.
     pub async fn fetch(
         &self,
         hub: &HubClient,
@@ -104,7 +102,7 @@ impl<'l> ModelFiles<'l> {
 
 fn lies_flat(file: &Listed, models_dir: &Path) -> bool {
     let about = std::fs::metadata(models_dir.join(&file.path));
-    // In a deeper folder lie files of another repository.
+    // A deeper folder has files of another repository.
     let is_near = file.path.split('/').count() <= 2;
     is_near && file.sha256.is_some() && about.is_ok_and(|about| about.is_file() && about.len() == file.bytes)
 }

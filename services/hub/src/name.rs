@@ -1,19 +1,18 @@
-//! What people write for a model on a hub.
+//! Names that people write for a model on a hub.
 
-/// `owner/repo`, with a file of it and a revision or without.
+/// Name `owner/repo`, optionally with a file and a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     pub repo: String,
-    /// A path in the repository.
     pub file: Option<String>,
-    /// A branch, a tag or a commit; None: the main branch.
+    /// Branch, tag or commit; `None` for the main branch.
     pub revision: Option<String>,
-    /// Whose pages it is an address of, `hub.example:8080`; None: it says no more than a name.
+    /// Hub of an address, such as `hub.example:8080`; `None` for a plain name.
     pub hub: Option<String>,
 }
 
 impl Name {
-    /// `owner/repo`, `owner/repo/file.gguf`, either with `@revision`, or an address of the hub's pages. None: it is none of them.
+    /// Parses `owner/repo`, `owner/repo/file.gguf`, either with `@revision`, or an address of the hub's pages.
     pub fn parse(text: &str) -> Option<Name> {
         let text = text.trim();
         let (hub, path) = match text.split_once("://") {
@@ -42,8 +41,8 @@ impl Name {
     }
 }
 
-/// Returns whether a part of a name leads out of no folder and changes no address. Names that begin with a point are refused
-/// too: the record of what was fetched has such a name.
+/// True if a part of a name leads out of no folder and changes no address. Names that begin with a point are refused
+/// too: the record of fetched files has such a name.
 pub(crate) fn is_part(part: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '=' | ',' | ' ');
     !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Begins with a point, as no file of a repository may: no hub can write it.
+/// Name of the record. It begins with a point, which no file of a repository may: no hub can write it.
 const FILE: &str = ".fetched.json";
 
-/// Files of one folder, by their path in the repository.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct FetchRecord {
     repo: String,
@@ -23,7 +22,8 @@ struct RecordedFile {
 }
 
 impl FetchRecord {
-    /// Reads the record of a folder. A record that is missing, damaged or of another repository allows no file to be replaced.
+    /// Reads the record of a folder. A record that is missing, damaged or of another repository allows no file to be
+    /// replaced.
     pub fn read(folder: &Path, repo: &str) -> FetchRecord {
         let found =
             std::fs::read(place(folder)).ok().and_then(|text| serde_json::from_slice::<FetchRecord>(&text).ok());
@@ -31,12 +31,10 @@ impl FetchRecord {
         found.filter(|record| record.repo == repo).unwrap_or_else(empty)
     }
 
-    /// Returns the SHA-256 that a file had when it was fetched.
     pub fn sha256(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(|file| file.sha256.as_str())
     }
 
-    /// Adds a fetched file and writes the record.
     pub fn add(&mut self, folder: &Path, path: &str, commit: &str, sha256: String) -> io::Result<()> {
         self.files.insert(path.to_owned(), RecordedFile { commit: commit.to_owned(), sha256 });
         let text = serde_json::to_vec_pretty(self)?;

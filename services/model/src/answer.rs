@@ -24,7 +24,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns the next delta; `None` after the last one.
     pub async fn next(&mut self) -> Option<Delta> {
         <Answer as StreamExt>::next(self).await
     }
@@ -83,7 +82,6 @@ impl Drop for Answer {
 /// for ever.
 pub struct Writer {
     pipe: Arc<Pipe>,
-    /// Labels of the count of answers, which is taken at their end.
     counted: Option<(Purpose, Priority)>,
 }
 
@@ -179,7 +177,6 @@ impl Writer {
         self.push(Delta::Done { finish, usage: Some(usage), report: Some(report) });
     }
 
-    /// Ends an answer that was cancelled before its work began.
     pub fn cancelled_before_begin(&self) {
         self.done(Finish::Cancelled, Usage::default(), TurnReport::default());
     }

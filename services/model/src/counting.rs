@@ -66,7 +66,6 @@ impl Answerer for Counting {
     }
 }
 
-/// Builds a preparer that only renders and counts.
 fn preparer(file: &Path, tool_order: ToolOrder) -> Result<Preparer, Error> {
     let (tokenizer, template) = engine::vocabulary::open(file)?;
     Ok(Preparer {

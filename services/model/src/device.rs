@@ -57,7 +57,6 @@ impl Finder {
         Finder { limits: DeviceLimits { longest: Some(longest), ..self.limits }, ..self.clone() }
     }
 
-    /// Returns a finder for work that only the host does.
     pub fn host(settings: &Settings) -> Finder {
         Finder { source: Source::Host, ..Finder::new(settings) }
     }

@@ -26,7 +26,7 @@ pub trait Answerer: Send + Sync {
         answer
     }
 
-    /// Starts several replies to one prompt, which the engine computes once, each with a seed of its own.
+    /// Starts several replies to one prompt, each with a seed of its own. A local engine computes the prompt once.
     fn ask_arms(&self, request: ModelRequest, arms: usize) -> Vec<Answer> {
         (0..arms).map(|arm| self.ask(request.arm(arm))).collect()
     }

@@ -90,7 +90,6 @@ struct Resume {
 struct Recipe {
     file: PathBuf,
     options: ModelOptions,
-    /// Finder of the device of the first start.
     finder: Finder,
     limits: EngineLimits,
     native_ctx: u32,
@@ -375,7 +374,6 @@ fn prepare_and_submit(
 }
 
 impl Command {
-    /// Refuses a command; one for a reply gets a failure.
     fn refuse(self, failure: Failure) {
         match self {
             Command::Submit(submit) => fail_all(&submit.writers, &failure),

@@ -53,7 +53,6 @@ impl PreparationMemory {
         PreparationMemory { bodies: of(bytes / 4), small: of(bytes / 8), large: of(bytes / 8 * 5) }
     }
 
-    /// Returns the size of the largest body that can be prepared.
     pub fn most_body_bytes(&self) -> u64 {
         let [work, bodies] = [&self.large, &self.bodies].map(|memory| u64::from(memory.total_kib) << 10);
         (work / WORK_FOR_A_BYTE).min(bodies)
@@ -93,7 +92,6 @@ impl PreparationShare {
         Ok(())
     }
 
-    /// Takes memory before a text is parsed, rendered or cut into tokens.
     pub async fn take_work(&mut self, bytes: u64) -> Result<(), Failure> {
         let (needed, memory) = (bytes.saturating_mul(WORK_FOR_A_BYTE), &self.memory);
         let is_small = kib(needed) <= memory.small.total_kib / SMALL_REQUESTS;

@@ -33,7 +33,6 @@ pub(crate) struct Preparer {
 
 pub(crate) struct Prepared {
     pub request: EngineRequest,
-    /// True if the reply begins inside a think block.
     pub thinks: bool,
     /// Limit on the time from the request to the first word of the answer: then the thinking ends.
     pub first_word_ms: Option<u64>,

@@ -35,7 +35,6 @@ pub struct ModelRequest {
     pub parallel_tool_calls: bool,
     /// `None`: the prompt's options, else the preset.
     pub thinking: Option<Thinking>,
-    /// Rule for a reply that ends with a question.
     pub questions: Questions,
     /// Memory taken before its body was parsed. `None`: the model takes it.
     pub preparation: Option<Arc<PreparationShare>>,
@@ -73,7 +72,6 @@ impl Purpose {
 }
 
 impl ModelRequest {
-    /// Builds a request for a reply that a user waits for, with the preset's values.
     pub fn new(prompt: Prompt, preset: Arc<Preset>) -> ModelRequest {
         ModelRequest {
             prompt,

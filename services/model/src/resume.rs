@@ -9,11 +9,9 @@ use settings::Questions;
 #[derive(Clone, Debug)]
 pub struct ResumedReply {
     pub key: ReplyKey,
-    /// Key for another stop.
     pub keep_as: ReplyKey,
     /// Deltas that were made before, without sentences; they come first.
     pub made: Vec<Delta>,
-    /// True if it resumes in the middle of a message.
     pub in_message: bool,
     /// End of a complete reply, which needs no model. `None`: the model continues.
     pub ended: Option<Finish>,

@@ -18,7 +18,6 @@ pub struct Started {
     pub settings: Settings,
     /// Presets that a session may have: the chosen one and those of the same model.
     pub presets: Vec<Preset>,
-    /// Name of the model that clients see.
     pub name: String,
     /// Memory plan. `None` if the model runs elsewhere.
     pub plan: Option<Plan>,

@@ -5,7 +5,6 @@ use session::Priority;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelStatus {
     pub ready: bool,
-    /// Name of the model that clients see.
     pub model: String,
     /// True after its memory went back; the next request opens it again.
     pub asleep: bool,
@@ -14,7 +13,6 @@ pub struct ModelStatus {
     /// model runs elsewhere.
     pub memory_bytes: Vec<(&'static str, u64)>,
     pub load: ModelLoad,
-    /// Number of restarts of the engine.
     pub restarts: u64,
     /// Number of invariant checks by a debug build in idle time.
     pub checks: u64,

@@ -22,7 +22,6 @@ pub struct HeadWording {
     pub at: String,
     pub from: String,
     pub to: String,
-    /// Note for instructions that are the old ones again.
     pub back: String,
 }
 

@@ -3,7 +3,6 @@
 use crate::vocabulary::{ConfigUpdate, JsonText, MaxTokens, SessionConfig, Tool, ToolChoice};
 
 impl SessionConfig {
-    /// Builds a configuration that leaves every value to the preset.
     pub fn new(instructions: impl Into<String>) -> SessionConfig {
         SessionConfig {
             persona: String::new(),

@@ -1,6 +1,5 @@
 //! Ids that the server makes: `item_`, `resp_`, `call_`, `event_` and 21 letters.
 
-/// Prefix of the ids of notes of the past.
 pub const NOTE_OF_PAST: &str = "recall_note";
 /// Prefix of the ids of all items that the service made by itself. Clients may not choose such ids.
 pub const HIDDEN: &str = "recall";

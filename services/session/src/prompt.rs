@@ -15,7 +15,6 @@ pub struct Context {
     pub covered_through: Option<String>,
     /// Tool results whose text left the prompt because it is stale. Their calls stay.
     pub trimmed: HashSet<String>,
-    /// True if the model has the tool `recall` to search what the prompt lacks.
     pub recall: bool,
     /// Notes that change from turn to turn (the time, the room), placed as late as possible.
     pub notes: Vec<String>,
@@ -25,7 +24,6 @@ pub struct Context {
 pub struct Layout<'a> {
     pub persona: &'a str,
     pub instructions: &'a str,
-    /// Note behind the instructions.
     pub remembered: &'a str,
     pub context: &'a Context,
     /// User's speech so far, which may continue: the last message.
@@ -41,7 +39,6 @@ pub struct Wording {
     pub note: Option<[String; 2]>,
     /// User message before an assistant that speaks first: templates want a question.
     pub opening: String,
-    /// Text in the place of a stale tool result.
     pub left_out: String,
     pub no_question: String,
 }

@@ -45,7 +45,6 @@ pub struct Sentences {
     pending: Vec<char>,
     /// Speech weight of `pending`: see `script::weight`.
     weight: usize,
-    /// First character of `pending` that has not been judged.
     scan: usize,
     start: usize,
     count: usize,
@@ -56,7 +55,6 @@ impl Sentences {
         Sentences { limits, pending: Vec::new(), weight: 0, scan: 0, start: 0, count: 0 }
     }
 
-    /// Takes the next piece of the reply and appends the sentences that it completes.
     pub fn push(&mut self, piece: &str, out: &mut Vec<Sentence>) {
         for character in piece.chars() {
             self.pending.push(character);

@@ -119,7 +119,6 @@ pub enum ToolChoice {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaxTokens {
-    /// The window and the preset decide.
     #[default]
     Unlimited,
     Tokens(u32),
@@ -214,7 +213,6 @@ pub enum ResponseFormat {
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Priority {
     Talk,
-    /// Work that a user will probably want next.
     Speculate,
     Background,
 }
@@ -313,13 +311,12 @@ pub struct TurnReport {
     pub notes: Option<Box<PromptNotes>>,
 }
 
-/// Notes before the question of a client that sends its whole conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptNotes {
     pub recall: Option<String>,
     pub changed_head: Option<String>,
     pub changed_lines: u64,
-    /// Tokens that a note would have saved, about, if the prompt has the changed instructions.
+    /// Estimate of the tokens that a note would have saved. Set if the prompt has the changed instructions instead.
     pub notes_would_save_tokens: Option<u64>,
 }
 
@@ -327,7 +324,6 @@ pub struct PromptNotes {
 pub struct TokenLogprob {
     pub bytes: Vec<u8>,
     pub logprob: f32,
-    /// Likeliest tokens in its place, best first.
     pub top: Vec<(Vec<u8>, f32)>,
 }
 
@@ -342,16 +338,13 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum FailureCode {
-    /// The prompt leaves no room in the window.
     #[strum(serialize = "context_length_exceeded")]
     PromptTooLong,
     /// The request has another mistake.
     InvalidRequest,
-    /// The conversation has an active response already.
     #[strum(serialize = "conversation_already_has_active_response")]
     Conflict,
     Busy,
-    /// The model is not loaded, or no longer.
     #[strum(serialize = "model_unavailable")]
     Unavailable,
     EngineFailed,
@@ -445,7 +438,6 @@ pub struct NewTurn {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResponseRequest {
     pub conversation: ConversationChoice,
-    /// Input in place of the conversation so far.
     pub input: Option<Vec<InputItem>>,
     pub config: ConfigUpdate,
     pub options: GenerationOptions,
@@ -573,7 +565,6 @@ pub enum Event {
         arm: Option<String>,
     },
     Compaction(Compaction),
-    /// Pin that found no room within the limit for all pins.
     PinRefused {
         item_id: String,
         text: String,

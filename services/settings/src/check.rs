@@ -11,7 +11,6 @@ use crate::personas::Persona;
 use crate::preset::{Preset, Thinking};
 use crate::settings::Settings;
 
-/// Two numbers of a section, of which one is at most the other or less than it.
 struct Order {
     section: &'static str,
     smaller: &'static str,

@@ -186,7 +186,6 @@ mod tests {
         assert_eq!(kinds, [ValueKind::I64(1), ValueKind::I64(3), ValueKind::String("4".to_string())]);
     }
 
-    /// `config` would read these names as paths, and allocate a list as long as the second one says.
     #[test]
     fn names_are_no_paths() {
         let merged =

@@ -10,7 +10,6 @@ use strum::VariantArray;
 pub enum SettingsLayer {
     #[default]
     Default,
-    /// A model file: inside the binary, or from `[model] presets_dir`.
     ModelFile,
     UserFile,
     Environment,

@@ -60,7 +60,6 @@ pub enum ShownSpeakers {
     Name,
 }
 
-/// Way back of text that left the prompt, for a question about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Recall {
@@ -123,7 +122,6 @@ pub enum KvFormat {
 pub enum Thinking {
     Off,
     On,
-    /// Tokens after which the engine ends the thought and the answer begins.
     Budget(u32),
     /// Time from the request to the first word of the answer, for which the engine ends the thought; an optional limit
     /// of tokens, too.
@@ -200,7 +198,6 @@ impl Preset {
         if thinking { &self.sampling_thinking } else { &self.sampling }
     }
 
-    /// Fits the window; see [`crate::Settings::fit_to_model`].
     pub(crate) fn fit(&self, native_ctx: u32) -> Result<(Preset, Option<String>), Error> {
         if self.ctx_size <= native_ctx {
             return Ok((Preset { native_ctx: Some(native_ctx), ..self.clone() }, None));

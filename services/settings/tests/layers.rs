@@ -307,7 +307,6 @@ proptest! {
     }
 }
 
-/// Two ways to write a list of tables, and that of the environment.
 #[test]
 fn rules_of_persons_are_read_from_each_layer() {
     use settings::{RuleClue, RuleName, WantedText};

@@ -29,7 +29,6 @@ fn every_mistake_is_told_as_its_file_says() {
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
 
-/// Place, key, found and allowed values.
 #[test]
 fn every_message_has_its_four_parts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes");

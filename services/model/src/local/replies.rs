@@ -14,7 +14,6 @@ use text::{ReplyParser, Tokenizer};
 #[derive(Default)]
 pub(super) struct Replies {
     open: HashMap<RequestId, Open>,
-    /// Stopped replies that may resume.
     kept: Vec<Kept>,
 }
 
@@ -38,7 +37,7 @@ pub(super) struct Open {
     writer: Writer,
     parser: ReplyParser,
     keep_as: Option<ReplyKey>,
-    /// Key for a request that may continue it, while its reader has read nothing.
+    /// Early state from which another request may continue it, while its reader has read nothing.
     begun: Option<BegunReply>,
     /// True before its request: its reader only gets its end.
     is_early: bool,
@@ -47,7 +46,6 @@ pub(super) struct Open {
     usage: Usage,
     /// Tokens of a resumed reply that were made and not sent before it was stopped.
     made_tokens: Option<u64>,
-    /// Tokens without sent text.
     untold_tokens: u64,
     untold_logprobs: Vec<TokenLogprob>,
     calls: usize,
@@ -212,7 +210,6 @@ impl Replies {
         self.open.remove(&id).map(|open| AskedAgain { id, open, ended: None })
     }
 
-    /// Continues an early reply as if it had just been computed.
     pub fn go_on(
         &mut self,
         AskedAgain { id, open: begun, ended }: AskedAgain,
@@ -320,7 +317,6 @@ impl Replies {
         }
     }
 
-    /// Fails the open replies, which the engine has lost.
     pub fn give_up(&mut self) {
         self.fail_all(Failure::new(FailureCode::EngineFailed, "the engine lost the request; ask again"));
     }

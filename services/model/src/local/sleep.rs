@@ -77,7 +77,6 @@ impl Shared {
         }
     }
 
-    /// Wakes the model if it sleeps, and waits until it can prepare prompts.
     pub(super) async fn awake(&self, commands: &SyncSender<Command>) -> Result<Arc<Preparer>, Failure> {
         if let Some(preparer) = self.preparer() {
             return Ok(preparer);

@@ -49,7 +49,6 @@ pub(super) fn spawn(
 enum Ended {
     Stopped(Option<oneshot::Sender<()>>),
     Lost(String),
-    /// Idle for so long that the model's memory goes back.
     Asleep,
 }
 
@@ -522,7 +521,6 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Fails the open replies and saves sequences for the next start.
     fn stop(mut self) {
         self.replies.fail_all(stopped());
         self.engine.save_all();

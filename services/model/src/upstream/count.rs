@@ -123,7 +123,6 @@ pub async fn estimate(chat: &ChatPrompt, margin: f64) -> Result<Counted, Failure
     Ok(Counted { tokens: tokens + margin_tokens, exact: false, margin_tokens })
 }
 
-/// Counts each of these with a public tokenizer.
 pub async fn weights<'a>(messages: impl IntoIterator<Item = &'a Value>) -> Result<Vec<u64>, Failure> {
     let texts: Vec<String> = messages.into_iter().map(text_of).collect();
     let counted = tokio::task::spawn_blocking(move || {

@@ -330,7 +330,6 @@ fn logprobs_of(logprobs: &Value) -> Vec<TokenLogprob> {
 /// Limit on an upstream's words about a failure: they go into the log and to clients.
 const MOST_SAID_CHARS: usize = 2000;
 
-/// Reads an upstream's refusal by its status and its words.
 pub fn failure_of(status: Option<u16>, error: &Value) -> Failure {
     let said = error["message"].as_str().or_else(|| error.as_str()).map_or_else(|| error.to_string(), str::to_owned);
     let said: String = said.chars().take(MOST_SAID_CHARS).collect();

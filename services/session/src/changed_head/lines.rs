@@ -43,7 +43,6 @@ fn least_steps(a: &[usize], b: &[usize]) -> usize {
     counts.values().map(|count| count.unsigned_abs() as usize).sum()
 }
 
-/// Returns flags for the lines of `a` that go and for those of `b` that come.
 fn way(a: &[usize], b: &[usize], most: usize) -> Option<(Vec<bool>, Vec<bool>)> {
     let (n, m) = (a.len() as isize, b.len() as isize);
     // For each number of steps, the furthest point of each diagonal before it.

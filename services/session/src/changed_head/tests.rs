@@ -76,7 +76,6 @@ fn too_many_lines_are_too_many() {
     assert!(head_changes(&old, &old, 0).unwrap().is_empty());
 }
 
-/// 18,000 hostile lines: in order, backwards, shuffled, all alike.
 #[test]
 fn hostile_lines_take_no_time() {
     let lines: Vec<String> = (0..18_000_u64).map(|line| format!("{}", line % 977)).collect();
@@ -115,7 +114,6 @@ proptest! {
         prop_assert_eq!(named("now ").concat(), with);
     }
 
-    /// The number of lines is the least, by the longest common part.
     #[test]
     fn no_line_is_told_that_need_not_be(old in proptest::collection::vec(0..4_usize, 0..9), new in proptest::collection::vec(0..4_usize, 0..9)) {
         let mut common = vec![vec![0; new.len() + 1]; old.len() + 1];

@@ -75,7 +75,6 @@ impl Conversation {
         self.entries.iter().find(|entry| entry.announced && entry.item.id == id).map(|entry| &entry.item)
     }
 
-    /// Finds an item that clients know and that no summary covers.
     pub fn shown(&self, id: &str) -> Option<&Arc<Item>> {
         let entry = &self.entries[self.index_of(id)?];
         (entry.announced && !entry.covered).then_some(&entry.item)

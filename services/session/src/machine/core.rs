@@ -30,14 +30,11 @@ pub struct Start {
     pub config: SessionConfig,
     /// Items in order; none may be in progress.
     pub items: Vec<Item>,
-    /// Number of items before the covered ones.
     pub leading: usize,
     pub context: Context,
     pub limits: MachineLimits,
     pub words_per_minute: u32,
-    /// Words of a listener that make no turn: 'mhm'.
     pub backchannels: Vec<String>,
-    /// Seed that is random for each load of a session.
     pub id_seed: u64,
 }
 
@@ -49,14 +46,12 @@ pub struct MachineLimits {
     /// Bytes of items that clients add while the session is in memory.
     pub session_bytes: usize,
     pub responses_beside: usize,
-    /// Events and operations that may wait for the store.
     pub outbox_steps: usize,
     /// Least time between two speculations. `None` disables them.
     pub speculate_ms: Option<u64>,
     /// Time without a change of the partial transcript after which the early reply begins. `None` disables early
     /// replies.
     pub early_ms: Option<u64>,
-    /// Searches of the past that the model may make for one reply.
     pub recalls: u32,
     /// Time within which a stopped reply may resume. 0 disables resuming.
     pub resume_ms: u64,
@@ -71,15 +66,12 @@ pub struct Machine {
     words_per_minute: u32,
     backchannels: Vec<String>,
     config: Arc<SessionConfig>,
-    /// Likely configuration of the next response.
     next_config: Arc<SessionConfig>,
     ledger: Ledger,
     replies: Replies,
-    /// Last stopped reply of the conversation, while it may resume.
     held: Option<HeldReply>,
     generation_count: u64,
     warming: Warming,
-    /// Note that clients see with the response it belongs to.
     noted: Option<NoteOfPast>,
     draining: bool,
     now: Millis,
@@ -110,7 +102,6 @@ impl Machine {
         }
     }
 
-    /// Handles one happening at `now` and appends the outputs.
     pub fn handle(&mut self, happening: Happening, now: Millis, out: &mut Vec<Output>) {
         self.now = now;
         let was_replying = self.is_replying();
@@ -188,7 +179,6 @@ impl Machine {
         self.ledger.conversation.said_before(id)
     }
 
-    /// Lists the items of a prompt whose summary covered everything up to this item.
     pub fn items_behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
         self.ledger.conversation.behind(covered_through)
     }
@@ -205,7 +195,6 @@ impl Machine {
         &self.warming.buffer
     }
 
-    /// Lists the complete items that no summary covers, in order.
     pub fn items(&self) -> Vec<Arc<Item>> {
         self.ledger.conversation.snapshot()
     }
@@ -419,7 +408,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Starts a response and returns its configuration.
     fn create_response(&mut self, request: &ResponseRequest) -> Result<Arc<SessionConfig>, Refusal> {
         let noted = self.noted.take();
         let in_conversation = self.is_for_conversation(request)?;

@@ -47,7 +47,6 @@ pub enum Happening {
     WordsNotWritten {
         message: String,
     },
-    /// New context of the prompt, from the next reply on.
     Context(Context),
     /// Items of the prompt after another summary came into use, in order, and the item of the store before them. The
     /// context of that summary follows.
@@ -89,7 +88,6 @@ pub enum Replay {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoteOfPast {
     pub query: String,
-    /// Text for the model.
     pub text: String,
     pub places: usize,
     pub sources: Vec<NoteSource>,

@@ -19,7 +19,6 @@ pub struct HeldReply {
     pub generation: GenerationId,
     /// Item of the reply. `None` if no word had come.
     pub item: Option<Item>,
-    /// Deltas since the stop; no client saw them.
     made: Vec<Delta>,
     stage: Stage,
     /// Request of the reply. `None` if the model has nothing left to make.
@@ -40,7 +39,6 @@ pub struct HeldReply {
 enum Stage {
     Stopping,
     Kept,
-    /// The model finished the reply.
     Ended(Finish),
     Lost,
 }
@@ -71,7 +69,6 @@ impl HeldReply {
         }
     }
 
-    /// Builds the state of a complete reply that the user heard in part.
     pub fn cut_short(item: Item) -> HeldReply {
         let held = HeldReply::stopped(GenerationId(0), Some(item), None, 0, MaxTokens::Unlimited);
         HeldReply { stage: Stage::Ended(Finish::Stop), ..held }

@@ -32,7 +32,6 @@ impl Ledger {
         }
     }
 
-    /// Builds the item, with ids for those that the client left out.
     pub fn complete_item(&mut self, item: NewItem) -> Item {
         let id = item.id.unwrap_or_else(|| self.new_item_id());
         let mut body = item.body;

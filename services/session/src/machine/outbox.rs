@@ -26,7 +26,6 @@ struct SaidBytes {
     sent: usize,
 }
 
-/// Words that the journal refused and that no client hears.
 pub struct Unsaid {
     pub response_id: String,
     pub item_id: String,
@@ -51,7 +50,6 @@ pub struct Operation {
 pub enum Undo {
     Config(Arc<SessionConfig>),
     Added(String),
-    /// Item before the cut, and the cut.
     Truncated {
         item: Arc<Item>,
         part: usize,
@@ -67,7 +65,6 @@ pub enum Undo {
         response_id: String,
         bytes: usize,
     },
-    /// Item of a reply before it resumed.
     Resumed {
         response_id: String,
         item: Arc<Item>,
@@ -83,7 +80,6 @@ enum Step {
     Send {
         to: Vec<ConnId>,
         event: Event,
-        /// Operation that the store must answer before.
         needs: Option<OpId>,
         /// True if the event is dropped when that operation fails.
         if_stored: bool,
@@ -221,7 +217,6 @@ impl Outbox {
         self.operations.values().any(begins)
     }
 
-    /// Lets ready steps leave, and returns the progress of replies.
     pub fn flush(&mut self, out: &mut Vec<Output>) -> Vec<Said> {
         out.append(&mut self.urgent);
         let mut said = Vec::new();
@@ -287,7 +282,6 @@ impl Outbox {
         said
     }
 
-    /// Allows the words that the journal now has to be sent.
     pub fn words_written(&mut self) {
         if let Some((item_id, bytes)) = self.writing.take() {
             self.said.entry(item_id).or_default().written = bytes;

@@ -83,7 +83,6 @@ pub enum StoreOp {
         item: Item,
         after: Option<String>,
     },
-    /// A resumed item, in progress again, with the text that the user heard.
     ReplyResumed {
         response_id: String,
         item: Item,
@@ -132,11 +131,9 @@ pub struct Generate {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resume {
     pub generation: GenerationId,
-    /// Generation under which the reply was stopped.
     pub of: GenerationId,
     /// Deltas that no client heard; they come first.
     pub made: Vec<Delta>,
-    /// True if it resumes in the middle of a message.
     pub in_message: bool,
     /// End of the model's text. `None`: it continues.
     pub ended: Option<Finish>,
@@ -161,7 +158,6 @@ pub enum GenerationPurpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     Draining,
-    /// The store exceeded its limit of waiting steps.
     StoreStalled,
 }
 

@@ -26,7 +26,6 @@ pub fn has_recall(config: &SessionConfig, context: &Context) -> bool {
     context.recall && config.tools.iter().all(|tool| tool.name != RECALL)
 }
 
-/// True for an item that the service made by itself: a call with its answer, or a note of the past.
 pub fn is_hidden(item: &Item) -> bool {
     is_hidden_id(&item.id)
 }

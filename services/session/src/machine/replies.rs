@@ -62,7 +62,6 @@ impl Replies {
         self.open.len() < before
     }
 
-    /// Stops the thinking of this response, or of the conversation's reply.
     pub fn stop_thinking(&mut self, response_id: Option<&str>, ledger: &mut Ledger) -> Result<(), Refusal> {
         let is_meant = |reply: &&mut Reply| match response_id {
             None => reply.in_conversation(),

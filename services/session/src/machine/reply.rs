@@ -16,7 +16,6 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub generation: GenerationId,
-    /// Response for its last event; `output` holds the complete items.
     pub response: Response,
     pub usage: Usage,
     created_at: Millis,
@@ -24,10 +23,8 @@ pub struct Reply {
     /// Place of the first item, reserved with the request, and its operation: so the first word waits for no disk.
     reserved: Option<(String, OpId)>,
     open: Option<Open>,
-    /// Characters of the open message that the user heard before the reply resumed.
     heard_chars: usize,
     outputs: usize,
-    /// Bytes of the open message that were sent.
     sent: usize,
     stored: usize,
     storing: Option<OpId>,
@@ -127,7 +124,6 @@ impl Reply {
         self.open_item().is_some_and(|item| item.id == item_id)
     }
 
-    /// Returns the events by which a late connection catches up with this reply.
     pub fn so_far(&self, ledger: &Ledger) -> Vec<Event> {
         let mut events = vec![Event::ResponseStarted { response: Box::new(self.response.clone()) }];
         let (Some(item), Some(output_index)) = (self.open_item(), self.outputs.checked_sub(1)) else { return events };

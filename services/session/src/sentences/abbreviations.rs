@@ -5,7 +5,6 @@ use serde::Deserialize;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// Meaning of a full stop behind a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abbreviation {
     /// No end, because text follows: a title, `e.g.`.
@@ -19,7 +18,6 @@ pub enum Abbreviation {
     UnlessOpener,
 }
 
-/// Looks up a word in lower case, without stops.
 pub fn known(word: &str) -> Option<Abbreviation> {
     let lists: [(WordList, Abbreviation); 4] = [
         (|language| &language.never, Abbreviation::Never),

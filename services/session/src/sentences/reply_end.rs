@@ -10,7 +10,6 @@ use super::{Sentence, SentenceLimits, Sentences};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndRule {
-    /// Ends in a mark that Home Assistant knows.
     Marked,
     /// Drops the question, unless the reply only asks.
     WithoutQuestion,
@@ -21,7 +20,6 @@ pub struct ReplyEnd {
     rule: EndRule,
     text: String,
     sentences: Sentences,
-    /// Bytes in complete sentences.
     whole: usize,
     /// End of the last complete sentence that is no question. `None` if there is none yet.
     statement_end: Option<usize>,
@@ -73,7 +71,6 @@ impl ReplyEnd {
         (free, ends_sentence)
     }
 
-    /// Returns the rest of a reply that ends here.
     pub fn end(mut self) -> String {
         if self.rule == EndRule::WithoutQuestion {
             let mut sentences = Vec::new();

@@ -22,7 +22,6 @@ pub enum CutVerdict {
     /// No end before this character; the search continues there.
     Skip(usize),
     Wait,
-    /// An end before this character.
     Cut(usize),
 }
 
@@ -112,7 +111,6 @@ fn judge_stop(position: &JudgedCharacter) -> CutVerdict {
     judge_full_stop(position, end, next)
 }
 
-/// Judges a single `.` with a space behind it.
 fn judge_full_stop(position: &JudgedCharacter, end: usize, next: usize) -> CutVerdict {
     let JudgedCharacter { chars, at, finished, .. } = *position;
     let (keep, cut) = (CutVerdict::Skip(end), CutVerdict::Cut(next));

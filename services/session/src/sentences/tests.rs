@@ -2,7 +2,6 @@ use super::*;
 use proptest::prelude::*;
 
 const LIMITS: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
-/// `LIMITS`, but the first sentence never ends at a clause.
 const WHOLE: SentenceLimits = SentenceLimits { first_clause_chars: 10_000, max_sentence_chars: 10_000 };
 
 fn cut_in(limits: SentenceLimits, pieces: &[&str]) -> Vec<Sentence> {

@@ -29,7 +29,6 @@ pub enum ChangedHead {
     Notes,
 }
 
-/// Choice of a preset between the rules and a treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum ChangedHeadChoice {
@@ -48,7 +47,6 @@ impl ChangedHeadChoice {
     }
 }
 
-/// Rule for clients that meet all conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedHeadRule {
     pub changed_head: ChangedHead,

@@ -50,7 +50,6 @@ pub struct PersonRule {
     pub person: RuleName,
     pub room: RuleName,
     pub conditions: Vec<RuleCondition>,
-    /// True if the store remembers nothing of it.
     pub is_private: bool,
     /// Minutes; `None` for `conversation.continue_minutes`.
     pub continue_minutes: Option<u64>,
@@ -70,14 +69,12 @@ pub struct RuleCondition {
     pub wanted: WantedText,
 }
 
-/// Part of a request that a condition compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleClue {
     /// Name or id of the API key.
     Key,
     /// First part of the URL's path.
     Path,
-    /// Model that the client asked for.
     Model,
     /// Header, by its name in small letters.
     Header(String),
@@ -89,7 +86,6 @@ pub enum RuleClue {
     Device,
     /// Client's instructions, which are searched for the text.
     Instructions,
-    /// Speaker's name, as the client writes it.
     Speaker,
 }
 

@@ -3,7 +3,6 @@
 use super::*;
 use session::SamplingOverrides;
 
-/// Length of a reply that can be cut in its middle.
 const TOKENS: u32 = 120;
 
 fn asked(stage: &Stage, words: &str, seed: u64, temperature: f32) -> ModelRequest {

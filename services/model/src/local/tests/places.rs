@@ -3,7 +3,6 @@
 use super::*;
 use tokio_util::sync::CancellationToken;
 
-/// Hundreds of clients that reconnect at once.
 #[tokio::test]
 async fn prompts_to_warm_do_not_take_the_places_of_users_who_wait() {
     let stage = stage_with(&[("engine.max_waiting", "2")]).await;
@@ -18,7 +17,6 @@ async fn prompts_to_warm_do_not_take_the_places_of_users_who_wait() {
     drop(asked);
 }
 
-/// Clients that reconnect without end while the engine computes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_wake_the_model_do_not_take_the_places_of_users_who_wait() {
     let stage = stage_with(&[("engine.max_waiting", "1")]).await;

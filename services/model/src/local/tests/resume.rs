@@ -8,7 +8,6 @@ use settings::Questions;
 
 const SENTENCES: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
 
-/// Tokens that allow a stop in the middle of a reply.
 const TOKENS: u32 = 300;
 
 fn key(generation: u64) -> ReplyKey {
@@ -23,7 +22,6 @@ fn asked(stage: &Stage, seed: u64) -> ModelRequest {
     request
 }
 
-/// Collects the answer, and stops it after `deltas` deltas.
 async fn stopped(mut answer: Answer, deltas: u64) -> WholeAnswer {
     let mut content = String::new();
     let mut tokens = 0;
