@@ -547,7 +547,7 @@ async fn a_lost_gpu_is_opened_again_and_conversations_go_on_from_disk() {
     messages.push(said(User, "And in the south?"));
     let lost = stage.answer(stage.request(messages.clone(), 4)).await.failure.unwrap();
     assert_eq!(lost.0, FailureCode::Unavailable);
-    assert!(lost.1.contains("what the GPU held") && lost.1.contains("ask again"), "{}", lost.1);
+    assert!(lost.1.contains("what it held is lost") && lost.1.contains("ask again"), "{}", lost.1);
     while stage.model.status().restarts == 0 {
         tokio::task::yield_now().await;
     }

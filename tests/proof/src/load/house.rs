@@ -120,7 +120,10 @@ impl FullHouse {
                 .map(str::to_owned)
                 .to_vec();
         arguments.push(format!("--set=limits.connections={connections}"));
-        for key in ["connections_per_key", "connections_per_address", "live_sessions", "live_sessions_per_user"] {
+        for key in ["connections_per_key", "connections_per_address"] {
+            arguments.push(format!("--set=limits.{key}={connections}"));
+        }
+        for key in ["live_sessions", "live_sessions_per_user"] {
             arguments.push(format!("--set=limits.{key}={all}"));
         }
         for key in ["requests_per_minute_per_key", "requests_per_minute_per_address"] {
