@@ -123,6 +123,8 @@ impl FullHouse {
         for key in ["connections_per_key", "connections_per_address"] {
             arguments.push(format!("--set=limits.{key}={connections}"));
         }
+        // The service tells each connection too many why.
+        arguments.push(format!("--set=limits.goodbyes={}", all.min(4096))); // not a window: connections
         for key in ["live_sessions", "live_sessions_per_user"] {
             arguments.push(format!("--set=limits.{key}={all}"));
         }
