@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::facts::leave_session;
 use crate::notes::{Copies, withdraw};
-use crate::past_owners::forget_owner_of_log;
+use crate::past_owners::{forget_owner_of_log, forget_past};
 use crate::{Error, SessionRef, Store};
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
@@ -188,8 +188,7 @@ pub(crate) async fn mark(
 ) -> Result<()> {
     let query = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
     query.bind(now_ms).bind(session.key).execute(&mut *connection).await?;
-    let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
-    query.bind(session.past_owner().cast_signed()).bind(now_ms).execute(&mut *connection).await?;
+    forget_past(connection, session.past_owner(), now_ms).await?;
     forget_owner_of_log(connection, session.key, now_ms).await?;
     leave_session(connection, session.key, by_user).await?;
     // A user that deletes a session deletes its facts, too.

@@ -3,6 +3,7 @@
 
 use crate::error::Result;
 use crate::item_form::emptied;
+use crate::past_owners::forget_past;
 use crate::versions::{insert_item, insert_version, versions_of};
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace, NoteSource};
@@ -191,8 +192,7 @@ pub async fn withdraw(connection: &mut SqliteConnection, user: &str, copies: Cop
         empty_item(connection, &session, item_id).await?;
         let query = sqlx::query("DELETE FROM note_sources WHERE session = ? AND item_id = ?");
         query.bind(key).bind(item_id).execute(&mut *connection).await?;
-        let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
-        query.bind(session.past_owner().cast_signed()).bind(now_ms).execute(&mut *connection).await?;
+        forget_past(connection, session.past_owner(), now_ms).await?;
     }
     Ok(!gone.is_empty())
 }

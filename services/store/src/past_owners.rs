@@ -37,17 +37,22 @@ impl Store {
     /// Lists owners that were not used since `before_ms` for the service to drop their data.
     pub(crate) async fn forget_past_owners_unused_since(&self, before_ms: i64, now_ms: i64) -> Result<(), Error> {
         self.write(async move |connection| {
-            let query = sqlx::query(
-                "INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms)
-                    SELECT owner, ?2 FROM past_owners WHERE used_at_ms < ?1",
-            );
-            query.bind(before_ms).bind(now_ms).execute(&mut *connection).await?;
-            let query = sqlx::query("DELETE FROM past_owners WHERE used_at_ms < ?");
-            query.bind(before_ms).execute(connection).await?;
+            let query = sqlx::query_scalar("DELETE FROM past_owners WHERE used_at_ms < ? RETURNING owner");
+            let owners: Vec<i64> = query.bind(before_ms).fetch_all(&mut *connection).await?;
+            for owner in owners {
+                forget_past(connection, owner.cast_unsigned(), now_ms).await?;
+            }
             Ok(())
         })
         .await
     }
+}
+
+/// Lists one owner for the service to drop its data.
+pub(crate) async fn forget_past(connection: &mut SqliteConnection, owner: u64, now_ms: i64) -> Result<()> {
+    let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
+    query.bind(owner.cast_signed()).bind(now_ms).execute(connection).await?;
+    Ok(())
 }
 
 /// Lists a person's owners for dropping, in every room; for a room, those of words that no known person said there.
@@ -57,16 +62,14 @@ pub(crate) async fn forget_person(
     person: &str,
     now_ms: i64,
 ) -> Result<()> {
-    let query = sqlx::query(
-        "INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) SELECT owner, ?3 FROM past_owners
-            WHERE user = ?1 AND (person = ?2 AND (?2 <> '' OR room = '') OR person = '' AND room = ?2)",
-    );
-    query.bind(user).bind(person).bind(now_ms).execute(&mut *connection).await?;
-    let query = sqlx::query(
+    let query = sqlx::query_scalar(
         "DELETE FROM past_owners
-            WHERE user = ?1 AND (person = ?2 AND (?2 <> '' OR room = '') OR person = '' AND room = ?2)",
+            WHERE user = ?1 AND (person = ?2 AND (?2 <> '' OR room = '') OR person = '' AND room = ?2) RETURNING owner",
     );
-    query.bind(user).bind(person).execute(connection).await?;
+    let owners: Vec<i64> = query.bind(user).bind(person).fetch_all(&mut *connection).await?;
+    for owner in owners {
+        forget_past(connection, owner.cast_unsigned(), now_ms).await?;
+    }
     Ok(())
 }
 
@@ -78,8 +81,5 @@ pub(crate) async fn forget_owner_of_log(connection: &mut SqliteConnection, sessi
     );
     let found: Option<(String, String, String)> = query.bind(session).fetch_optional(&mut *connection).await?;
     let Some((user, person, room)) = found else { return Ok(()) };
-    let owner = LogOwner { user, person, room }.past_owner().cast_signed();
-    let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
-    query.bind(owner).bind(now_ms).execute(connection).await?;
-    Ok(())
+    forget_past(connection, LogOwner { user, person, room }.past_owner(), now_ms).await
 }
