@@ -24,6 +24,7 @@ mod openai_responses;
 mod openapi;
 mod pulls;
 mod reader;
+mod retries;
 mod route;
 mod routes;
 mod serve;

@@ -9,7 +9,8 @@ mod render;
 
 use crate::ApiError;
 use crate::access::Caller;
-use crate::side_task::{is_side_task, retries, set_aside};
+use crate::retries::retries;
+use crate::side_task::{is_side_task, set_aside};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;

@@ -20,7 +20,7 @@ pub use stored::{StoredQuery, cancel, delete, read, stop_thinking};
 pub use websocket::{ResponsesQuery, connect};
 
 use crate::access::Caller;
-use crate::side_task::retries;
+use crate::retries::retries;
 use crate::{ApiError, fields};
 use axum::Extension;
 use axum::Json;

@@ -52,7 +52,7 @@ impl BodyClues {
     }
 }
 
-/// What a request tells, as the conditions of rules look at it.
+/// Clues of a request, as the conditions of rules look at them.
 #[derive(Clone, Copy)]
 pub struct Clues<'a> {
     /// Id and name of the API key.
@@ -67,7 +67,7 @@ pub struct Clues<'a> {
     pub most: usize,
 }
 
-/// What the rules say of a request.
+/// Verdict of the rules on a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recognised {
     /// Person whose words it holds. Empty: the home's guest.
@@ -102,35 +102,23 @@ pub enum Outcome {
 /// instructions are looked through once.
 pub struct TriedRules<'a> {
     rules: &'a [PersonRule],
-    /// For each rule the name that its conditions found. None: one of them does not hold.
+    clues: Clues<'a>,
+    /// Name that the tried conditions of each rule found. None: one of them does not hold.
     found: Vec<Option<Option<String>>>,
 }
 
 impl<'a> TriedRules<'a> {
-    pub fn new(rules: &'a [PersonRule], clues: &Clues) -> TriedRules<'a> {
-        let try_one = |rule: &PersonRule| {
-            let fixed = rule.conditions.iter().filter(|condition| condition.clue != RuleClue::Speaker);
-            fixed.into_iter().try_fold(None, |found, condition| match outcome(condition, finds_name(rule), clues) {
-                Outcome::Holds(name) => Some(name.or(found)),
-                _ => None,
-            })
-        };
-        TriedRules { rules, found: rules.iter().map(try_one).collect() }
+    pub fn new(rules: &'a [PersonRule], clues: &Clues<'a>) -> TriedRules<'a> {
+        let found = rules.iter().map(|rule| try_conditions(rule, false, None, clues)).collect();
+        TriedRules { rules, clues: *clues, found }
     }
 
     /// Returns what the first rule says whose conditions all hold for this speaker.
     pub fn recognise(&self, speaker: Option<&str>) -> Recognised {
-        let (headers, body) = (HeaderMap::new(), BodyClues::default());
-        let clues = Clues { key: None, path: None, headers: &headers, body: &body, speaker, most: 0 };
-        let tried = self.rules.iter().zip(&self.found).enumerate();
-        let holding = tried.filter_map(|(at, (rule, found))| {
-            let asked = rule.conditions.iter().filter(|condition| condition.clue == RuleClue::Speaker);
-            let found = asked.into_iter().try_fold(found.clone()?, |found, condition| {
-                match outcome(condition, finds_name(rule), &clues) {
-                    Outcome::Holds(name) => Some(name.or(found)),
-                    _ => None,
-                }
-            })?;
+        let clues = Clues { speaker, ..self.clues };
+        let mut tried = self.rules.iter().zip(&self.found).enumerate();
+        let holding = tried.find_map(|(at, (rule, found))| {
+            let found = try_conditions(rule, true, found.clone()?, &clues)?;
             let name = |name: &RuleName| match name {
                 RuleName::Named(name) => Some(name.clone()),
                 RuleName::Found => found.clone(),
@@ -145,8 +133,17 @@ impl<'a> TriedRules<'a> {
                 by_speaker: rule.conditions.iter().any(|condition| condition.clue == RuleClue::Speaker),
             })
         });
-        { holding }.next().unwrap_or_default()
+        holding.unwrap_or_default()
     }
+}
+
+/// Tries the conditions of a rule on the speaker, or all others, and returns the name that they find. None: one does not hold.
+fn try_conditions(rule: &PersonRule, on_speaker: bool, found: Option<String>, clues: &Clues) -> Option<Option<String>> {
+    let mut tried = rule.conditions.iter().filter(|condition| (condition.clue == RuleClue::Speaker) == on_speaker);
+    tried.try_fold(found, |found, condition| match outcome(condition, finds_name(rule), clues) {
+        Outcome::Holds(name) => Some(name.or(found)),
+        _ => None,
+    })
 }
 
 /// Returns what the first rule says whose conditions all hold.

@@ -152,7 +152,7 @@ impl Persons {
     }
 }
 
-/// What the rules may look at of a request.
+/// Headers and body of a request, as far as rules may look at them.
 struct KnownClues<'a> {
     headers: Cow<'a, HeaderMap>,
     body: Cow<'a, BodyClues>,
