@@ -21,6 +21,12 @@ work="${WORK:-$here}"
 mkdir -p "$work"
 tar -C "$work" -xzf programs.tar.gz
 cd "$work"
+# What was compiled before, for programs and tests.
+if [ -d "$here/kernels" ]; then
+  mkdir -p kernels /tmp/reprise-gpu-tests/cubin
+  cp -n "$here"/kernels/* kernels/
+  cp -n "$here"/kernels/* /tmp/reprise-gpu-tests/cubin/
+fi
 export RUST_BACKTRACE=0 REPRISE_REFERENCE="$models"
 cases=4
 if [ "$mode" = dry ]; then

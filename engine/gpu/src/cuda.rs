@@ -3,6 +3,8 @@
 mod cache;
 mod profile;
 
+pub use cache::compile_ahead;
+
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};

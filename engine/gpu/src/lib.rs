@@ -27,6 +27,7 @@ pub mod snapshot;
 
 pub use backend::{Backend, programs};
 pub use buffer::{Buffer, HostBuffer};
+pub use cuda::compile_ahead;
 pub use device::{Device, GpuApi, GpuFeature, Launch};
 pub use error::Error;
 pub use open::{open, open_behind};

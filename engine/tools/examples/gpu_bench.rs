@@ -173,13 +173,22 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures each kernel of a token and of a chunk of a prompt. Kernels do not overlap here.
+    /// Measures each kernel of a token, of a few, of a spoken turn and of a chunk of a prompt. Kernels do not overlap here. Beside
+    /// it, the same step as it is: until the host has asked for all of it, and until it is done.
     fn kernels(&mut self) -> Result<(), Failure> {
         let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
         let mut state = self.state(Q8)?;
         self.fill(&mut state, ctx)?;
-        for (what, count) in [("token", 1), ("chunk", self.args.chunk_tokens)] {
+        for (what, count) in [("token", 1), ("few", 8), ("turn", 32), ("chunk", self.args.chunk_tokens)] {
             let tokens = self.tokens(7, count);
+            let (mut asked_ms, mut done_ms) = (Vec::new(), Vec::new());
+            for _ in 0..self.args.rounds.max(3) {
+                let begin = Instant::now();
+                self.feed(&mut [&mut state], std::slice::from_ref(&tokens), WantedLogits::Nothing)?;
+                asked_ms.push(ms(begin.elapsed()));
+                self.device.synchronize()?;
+                done_ms.push(ms(begin.elapsed()));
+            }
             let device = self.device.clone();
             let mut failure = None;
             let started = device.profile(|| {
@@ -199,7 +208,7 @@ impl Bench {
             let all_ms: f32 = started.iter().map(|(_, ms)| ms).sum();
             let kernels: Vec<Value> = sums.into_iter().map(|(name, (calls, ms))| json!([name, calls, ms])).collect();
             tell(json!({"what": "kernels", "of": what, "rows": count, "behind": ctx, "started": started.len(),
-                "all_ms": all_ms, "name_calls_ms": kernels}));
+                "all_ms": all_ms, "asked_ms": median(asked_ms), "done_ms": median(done_ms), "name_calls_ms": kernels}));
         }
         Ok(())
     }

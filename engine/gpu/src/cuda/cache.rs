@@ -10,6 +10,11 @@ use crate::nvrtc;
 /// Takes a program's machine code.
 pub type LoadProgram<'l> = &'l mut dyn FnMut(&'static str, &[u8]) -> Result<(), Error>;
 
+/// Compiles every program for a processor and a driver that need not be on this machine.
+pub fn compile_ahead(folder: &Path, target: u32, driver: i32, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    programs(target, driver, Some(folder), progress, &mut |_, _| Ok(()))
+}
+
 /// Gives every program's machine code to `load`. What is not in `folder`, or is of no use to the driver any more, is compiled,
 /// several at a time, and kept there once the driver has taken it.
 pub fn programs(
