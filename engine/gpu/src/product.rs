@@ -54,7 +54,7 @@ struct Product {
     accumulate: u32,
     passes: u32,
     warps_of_row: u32,
-    unused: u32,
+    blocks_at_once: u32,
 }
 
 #[repr(C)]
@@ -176,11 +176,39 @@ fn worth_groups(rows: usize, exactness: Exactness, kind: DeviceFormat) -> bool {
     tile_rows(rows) == GROUP_ROWS && exactness == Exactness::Rounded && kind != DeviceFormat::F32
 }
 
+/// Weight rows of a warp, values of each that a warp asks for at once, and blocks that a processor has room for (`one.cu`).
+const ONE_ROWS: usize = 2;
+const ONE_DEPTH: usize = 4 * 32 * 32;
+const ONE_BLOCKS: usize = 4;
+
 /// All jobs are of the kind.
 impl ProductCall<'_> {
+    /// Multiplies one row, or each row of those that have experts of their own.
+    fn by_one(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
+        let ProductCall { device, rows, experts, .. } = *self;
+        let weight_rows: usize = match experts.rows_of_one {
+            0 => jobs.iter().map(|(matrix, _)| matrix.rows).sum(),
+            rows_of_one => jobs.len() * rows_of_one as usize,
+        };
+        // Short matrices keep the device at work only if several warps share each row, and deep ones are more than a warp
+        // can ask for at once.
+        let at_once = device.processors().count as usize * ONE_BLOCKS;
+        let warps = weight_rows.div_ceil(ONE_ROWS) * rows;
+        let depth = jobs.iter().map(|(matrix, _)| matrix.cols).max().unwrap_or(0);
+        let is_enough = |sharing: &usize| 2 * warps * sharing > at_once * WARPS && depth <= sharing * ONE_DEPTH;
+        let warps_of_row = [1, 2].into_iter().find(is_enough).unwrap_or(WARPS);
+        let (placed, blocks) = self.placed(jobs, WARPS * ONE_ROWS / warps_of_row);
+        let arguments = Product { warps_of_row: warps_of_row as u32, blocks_at_once: at_once as u32, ..placed };
+        let launch = Launch { grid: (blocks, rows as u32, 1), threads: 32 * WARPS as u32, shared_bytes: 0 };
+        device.launch("one", &format!("one_{kind:?}"), launch, &arguments)
+    }
+
     fn by_warps(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
         let ProductCall { device, rows, experts, .. } = *self;
         let codes = self.exactness == Exactness::Rounded && kind.is_quantised();
+        if codes && (rows == 1 || experts.of_row != 0) {
+            return self.by_one(kind, jobs);
+        }
         let at_once = match rows {
             _ if experts.of_row != 0 => 1,
             1 => 1,

@@ -44,6 +44,12 @@ DEVICE constexpr bool has_min() {
     return KIND != Q8_0 && KIND != IQ4_XS;
 }
 
+// Both halves of a group have the same scale and minimum.
+template <int KIND>
+DEVICE constexpr bool has_one_scale() {
+    return KIND != WIDE && KIND != Q6_K;
+}
+
 template <class T>
 DEVICE T at(const u8* plane, u64 index) {
     return read_weights(reinterpret_cast<const T*>(plane) + index);
@@ -74,6 +80,22 @@ DEVICE Raw read_group(const Matrix& w, u64 group) {
         raw.scales.y = at<u16>(w.extra, group / 8);
     }
     return raw;
+}
+
+// The same matrix from a group on. Where groups share what they need by eight, those that are read are a multiple of eight
+// from there.
+template <int KIND>
+DEVICE Matrix from_group(const Matrix& w, u64 group) {
+    Matrix out = w;
+    const bool IS_BYTES = KIND == Q8_0 || KIND == WIDE;
+    out.codes += group * (IS_BYTES ? 32 : 16);
+    if (KIND == Q5_K) out.high += group * 4;
+    if (KIND == Q6_K) out.high += group * 8;
+    if (KIND == Q6_K) out.extra += group / 8 * 2;
+    if (KIND == IQ4_XS) out.scales += group / 8 * 8;
+    else if (KIND == Q4_K || KIND == Q5_K) out.scales += group / 8 * 16;
+    else out.scales += group * (KIND == WIDE ? 16 : 2);
+    return out;
 }
 
 // The steps of IQ4 for four codes, one in each byte.
@@ -146,12 +168,12 @@ DEVICE Group group_of(const Raw& raw, u32 group) {
             min[half] = -32.0f * scale[half];
         }
     } else {
-        u32 j = group % 8, shift = 8 * (j % 4);
-        u32 first = raw.scales.y >> shift, second = raw.scales.z >> shift, third = raw.scales.w >> shift;
-        u32 steps = j < 4 ? first & 63u : (third & 15u) | (first >> 6 & 3u) << 4;
-        u32 mins = j < 4 ? second & 63u : (third >> 4 & 15u) | (second >> 6 & 3u) << 4;
-        scale[0] = scale[1] = half_to_float(static_cast<u16>(raw.scales.x)) * static_cast<float>(steps);
-        min[0] = min[1] = -half_to_float(static_cast<u16>(raw.scales.x >> 16)) * static_cast<float>(mins);
+        // Scale and minimum in a byte each: of four groups whole, of the others in two parts.
+        u32 j = group % 8, at = j % 4;
+        u32 both = bytes_by(raw.scales.y, raw.scales.z, at | (at + 4) << 4), low = raw.scales.w >> (8 * at);
+        both = j < 4 ? both & 0x3f3fu : (both >> 2 & 0x3030u) | (low & 15u) | (low << 4 & 0x0f00u);
+        scale[0] = scale[1] = half_to_float(static_cast<u16>(raw.scales.x)) * static_cast<float>(both & 255u);
+        min[0] = min[1] = -half_to_float(static_cast<u16>(raw.scales.x >> 16)) * static_cast<float>(both >> 8 & 255u);
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {

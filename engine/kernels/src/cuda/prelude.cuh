@@ -115,6 +115,13 @@ DEVICE void bring_near(const void* address) {
 #endif
 }
 
+// The same for so many bytes at once, both a multiple of 16.
+DEVICE void bring_all_near(const void* address, u64 bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(static_cast<u32>(bytes)));
+#endif
+}
+
 // Weights are never written while kernels run. They are asked for where it says so: left alone, the compiler asks late,
 // to have registers for something else.
 DEVICE uint4 read_weights(const uint4* from) {

@@ -24,8 +24,8 @@ struct Product {
     u32 rows;  // of the output
     u32 accumulate;
     u32 passes;       // by tiles: 1, or 3 for products of both halves
-    u32 warps_of_row; // by warps: 1, or 4 that share the columns
-    u32 unused;
+    u32 warps_of_row; // by warps: 1, or 2 or 4 that share the columns
+    u32 blocks_at_once; // about as many as are at work together
 };
 
 DEVICE const Job& job_of(const Product& a, u32 block) {

@@ -132,7 +132,6 @@ DEVICE void product_vec(const Product& a) {
 }
 
 #define CODES_KERNELS(kind)                                                                  \
-    KERNEL_AHEAD(vec_codes_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1, true>(a); } \
     KERNEL_AHEAD(vec_codes_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4, true>(a); } \
     KERNEL_AHEAD(vec_codes_##kind##_8, VEC_WARPS * 32, Product) { product_vec<kind, 8, true>(a); }
 #define VALUES_KERNELS(kind)                                                                   \

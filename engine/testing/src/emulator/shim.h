@@ -271,6 +271,9 @@ extern "C" const char* emulate(void (*kernel)(const void*), const void* argument
 // A kernel begins when the one before has ended. But a thread that does not wait lets the next kernel's wait end too early.
 static inline void follow() { emulator::self->followed = true; }
 static inline void bring_near(const void*) {}
+static inline void bring_all_near(const void* address, uint64_t bytes) {
+    if ((reinterpret_cast<uintptr_t>(address) | bytes) % 16) emulator::fail("what is brought near is not aligned");
+}
 template <class T>
 static inline T read_weights(const T* from) { return *from; }
 template <class T>
