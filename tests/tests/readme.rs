@@ -1,4 +1,4 @@
-//! What the README tells people to type, typed.
+//! Commands and code of the README and of docs/talking.md, run as people type them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -7,10 +7,10 @@ use tests::service::Service;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// The code of a section, by the language of its fences.
-fn snippets(heading: &str, language: &str) -> Vec<String> {
-    let readme = std::fs::read_to_string(tests::house::files::root().join("README.md")).unwrap();
-    let section = readme.split(&format!("\n## {heading}\n")).nth(1).expect("the section is there");
+/// Returns the code of a section of a page, by the language of its fences.
+fn snippets(page: &str, heading: &str, language: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(tests::house::files::root().join(page)).unwrap();
+    let section = page.split(&format!("\n## {heading}\n")).nth(1).expect("the section is there");
     let section = section.split("\n## ").next().unwrap_or_default();
     let fence = format!("```{language}\n");
     let fences = section.split(&fence).skip(1);
@@ -31,7 +31,7 @@ async fn typed(service: &Service, program: &Path, arguments: &[&str], code: &str
 #[tokio::test]
 async fn what_one_types_into_a_shell() {
     let service = Service::start(&[]).await;
-    let all = snippets("Talk to it", "sh");
+    let all = snippets("README.md", "Talk to it", "sh");
     assert!(all.len() >= 2, "{all:?}");
     let has_curl = Path::new("/usr/bin/curl").exists();
     for code in all {
@@ -59,7 +59,7 @@ async fn what_one_writes_in_python() {
         return;
     };
     let service = Service::start(&["--set", "preset.reply_reserve_tokens=40"]).await;
-    for code in snippets("Talk to it", "python") {
+    for code in snippets("docs/talking.md", "From Python", "python") {
         let output = typed(&service, &python, &["-c"], &code).await;
         assert!(output.status.success(), "{code}: {}", String::from_utf8_lossy(&output.stderr));
     }

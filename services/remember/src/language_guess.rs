@@ -1,6 +1,6 @@
 //! Language of a text, if it is clear.
 //!
-//! The word lists decide, not `whatlang`: the figures are in README.md.
+//! The word lists decide, not `whatlang`: the figures are in this crate's README.md.
 
 use crate::languages::{LANGUAGES, LanguageWords};
 use crate::text::{folded, words};

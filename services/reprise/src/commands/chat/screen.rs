@@ -30,7 +30,7 @@ impl ChatScreen {
         self.note(&format!("{} · session {} · /help for help", clean(model), clean(id)));
         if model == BUILT_IN {
             self.note(
-                "a tiny demonstration model that knows a few dozen things to say; README.md says how to get a real one",
+                "a tiny demonstration model that knows a few dozen things to say; docs/models.md says how to get a real one",
             );
         }
     }
