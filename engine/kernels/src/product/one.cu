@@ -7,6 +7,8 @@
 const u32 ONE_WARPS = 4;
 const u32 ONE_ROWS = 2;
 const u32 ONE_STEPS = 4;
+// So many times the blocks that are at work at once, ahead of a block.
+const u32 ONE_LAPS = 3;
 
 // A group of a row of activations as 8-bit integers.
 struct Codes {
@@ -75,10 +77,14 @@ DEVICE void product_one(const Product& a) {
                 for (u32 r = 0; r < ONE_ROWS; r++) ahead[i][r] = read_group<KIND>(own[r], 32 * i);
     };
     ask(steps);
-    // Blocks that come later find the memory's work done: kernels in front are often small and leave it idle.
-    u32 later = first + a.blocks_at_once * rows_of_block;
-    if (lane == 0 && share == 0 && later + ONE_ROWS <= rows)
-        bring_all_near(w.codes + (offset + later) * code_bytes<KIND>(w), ONE_ROWS * code_bytes<KIND>(w));
+    // Blocks that come later find the memory's work done: kernels in front are often small and leave it idle. The first blocks
+    // bring near what the next ones need too.
+    u32 from_lap = blockIdx.x < a.blocks_at_once ? 1 : ONE_LAPS;
+    for (u32 lap = from_lap; lap <= ONE_LAPS && lane == 0 && share == 0; lap++) {
+        u32 later = first + lap * a.blocks_at_once * rows_of_block;
+        if (later + ONE_ROWS <= rows)
+            bring_all_near(w.codes + (offset + later) * code_bytes<KIND>(w), ONE_ROWS * code_bytes<KIND>(w));
+    }
     follow();
     u32 x_row = a.experts.source ? a.experts.source[blockIdx.y] : blockIdx.y;
     u64 x_from = static_cast<u64>(x_row) * a.x.padded / 32 + from;
