@@ -3,11 +3,8 @@
 
 const u32 VEC_WARPS = 4;
 
-// Weight rows of a warp. Of many rows of activations a warp reads more than of weights: they serve more rows then.
-template <int M>
-DEVICE constexpr u32 vec_rows() {
-    return M == 8 ? 4 : 2;
-}
+// Weight rows of a warp.
+const u32 VEC_ROWS = 2;
 
 // A group of a row of activations as 8-bit integers.
 struct Codes {
@@ -47,22 +44,22 @@ DEVICE float times_values(const float (&w)[LEN], const float* x) {
 }
 
 // Adds one piece of each weight row times each row of activations, of which each is read once.
-template <int KIND, int M, bool CODES, u32 ROWS>
-DEVICE void add_pieces(const Raw (&raw)[ROWS], u32 piece, const Rows& x, const u64 (&x_rows)[M], float (&sums)[ROWS][M]) {
+template <int KIND, int M, bool CODES>
+DEVICE void add_pieces(const Raw (&raw)[VEC_ROWS], u32 piece, const Rows& x, const u64 (&x_rows)[M], float (&sums)[VEC_ROWS][M]) {
     if (is_quantised<KIND>() && CODES) {
-        Group groups[ROWS];
+        Group groups[VEC_ROWS];
 #pragma unroll
-        for (u32 r = 0; r < ROWS; r++) groups[r] = group_of<KIND>(raw[r], piece);
+        for (u32 r = 0; r < VEC_ROWS; r++) groups[r] = group_of<KIND>(raw[r], piece);
 #pragma unroll
         for (u32 m = 0; m < M; m++) {
             Codes codes = codes_at(x, x_rows[m] / 32 + piece, has_min<KIND>());
 #pragma unroll
-            for (u32 r = 0; r < ROWS; r++) sums[r][m] += times_codes<KIND>(groups[r], codes);
+            for (u32 r = 0; r < VEC_ROWS; r++) sums[r][m] += times_codes<KIND>(groups[r], codes);
         }
         return;
     }
 #pragma unroll
-    for (u32 r = 0; r < ROWS; r++) {
+    for (u32 r = 0; r < VEC_ROWS; r++) {
         const u32 LEN = piece_len<KIND>();
         float values[LEN];
         values_of_piece<KIND>(raw[r], piece, values);
@@ -73,7 +70,6 @@ DEVICE void add_pieces(const Raw (&raw)[ROWS], u32 piece, const Rows& x, const u
 
 template <int KIND, int M, bool CODES>
 DEVICE void product_vec(const Product& a) {
-    const u32 VEC_ROWS = vec_rows<M>();
     __shared__ float shares[VEC_WARPS][VEC_ROWS * M];
     const Job& job = job_of(a, blockIdx.x);
     const Matrix& w = job.w;
@@ -131,10 +127,8 @@ DEVICE void product_vec(const Product& a) {
     *out = a.accumulate ? *out + sum : sum;
 }
 
-#define CODES_KERNELS(kind)                                                                  \
-    KERNEL_AHEAD(vec_codes_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1, true>(a); } \
-    KERNEL_AHEAD(vec_codes_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4, true>(a); } \
-    KERNEL_AHEAD(vec_codes_##kind##_8, VEC_WARPS * 32, Product) { product_vec<kind, 8, true>(a); }
+#define CODES_KERNELS(kind) \
+    KERNEL_AHEAD(vec_codes_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1, true>(a); }
 #define VALUES_KERNELS(kind)                                                                   \
     KERNEL_AHEAD(vec_values_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1, false>(a); } \
     KERNEL_AHEAD(vec_values_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4, false>(a); }
