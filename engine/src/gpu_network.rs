@@ -13,9 +13,9 @@ mod workspace;
 use gpu::device::Processors;
 use gpu::matrix::DeviceFormat;
 use gpu::norm::{NormRowsArguments, norm_rows};
-use gpu::product::{Exactness, FEW_ROWS, embed, product};
+use gpu::product::{Exactness, FEW_ROWS, embed, forms, product};
 use gpu::rotation::{TurnsArguments, turns};
-use gpu::rows::{Forms, Halves, RowsArguments};
+use gpu::rows::{Forms, RowsArguments};
 use gpu::{Buffer, Device, Error, GpuFeature};
 use kernels::product::Precision;
 use weights::{ModelWeights, Shape};
@@ -268,25 +268,20 @@ impl GpuNetwork {
         work: &GpuWorkspace,
         weight: &Buffer<f32>,
     ) -> Result<RowsArguments, Error> {
-        let to = work.normed.arguments(self.forms(rows <= FEW_ROWS));
+        let to = work.normed.arguments(self.forms(rows));
         let (x, weight, eps) = (work.at(Floats::Hidden), weight.address(), self.shape.rms_eps);
         norm_rows(&self.device, rows, &NormRowsArguments { x, weight, chosen, to, eps, unused: 0 })?;
         Ok(to)
     }
 
-    /// Forms of rows that this network's products read, for few or for many rows. Values are always among them, because
-    /// decays and routers are computed exactly.
-    fn forms(&self, few: bool) -> Forms {
-        let halves = match (few, self.exactness) {
-            (true, _) => Halves::No,
-            (false, Exactness::Rounded) => Halves::One,
-            (false, Exactness::Exact) => Halves::Two,
-        };
-        Forms { values: true, integers: few && self.exactness == Exactness::Rounded, halves }
+    /// Returns the forms of rows that this network's products read. Values are always among them, because decays and
+    /// routers are computed exactly.
+    fn forms(&self, rows: usize) -> Forms {
+        Forms { values: true, ..self.inner_forms(rows) }
     }
 
-    fn inner_forms(&self, few: bool) -> Forms {
-        Forms { values: few, ..self.forms(few) }
+    fn inner_forms(&self, rows: usize) -> Forms {
+        forms(rows, self.exactness)
     }
 }
 

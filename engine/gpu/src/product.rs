@@ -1,4 +1,4 @@
-//! Rows of activations times matrices: a few rows by warps, many by tiles on tensor cores, or exactly without them.
+//! Rows of activations times matrices: one or a few rows by warps, many by tiles on tensor cores, or exactly without them.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -9,13 +9,15 @@ use crate::rows::{Forms, Halves, RowsArguments};
 
 /// Most rows that go by warps, which read the weights once for all of them.
 pub const FEW_ROWS: usize = 8;
+/// Rows for which quantised weights become halves on their way, if activations are rounded.
+const BATCH_ROWS: std::ops::RangeInclusive<usize> = 2..=64;
 
 /// Exactness of the activations that a product reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
     /// As f32; by tiles as two halves.
     Exact,
-    /// Few rows as 8-bit integers where weights are quantised, many as halves.
+    /// One row as 8-bit integers where weights are quantised, more as halves.
     Rounded,
 }
 
@@ -65,14 +67,17 @@ struct Embed {
     out: u64,
 }
 
-/// Returns the forms of activations that a product of `rows` rows reads.
-pub fn forms(rows: usize, exactness: Exactness, quantised: bool) -> Forms {
-    match (rows <= FEW_ROWS, exactness) {
-        (true, Exactness::Rounded) if quantised => Forms { integers: true, ..Forms::default() },
-        (true, _) => Forms { values: true, ..Forms::default() },
-        (false, Exactness::Exact) => Forms { halves: Halves::Two, ..Forms::default() },
-        (false, Exactness::Rounded) => Forms { halves: Halves::One, ..Forms::default() },
-    }
+/// Returns the forms that products of `rows` rows read, whatever the matrices' kinds. Few rows meet experts one by one, as
+/// integers.
+pub fn forms(rows: usize, exactness: Exactness) -> Forms {
+    let few = rows <= FEW_ROWS;
+    let halves = match exactness {
+        Exactness::Exact if few => Halves::No,
+        Exactness::Exact => Halves::Two,
+        Exactness::Rounded if rows == 1 => Halves::No,
+        Exactness::Rounded => Halves::One,
+    };
+    Forms { values: few, integers: few && exactness == Exactness::Rounded, halves }
 }
 
 /// Rows that a block of the products by tiles works on, for grids and for the tiles of experts.
@@ -91,6 +96,8 @@ pub fn product(
 ) -> Result<(), Error> {
     let call = ProductCall { device, exactness, x, rows, experts: Experts::default(), accumulate };
     kind_by_kind(jobs, |kind, jobs| match () {
+        () if rows == 1 && call.has_codes(kind) => call.by_one(kind, jobs),
+        () if BATCH_ROWS.contains(&rows) && call.has_codes(kind) => call.by_batch(kind, jobs),
         () if rows <= FEW_ROWS => call.by_warps(kind, jobs),
         () if device.uses(GpuFeature::GroupProducts) && worth_groups(rows, exactness, kind) => {
             call.by_groups(kind, jobs)
@@ -136,12 +143,12 @@ pub fn product_of_experts(
     jobs: &[(&DeviceMatrix, u64)],
 ) -> Result<(), Error> {
     let call = ProductCall { device, exactness, x, rows, experts, accumulate: false };
-    kind_by_kind(
-        jobs,
-        |kind, jobs| {
-            if experts.tiles == 0 { call.by_warps(kind, jobs) } else { call.by_tiles(kind, jobs) }
-        },
-    )
+    kind_by_kind(jobs, |kind, jobs| match () {
+        () if experts.tiles == 0 && call.has_codes(kind) => call.by_one(kind, jobs),
+        () if experts.tiles == 0 => call.by_warps(kind, jobs),
+        () if experts.tile_rows == 32 && call.has_codes(kind) => call.by_batch(kind, jobs),
+        () => call.by_tiles(kind, jobs),
+    })
 }
 
 /// Rows `tokens` (an address of u32) of a matrix, as values [rows, cols].
@@ -205,18 +212,9 @@ impl ProductCall<'_> {
 
     fn by_warps(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
         let ProductCall { device, rows, experts, .. } = *self;
-        let codes = self.exactness == Exactness::Rounded && kind.is_quantised();
-        if codes && (rows == 1 || experts.of_row != 0) {
-            return self.by_one(kind, jobs);
-        }
-        let at_once = match rows {
-            _ if experts.of_row != 0 => 1,
-            1 => 1,
-            5.. if codes => 8,
-            _ => 4,
-        };
-        // `vec_rows` in `vec.cu`.
-        let rows_of_block = WARPS * if at_once == 8 { 4 } else { 2 };
+        let at_once = if rows == 1 || experts.of_row != 0 { 1 } else { 4 };
+        // `VEC_ROWS` in `vec.cu`.
+        let rows_of_block = WARPS * 2;
         // Matrices of a few rows keep the device at work only if several warps share each of them.
         let weight_rows: usize = jobs.iter().map(|(matrix, _)| matrix.rows).sum();
         let blocks = weight_rows.div_ceil(rows_of_block) * rows.div_ceil(at_once);
@@ -224,10 +222,33 @@ impl ProductCall<'_> {
         let warps_of_row = if is_short { WARPS } else { 1 };
         let (placed, blocks) = self.placed(jobs, rows_of_block / warps_of_row);
         let arguments = Product { warps_of_row: warps_of_row as u32, ..placed };
-        let form = if codes { "codes" } else { "values" };
-        let kernel = format!("vec_{form}_{kind:?}_{at_once}");
+        let kernel = format!("vec_values_{kind:?}_{at_once}");
         let grid = (blocks, rows.div_ceil(at_once) as u32, 1);
         device.launch("vec", &kernel, Launch { grid, threads: 32 * WARPS as u32, shared_bytes: 0 }, &arguments)
+    }
+
+    /// Returns whether this product multiplies integers by integers.
+    fn has_codes(&self, kind: DeviceFormat) -> bool {
+        self.exactness == Exactness::Rounded && kind.is_quantised()
+    }
+
+    fn by_batch(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
+        let ProductCall { device, rows, experts, .. } = *self;
+        let (tokens, down) = match rows {
+            _ if experts.tiles != 0 => (experts.tile_rows, experts.most_tiles),
+            ..=8 => (8, 1),
+            ..=32 => (32, 1),
+            _ => (64, 1),
+        };
+        // More weight rows a block read the activations less often, where that leaves blocks for all processors.
+        let (placed, blocks) = self.placed(jobs, 64);
+        let is_wide = tokens > 8 && blocks * down >= 2 * device.processors().count;
+        let (arguments, blocks) = if is_wide { (placed, blocks) } else { self.placed(jobs, 32) };
+        let (weight_rows, threads) = if is_wide { (64, 128) } else { (32, 256) };
+        // Of each warp's rows, 256 in all: three units in the ring (`unit_pitch` in `batch.cu`), and the scales of two.
+        let pitch = if kind == DeviceFormat::Q6_K { 112 } else { 80 };
+        let launch = Launch { grid: (blocks, down, 1), threads, shared_bytes: 256 * (3 * pitch + 2 * 16) };
+        device.launch("batch", &format!("batch_{kind:?}_{weight_rows}_{tokens}"), launch, &arguments)
     }
 
     fn by_tiles(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {

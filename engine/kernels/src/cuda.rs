@@ -49,6 +49,7 @@ pub const PROGRAMS: &[Program] = &[
     program("routing", &[PRELUDE, include_str!("routing.cu")]),
     program("vec", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/vec.cu")]),
     program("one", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/one.cu")]),
+    program("batch", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/batch.cu")]),
     program("tiles", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/tiles.cu")]),
     program("exact", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/exact.cu")]),
     Program {

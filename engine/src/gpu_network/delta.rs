@@ -51,7 +51,7 @@ impl GpuNetwork {
         };
         gates(device, &of_gates)?;
         self.recur(weights, layer, step, step.at.log_rows, work)?;
-        let inner = work.inner.arguments_of(heads.values(), self.inner_forms(step.few));
+        let inner = work.inner.arguments_of(heads.values(), self.inner_forms(step.rows));
         let of_norm = NormHeadsArguments {
             x: work.at(Floats::Out),
             weight: weights.norm.address(),

@@ -115,7 +115,7 @@ impl GpuNetwork {
         let hidden = work.at(Floats::Hidden);
         let of_token = self.norm(step.rows, 0, work, &block.embed_norm)?;
         product(&self.device, self.exactness, of_token, step.rows, &[(&block.of_token, hidden)], false)?;
-        let normed = work.normed.arguments(self.forms(step.few));
+        let normed = work.normed.arguments(self.forms(step.rows));
         self.norm_into(normed, step.rows, work.at(Floats::Before), &block.state_norm)?;
         product(&self.device, self.exactness, normed, step.rows, &[(&block.of_output, hidden)], true)
     }

@@ -101,11 +101,11 @@ fn check(p: &Problem, asked: Asked) {
     for (i, rows) in p.outs.iter().enumerate() {
         assert_eq!(matrices[i].bytes(), gpu::matrix::device_bytes(p.format, *rows, p.cols));
         let is_rounded = asked == Asked::Product(Exactness::Rounded);
-        let integers = is_rounded && p.rows <= FEW_ROWS && p.format.is_quantised();
+        let integers = is_rounded && p.rows == 1 && p.format.is_quantised();
         let read = if integers { as_integers(p, &x) } else { x.clone() };
         let row = |n: usize, out: &mut [f32]| out.copy_from_slice(&row_values(p.format, p.cols, &bytes[i], n));
         let mut expected = reference::product(&read, *rows, p.cols, row);
-        let exact = p.rows <= FEW_ROWS || !is_rounded;
+        let exact = !is_rounded || integers || p.rows <= FEW_ROWS && !p.format.is_quantised();
         let size = size_of_sums(p, &x, &bytes[i]);
         if p.accumulate {
             expected.iter_mut().zip(&before[i]).for_each(|(e, b)| *e += b);
@@ -143,7 +143,12 @@ proptest! {
     }
 
     #[test]
-    fn few_rows_as_integers(p in problem(FEW_ROWS + 1)) {
+    fn one_row_as_integers(p in problem(2)) {
+        check(&p, Asked::Product(Exactness::Rounded));
+    }
+
+    #[test]
+    fn some_rows_as_halves(p in problem(65)) {
         check(&p, Asked::Product(Exactness::Rounded));
     }
 
@@ -198,6 +203,26 @@ fn many_rows_of_every_kind_without_rounding() {
         for (rows, outs) in [(13, vec![1, 31, 20]), (many, vec![40, 1, 25])] {
             let cols = if format.block_len() == 1 { 37 * 7 } else { 512.min(9 * format.block_len()) };
             check(&Problem { format, rows, outs, cols, seed: 5, accumulate: false }, Asked::Exact);
+        }
+    }
+}
+
+/// Every kernel for that: of each kind, of as many tokens and of as many weight rows a block, with depths that warps share badly.
+#[test]
+fn some_rows_of_every_kind() {
+    let Some(device) = device_of_tests() else { return };
+    let many = 64 * 2 * device.processors().count as usize;
+    for format in Format::ALL.to_vec().into_iter().filter(|format| format.is_quantised()) {
+        let short: &[usize] = if format.block_len() == 32 { &[32, 96, 4096 + 32] } else { &[256, 4096 + 256] };
+        for (cols, rows) in short.iter().flat_map(|cols| [2, 8, 9, 32, 33, 64].map(|rows| (*cols, rows))) {
+            check(
+                &Problem { format, rows, outs: vec![17, 40, 1], cols, seed: 5, accumulate: rows % 2 == 0 },
+                Asked::Product(Exactness::Rounded),
+            );
+        }
+        for rows in [31, 61] {
+            let problem = Problem { format, rows, outs: vec![many, 33], cols: 256, seed: 6, accumulate: true };
+            check(&problem, Asked::Product(Exactness::Rounded));
         }
     }
 }

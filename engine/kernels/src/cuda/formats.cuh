@@ -55,7 +55,23 @@ DEVICE T at(const u8* plane, u64 index) {
     return read_weights(reinterpret_cast<const T*>(plane) + index);
 }
 
-// `group` counts through all groups of the matrix.
+// What a group's scales are made of. `group` counts through all groups of the matrix.
+template <int KIND>
+DEVICE void read_scales(const Matrix& w, u64 group, Raw& raw) {
+    if (KIND == Q8_0 || KIND == Q4_0) raw.scales.x = at<u16>(w.scales, group);
+    if (KIND == WIDE) raw.scales = at<uint4>(w.scales, group);
+    if (KIND == IQ4_XS) {
+        uint2 both = at<uint2>(w.scales, group / 8);
+        raw.scales.x = both.x;
+        raw.scales.y = both.y;
+    }
+    if (KIND == Q4_K || KIND == Q5_K) raw.scales = at<uint4>(w.scales, group / 8);
+    if (KIND == Q6_K) {
+        raw.scales.x = at<u16>(w.scales, group);
+        raw.scales.y = at<u16>(w.extra, group / 8);
+    }
+}
+
 template <int KIND>
 DEVICE Raw read_group(const Matrix& w, u64 group) {
     Raw raw;
@@ -65,20 +81,9 @@ DEVICE Raw read_group(const Matrix& w, u64 group) {
     } else {
         raw.codes[0] = at<uint4>(w.codes, group);
     }
-    if (KIND == Q8_0 || KIND == Q4_0) raw.scales.x = at<u16>(w.scales, group);
-    if (KIND == WIDE) raw.scales = at<uint4>(w.scales, group);
-    if (KIND == IQ4_XS) {
-        uint2 both = at<uint2>(w.scales, group / 8);
-        raw.scales.x = both.x;
-        raw.scales.y = both.y;
-    }
-    if (KIND == Q4_K || KIND == Q5_K) raw.scales = at<uint4>(w.scales, group / 8);
     if (KIND == Q5_K) raw.high.x = at<u32>(w.high, group);
-    if (KIND == Q6_K) {
-        raw.high = at<uint2>(w.high, group);
-        raw.scales.x = at<u16>(w.scales, group);
-        raw.scales.y = at<u16>(w.extra, group / 8);
-    }
+    if (KIND == Q6_K) raw.high = at<uint2>(w.high, group);
+    read_scales<KIND>(w, group, raw);
     return raw;
 }
 
@@ -117,6 +122,39 @@ DEVICE float float_of_bits(u32 bits) {
     return number.value;
 }
 
+// `group` is the group's number in its row.
+template <int KIND>
+DEVICE void scales_of(const Raw& raw, u32 group, float (&scale)[2], float (&min)[2]) {
+    min[0] = min[1] = 0.0f;
+    if (KIND == Q8_0 || KIND == Q4_0) {
+        scale[0] = scale[1] = half_to_float(static_cast<u16>(raw.scales.x));
+        if (KIND == Q4_0) min[0] = min[1] = -8.0f * scale[0];
+    } else if (KIND == WIDE) {
+        scale[0] = float_of_bits(raw.scales.x);
+        min[0] = float_of_bits(raw.scales.y);
+        scale[1] = float_of_bits(raw.scales.z);
+        min[1] = float_of_bits(raw.scales.w);
+    } else if (KIND == IQ4_XS) {
+        u32 j = group % 8;
+        int steps = static_cast<int>((raw.scales.y >> (4 * j) & 15u) | (raw.scales.x >> (16 + 2 * j) & 3u) << 4);
+        scale[0] = scale[1] = half_to_float(static_cast<u16>(raw.scales.x)) * static_cast<float>(steps - 32);
+    } else if (KIND == Q6_K) {
+        float d = half_to_float(static_cast<u16>(raw.scales.y));
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            scale[half] = d * static_cast<float>(static_cast<i8>(raw.scales.x >> (8 * half)));
+            min[half] = -32.0f * scale[half];
+        }
+    } else {
+        // Scale and minimum in a byte each: of four groups whole, of the others in two parts.
+        u32 j = group % 8, at = j % 4;
+        u32 both = bytes_by(raw.scales.y, raw.scales.z, at | (at + 4) << 4), low = raw.scales.w >> (8 * at);
+        both = j < 4 ? both & 0x3f3fu : (both >> 2 & 0x3030u) | (low & 15u) | (low << 4 & 0x0f00u);
+        scale[0] = scale[1] = half_to_float(static_cast<u16>(raw.scales.x)) * static_cast<float>(both & 255u);
+        min[0] = min[1] = -half_to_float(static_cast<u16>(raw.scales.x >> 16)) * static_cast<float>(both >> 8 & 255u);
+    }
+}
+
 template <int KIND>
 DEVICE Group group_of(const Raw& raw, u32 group) {
     Group out;
@@ -147,39 +185,7 @@ DEVICE Group group_of(const Raw& raw, u32 group) {
             out.q[i] |= static_cast<int>((raw.high.x >> (2 * i) & 0x03030303u) << 4);
             out.q[i + 4] |= static_cast<int>((raw.high.y >> (2 * i) & 0x03030303u) << 4);
         }
-    float scale[2], min[2] = {0.0f, 0.0f};
-    if (KIND == Q8_0 || KIND == Q4_0) {
-        scale[0] = scale[1] = half_to_float(static_cast<u16>(raw.scales.x));
-        if (KIND == Q4_0) min[0] = min[1] = -8.0f * scale[0];
-    } else if (KIND == WIDE) {
-        scale[0] = float_of_bits(raw.scales.x);
-        min[0] = float_of_bits(raw.scales.y);
-        scale[1] = float_of_bits(raw.scales.z);
-        min[1] = float_of_bits(raw.scales.w);
-    } else if (KIND == IQ4_XS) {
-        u32 j = group % 8;
-        int steps = static_cast<int>((raw.scales.y >> (4 * j) & 15u) | (raw.scales.x >> (16 + 2 * j) & 3u) << 4);
-        scale[0] = scale[1] = half_to_float(static_cast<u16>(raw.scales.x)) * static_cast<float>(steps - 32);
-    } else if (KIND == Q6_K) {
-        float d = half_to_float(static_cast<u16>(raw.scales.y));
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            scale[half] = d * static_cast<float>(static_cast<i8>(raw.scales.x >> (8 * half)));
-            min[half] = -32.0f * scale[half];
-        }
-    } else {
-        // Scale and minimum in a byte each: of four groups whole, of the others in two parts.
-        u32 j = group % 8, at = j % 4;
-        u32 both = bytes_by(raw.scales.y, raw.scales.z, at | (at + 4) << 4), low = raw.scales.w >> (8 * at);
-        both = j < 4 ? both & 0x3f3fu : (both >> 2 & 0x3030u) | (low & 15u) | (low << 4 & 0x0f00u);
-        scale[0] = scale[1] = half_to_float(static_cast<u16>(raw.scales.x)) * static_cast<float>(both & 255u);
-        min[0] = min[1] = -half_to_float(static_cast<u16>(raw.scales.x >> 16)) * static_cast<float>(both >> 8 & 255u);
-    }
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        out.scale[half] = scale[half];
-        out.min[half] = min[half];
-    }
+    scales_of<KIND>(raw, group, out.scale, out.min);
     return out;
 }
 

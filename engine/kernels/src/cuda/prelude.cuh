@@ -28,8 +28,9 @@ DEVICE void follow() {
         name##_of(a);                     \
     }                                     \
     DEVICE void name##_of(const Args& a)
-// For `threads`: few enough registers for two blocks at once.
+// For `threads`: few enough registers for two or three blocks at once.
 #define TWICE(threads) threads, 2
+#define THRICE(threads) threads, 3
 // One that calls `follow` itself, once in each thread at least.
 #define KERNEL_AHEAD(name, threads, Args) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a)
@@ -65,6 +66,26 @@ DEVICE u32 minus_halves(u32 a, u32 b) {
 DEVICE u32 times_halves(u32 a, u32 b) {
     u32 out;
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    return out;
+}
+
+// a · b + c, rounded once.
+DEVICE u32 fused_halves(u32 a, u32 b, u32 c) {
+    u32 out;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+    return out;
+}
+
+// The first and the second of two halves, twice: operands of the arithmetic above take them without an instruction.
+DEVICE u32 first_twice(u32 both) {
+    u32 out;
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(out) : "r"(both));
+    return out;
+}
+
+DEVICE u32 second_twice(u32 both) {
+    u32 out;
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high};}" : "=r"(out) : "r"(both));
     return out;
 }
 

@@ -6,7 +6,7 @@ struct Rows {
     i8* codes;         // [rows, padded], 8-bit integers
     float* scales;     // [rows, padded / 16]
     float* sums;       // [rows, padded / 16], of the codes times their scale
-    u16* high;         // [rows, padded], halves of the value over the row's scale
+    u16* high;         // [rows, padded], halves of the value over the row's scale; of the integers if these are there and `low` is not
     u16* low;          // [rows, padded], what the first halves leave
     float* row_scales; // [rows], powers of two
     u32 cols, padded;
@@ -65,8 +65,11 @@ DEVICE void write_row(const float* row, u32 index, u32 first, u32 last, const Ro
     for (u32 i = threadIdx.x; i < to.cols; i += blockDim.x) largest = fmaxf(largest, fabsf(row[i]));
     float scale = row_scale_of(block_max(largest, scratch));
     if (threadIdx.x == 0) to.row_scales[index] = scale;
+    // Then a row means the same alone, as integers, and among a few.
+    bool of_integers = to.codes && !to.low;
     for (u32 i = threadIdx.x; i < to.padded; i += blockDim.x) {
         float value = i < to.cols ? row[i] / scale : 0.0f;
+        if (of_integers) value = static_cast<float>(to.codes[start + i]) * to.scales[(start + i) / 16] / scale;
         u16 high = float_to_half(value);
         to.high[start + i] = high;
         if (to.low) to.low[start + i] = float_to_half(value - half_to_float(high));

@@ -1,38 +1,10 @@
-// Few rows of activations times a matrix: a warp reads some weight rows once for all of them, or its share of them where
+// Few rows of activations as they are, times a matrix: a warp reads some weight rows once for all of them, or its share of them where
 // several warps share the columns.
 
 const u32 VEC_WARPS = 4;
 
-// Weight rows of a warp. Of many rows of activations a warp reads more than of weights: they serve more rows then.
-template <int M>
-DEVICE constexpr u32 vec_rows() {
-    return M == 8 ? 4 : 2;
-}
-
-// A group of a row of activations as 8-bit integers.
-struct Codes {
-    uint4 first, second;
-    float2 scale, sums;
-};
-
-DEVICE Codes codes_at(const Rows& x, u64 group, bool with_sums) {
-    Codes out;
-    out.first = reinterpret_cast<const uint4*>(x.codes)[2 * group];
-    out.second = reinterpret_cast<const uint4*>(x.codes)[2 * group + 1];
-    out.scale = reinterpret_cast<const float2*>(x.scales)[group];
-    if (with_sums) out.sums = reinterpret_cast<const float2*>(x.sums)[group];
-    return out;
-}
-
-// What a lane adds for one group of one weight row and one row of activations.
-template <int KIND>
-DEVICE float times_codes(const Group& w, const Codes& x) {
-    int low = dot4(w.q[0], x.first.x, dot4(w.q[1], x.first.y, dot4(w.q[2], x.first.z, dot4(w.q[3], x.first.w, 0))));
-    int high = dot4(w.q[4], x.second.x, dot4(w.q[5], x.second.y, dot4(w.q[6], x.second.z, dot4(w.q[7], x.second.w, 0))));
-    float sum = w.scale[0] * x.scale.x * static_cast<float>(low) + w.scale[1] * x.scale.y * static_cast<float>(high);
-    if (has_min<KIND>()) sum += w.min[0] * x.sums.x + w.min[1] * x.sums.y;
-    return sum;
-}
+// Weight rows of a warp.
+const u32 VEC_ROWS = 2;
 
 // What a lane adds for one piece of a weight row and one row of activations as they are.
 template <int LEN>
@@ -47,22 +19,10 @@ DEVICE float times_values(const float (&w)[LEN], const float* x) {
 }
 
 // Adds one piece of each weight row times each row of activations, of which each is read once.
-template <int KIND, int M, bool CODES, u32 ROWS>
-DEVICE void add_pieces(const Raw (&raw)[ROWS], u32 piece, const Rows& x, const u64 (&x_rows)[M], float (&sums)[ROWS][M]) {
-    if (is_quantised<KIND>() && CODES) {
-        Group groups[ROWS];
+template <int KIND, int M>
+DEVICE void add_pieces(const Raw (&raw)[VEC_ROWS], u32 piece, const Rows& x, const u64 (&x_rows)[M], float (&sums)[VEC_ROWS][M]) {
 #pragma unroll
-        for (u32 r = 0; r < ROWS; r++) groups[r] = group_of<KIND>(raw[r], piece);
-#pragma unroll
-        for (u32 m = 0; m < M; m++) {
-            Codes codes = codes_at(x, x_rows[m] / 32 + piece, has_min<KIND>());
-#pragma unroll
-            for (u32 r = 0; r < ROWS; r++) sums[r][m] += times_codes<KIND>(groups[r], codes);
-        }
-        return;
-    }
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++) {
+    for (u32 r = 0; r < VEC_ROWS; r++) {
         const u32 LEN = piece_len<KIND>();
         float values[LEN];
         values_of_piece<KIND>(raw[r], piece, values);
@@ -71,9 +31,8 @@ DEVICE void add_pieces(const Raw (&raw)[ROWS], u32 piece, const Rows& x, const u
     }
 }
 
-template <int KIND, int M, bool CODES>
+template <int KIND, int M>
 DEVICE void product_vec(const Product& a) {
-    const u32 VEC_ROWS = vec_rows<M>();
     __shared__ float shares[VEC_WARPS][VEC_ROWS * M];
     const Job& job = job_of(a, blockIdx.x);
     const Matrix& w = job.w;
@@ -112,7 +71,7 @@ DEVICE void product_vec(const Product& a) {
             now[r] = next[r];
             if (piece + step < pieces) next[r] = read_piece<KIND>(w, starts[r] + piece + step);
         }
-        add_pieces<KIND, M, CODES>(now, piece, a.x, x_rows, sums);
+        add_pieces<KIND, M>(now, piece, a.x, x_rows, sums);
     }
 #pragma unroll
     for (u32 r = 0; r < VEC_ROWS; r++)
@@ -131,14 +90,10 @@ DEVICE void product_vec(const Product& a) {
     *out = a.accumulate ? *out + sum : sum;
 }
 
-#define CODES_KERNELS(kind)                                                                  \
-    KERNEL_AHEAD(vec_codes_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4, true>(a); } \
-    KERNEL_AHEAD(vec_codes_##kind##_8, VEC_WARPS * 32, Product) { product_vec<kind, 8, true>(a); }
 #define VALUES_KERNELS(kind)                                                                   \
-    KERNEL_AHEAD(vec_values_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1, false>(a); } \
-    KERNEL_AHEAD(vec_values_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4, false>(a); }
+    KERNEL_AHEAD(vec_values_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1>(a); } \
+    KERNEL_AHEAD(vec_values_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4>(a); }
 
-FOR_QUANTISED(CODES_KERNELS)
 FOR_QUANTISED(VALUES_KERNELS)
 FOR_NUMBERS(VALUES_KERNELS)
 

@@ -36,6 +36,7 @@
     }                                           \
     static void name##_behind(const Args& a)
 #define TWICE(threads) threads
+#define THRICE(threads) threads
 #define SHARED(T, name) T* name = reinterpret_cast<T*>(emulator::shared)
 
 // Aligned as a GPU wants them. They copy their parts one by one, for only that is checked.
@@ -332,6 +333,12 @@ static inline uint32_t minus_halves(uint32_t a, uint32_t b) {
 static inline uint32_t times_halves(uint32_t a, uint32_t b) {
     return halves(half_to_float(a & 0xffff) * half_to_float(b & 0xffff), half_to_float(a >> 16) * half_to_float(b >> 16));
 }
+static inline uint32_t fused_halves(uint32_t a, uint32_t b, uint32_t c) {
+    return halves(half_to_float(a & 0xffff) * half_to_float(b & 0xffff) + half_to_float(c & 0xffff),
+                  half_to_float(a >> 16) * half_to_float(b >> 16) + half_to_float(c >> 16));
+}
+static inline uint32_t first_twice(uint32_t both) { return (both & 0xffff) * 0x10001u; }
+static inline uint32_t second_twice(uint32_t both) { return (both >> 16) * 0x10001u; }
 
 static inline uint32_t bytes_by(uint32_t a, uint32_t b, uint32_t selector) {
     uint64_t both = a | static_cast<uint64_t>(b) << 32;
@@ -439,7 +446,7 @@ static inline void load_transposed(uint32_t (&out)[4], const void* row) {
 
 // Copies that run ahead land as late as they may: when they are awaited. What is read before is what was there.
 namespace emulator {
-const unsigned MOST_COPIES = 32;
+const unsigned MOST_COPIES = 64;
 struct Copy { void* to; unsigned char bytes[16]; unsigned group; };
 struct Copies { Copy all[MOST_COPIES]; unsigned count, group; };
 static thread_local Copies copies[MOST_THREADS];
