@@ -59,8 +59,10 @@ impl GpuNetwork {
             to: inner,
             dim: heads.value_dim as u32,
             eps: self.shape.rms_eps,
+            heads_of_block: 0,
+            in_fours: 0,
         };
-        norm_heads_gated(device, step.rows, &of_norm)?;
+        norm_heads_gated(device, step.rows, of_norm)?;
         product(device, self.exactness, inner, step.rows, &[(&weights.out, work.at(Floats::Hidden))], true)
     }
 

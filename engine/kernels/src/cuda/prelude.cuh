@@ -123,6 +123,12 @@ DEVICE uint4 read_weights(const uint4* from) {
     return out;
 }
 
+DEVICE float4 read_weights(const float4* from) {
+    float4 out;
+    asm volatile("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w) : "l"(from));
+    return out;
+}
+
 DEVICE uint2 read_weights(const uint2* from) {
     uint2 out;
     asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(out.x), "=r"(out.y) : "l"(from));
@@ -145,6 +151,12 @@ DEVICE u16 read_weights(const u16* from) {
 DEVICE u64 read_far(const u64* from) {
     u64 out;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(out) : "l"(from));
+    return out;
+}
+
+DEVICE u32 read_far(const u32* from) {
+    u32 out;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(out) : "l"(from));
     return out;
 }
 
