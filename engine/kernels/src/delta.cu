@@ -5,7 +5,7 @@
 // so that all that is wanted of keys and queries alone (T', P, G) is made for all chunks at once, and only the rest goes
 // through the chunks one after the other. Columns of the state know nothing of each other: 32 of them are a block's.
 
-const u32 CHUNK = 64;
+const u32 CHUNK = 64, WORTH_CHUNKS = 32; // most tokens of a lane that go one by one
 
 struct Delta {
     const float* qkv;   // [rows, channels], behind the convolution
@@ -26,38 +26,67 @@ DEVICE u32 key_head_of(const Delta& a, u32 head) {
 
 DEVICE u32 channels_of(const Delta& a) { return 2 * a.key_heads * a.key_dim + a.value_heads * a.value_dim; }
 
-// Token by token, the state in registers: lane c of warp w has rows w·KEYS.. of column c. For few tokens.
+// Token by token, the state in registers: lane c of warp w has rows w·KEYS.. of column c. For few tokens: all that is read of
+// them is asked for at once, and lies in shared memory.
 template <u32 KEYS>
 DEVICE void delta_steps(const Delta& a) {
-    __shared__ float reads[4][32], outs[4][32];
+    const u32 KEY_DIM = 4 * KEYS, WIDTH = 2 * KEY_DIM + 32;
+    __shared__ float reads[2][4][32], outs[2][4][32], decays[WORTH_CHUNKS], betas[WORTH_CHUNKS];
+    SHARED(float, rows); // [tokens, WIDTH]: query, key, the block's values
     const Lane lane = lane_of(a.lanes, blockIdx.z);
-    u32 head = blockIdx.y, warp = threadIdx.x / 32, column = blockIdx.x * 32 + threadIdx.x % 32;
+    u32 head = blockIdx.y, warp = threadIdx.x / 32, c = threadIdx.x % 32, column = blockIdx.x * 32 + c;
     bool there = column < a.value_dim;
-    u32 channels = channels_of(a), keys = a.key_heads * a.key_dim;
-    float* state = lane.recurrent + a.state + (static_cast<u64>(head) * a.key_dim + warp * KEYS) * a.value_dim + column;
+    u32 channels = channels_of(a), keys = a.key_heads * KEY_DIM;
+    float* state = lane.recurrent + a.state + (static_cast<u64>(head) * KEY_DIM + warp * KEYS) * a.value_dim + column;
     // No kernel writes lanes.
-    u32 own = threadIdx.x % 32;
-    if (own < KEYS) bring_near(state - own + own * a.value_dim);
+    if (c < KEYS) bring_near(state - c + c * a.value_dim);
     follow();
+    const float* first = a.qkv + static_cast<u64>(lane.first) * channels;
+    for (u32 i = threadIdx.x; i < lane.count * (WIDTH / 4); i += 128) {
+        u32 token = i / (WIDTH / 4), part = i % (WIDTH / 4) * 4;
+        const float* row = first + static_cast<u64>(token) * channels;
+        const float* from = row + key_head_of(a, head) * KEY_DIM + part;
+        if (part >= KEY_DIM) from += keys - KEY_DIM;
+        // Columns come in fours.
+        u32 of_block = blockIdx.x * 32 + part - 2 * KEY_DIM;
+        if (part >= 2 * KEY_DIM) from = row + 2 * keys + head * a.value_dim + (of_block < a.value_dim ? of_block : 0);
+        copy_ahead(rows + token * WIDTH + part, from, part < 2 * KEY_DIM || of_block < a.value_dim);
+    }
+    end_of_copies();
+    if (threadIdx.x < lane.count) {
+        u64 at = static_cast<u64>(lane.first + threadIdx.x) * a.value_heads + head;
+        decays[threadIdx.x] = expf(a.decay[at]);
+        betas[threadIdx.x] = a.beta[at];
+    }
     float s[KEYS];
 #pragma unroll
     for (u32 i = 0; i < KEYS; i++) s[i] = there ? state[i * a.value_dim] : 0.0f;
-    for (u32 row = lane.first; row < lane.first + lane.count; row++) {
-        const float* first = a.qkv + static_cast<u64>(row) * channels + key_head_of(a, head) * a.key_dim + warp * KEYS;
-        const float4 *q = reinterpret_cast<const float4*>(first), *k = reinterpret_cast<const float4*>(first + keys);
-        float value = there ? a.qkv[static_cast<u64>(row) * channels + 2 * keys + head * a.value_dim + column] : 0.0f;
-        float decay = expf(a.decay[row * a.value_heads + head]), beta = a.beta[row * a.value_heads + head];
-        float read = 0.0f;
+    await_copies<0>();
+    __syncthreads();
+    // One barrier a token: what it reads of the state shows behind it, and with it the answers of the token before.
+    for (u32 token = 0; token <= lane.count; token++) {
+        const float* row = rows + token * WIDTH + warp * KEYS;
+        const float4 *q = reinterpret_cast<const float4*>(row), *k = reinterpret_cast<const float4*>(row + KEY_DIM);
+        u32 now = token % 2, before = 1 - now;
+        bool is_token = token < lane.count;
+        if (is_token) {
+            float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-        for (u32 i = 0; i < KEYS; i += 4) {
-            float4 four = k[i / 4];
-            read += s[i] * four.x + s[i + 1] * four.y + s[i + 2] * four.z + s[i + 3] * four.w;
+            for (u32 i = 0; i < KEYS; i += 4) {
+                float4 four = k[i / 4];
+                sum = {sum.x + s[i] * four.x, sum.y + s[i + 1] * four.y, sum.z + s[i + 2] * four.z, sum.w + s[i + 3] * four.w};
+            }
+            reads[now][warp][c] = sum.x + sum.y + (sum.z + sum.w);
         }
-        reads[warp][threadIdx.x % 32] = read;
         __syncthreads();
-        u32 c = threadIdx.x % 32;
-        float correction = beta * (value - decay * (reads[0][c] + reads[1][c] + reads[2][c] + reads[3][c]));
-        float out = 0.0f;
+        if (token > 0 && warp == 0 && there)
+            a.out[(static_cast<u64>(lane.first + token - 1) * a.value_heads + head) * a.value_dim + column] =
+                outs[before][0][c] + outs[before][1][c] + outs[before][2][c] + outs[before][3][c];
+        if (!is_token) break;
+        float decay = decays[token], value = rows[token * WIDTH + 2 * KEY_DIM + c];
+        float read = reads[now][0][c] + reads[now][1][c] + reads[now][2][c] + reads[now][3][c];
+        float correction = betas[token] * (value - decay * read);
+        float4 out = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (u32 i = 0; i < KEYS; i += 4) {
             float4 of_k = k[i / 4], of_q = q[i / 4];
@@ -65,13 +94,9 @@ DEVICE void delta_steps(const Delta& a) {
             s[i + 1] = s[i + 1] * decay + of_k.y * correction;
             s[i + 2] = s[i + 2] * decay + of_k.z * correction;
             s[i + 3] = s[i + 3] * decay + of_k.w * correction;
-            out += s[i] * of_q.x + s[i + 1] * of_q.y + s[i + 2] * of_q.z + s[i + 3] * of_q.w;
+            out = {out.x + s[i] * of_q.x, out.y + s[i + 1] * of_q.y, out.z + s[i + 2] * of_q.z, out.w + s[i + 3] * of_q.w};
         }
-        outs[warp][c] = out;
-        __syncthreads();
-        if (warp == 0 && there)
-            a.out[static_cast<u64>(row) * a.value_heads * a.value_dim + head * a.value_dim + column] =
-                outs[0][c] + outs[1][c] + outs[2][c] + outs[3][c];
+        outs[now][warp][c] = out.x + out.y + (out.z + out.w);
     }
     if (there) {
 #pragma unroll
