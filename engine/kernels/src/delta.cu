@@ -129,88 +129,6 @@ DEVICE const float* queries_of(const Delta& a, const Lane& lane, u32 head, u32 f
     return a.qkv + static_cast<u64>(lane.first + first) * channels_of(a) + key_head_of(a, head) * a.key_dim;
 }
 
-DEVICE float dot(const float4& a, const float4& b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
-
-const u32 SQUARE = CHUNK + 1; // floats from row to row: columns lie in different banks
-
-// T', P and G of one chunk of one head. A thread has four rows and four columns of the chunk's mutual products.
-template <u32 KEY_DIM>
-DEVICE void delta_prepare(const Delta& a) {
-    const u32 PITCH = key_pitch<KEY_DIM>();
-    __shared__ float sums[CHUNK], betas[CHUNK];
-    SHARED(float, k);                  // [CHUNK, PITCH]
-    float* q = k + CHUNK * PITCH;      // the same; then the mutual corrections, and the inverse of I and them
-    float* mixed = q;
-    float* inverse = q + CHUNK * SQUARE;
-    const Lane lane = lane_of(a.lanes, blockIdx.z);
-    u32 chunk = blockIdx.x, head = blockIdx.y, first = chunk * CHUNK;
-    if (first >= lane.count) return;
-    u32 n = min(CHUNK, lane.count - first), keys = a.key_heads * a.key_dim;
-    float* to = a.chunks + (static_cast<u64>(blockIdx.z * a.most_chunks + chunk) * a.value_heads + head) * OF_CHUNK;
-    const float* from = queries_of(a, lane, head, first);
-    ask_rows<KEY_DIM>(from + keys, channels_of(a), n, k);
-    ask_rows<KEY_DIM>(from, channels_of(a), n, q);
-    end_of_copies();
-    if (threadIdx.x < CHUNK) {
-        u32 t = threadIdx.x;
-        u64 at = static_cast<u64>(lane.first + first + min(t, n - 1)) * a.value_heads + head;
-        sums[t] = t < n ? a.decay[at] : 0.0f;
-        betas[t] = t < n ? a.beta[at] : 0.0f;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0)
-        for (u32 t = 1; t < CHUNK; t++) sums[t] += sums[t - 1];
-    await_copies<0>();
-    __syncthreads();
-    u32 row = threadIdx.x / 16 * 4, column = threadIdx.x % 16;
-    float kk[4][4] = {}, qk[4][4] = {};
-    for (u32 d = 0; d < KEY_DIM; d += 4) {
-        float4 others[4];
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) others[j] = *reinterpret_cast<const float4*>(k + (column + 16 * j) * PITCH + d);
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            float4 own_k = *reinterpret_cast<const float4*>(k + (row + i) * PITCH + d);
-            float4 own_q = *reinterpret_cast<const float4*>(q + (row + i) * PITCH + d);
-#pragma unroll
-            for (u32 j = 0; j < 4; j++) {
-                kk[i][j] += dot(own_k, others[j]);
-                qk[i][j] += dot(own_q, others[j]);
-            }
-        }
-    }
-    // All have read the queries: what comes of them takes their place.
-    __syncthreads();
-#pragma unroll
-    for (u32 i = 0; i < 4; i++)
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            u32 t = row + i, other = column + 16 * j;
-            float decay = other <= t ? expf(sums[t] - sums[other]) : 0.0f;
-            mixed[t * SQUARE + other] = other < t ? betas[t] * decay * kk[i][j] : 0.0f;
-            to[CHUNK * CHUNK + t * CHUNK + other] = decay * qk[i][j];
-        }
-    __syncthreads();
-    // Columns of the inverse from the diagonal downwards. Four threads share one: they take turns at the sum.
-    u32 j = threadIdx.x / 4, share = threadIdx.x % 4;
-    for (u32 t = 0; t < CHUNK; t++) {
-        float sum = 0.0f;
-        for (u32 i = j + share; i < t; i += 4) sum += mixed[t * SQUARE + i] * inverse[i * SQUARE + j];
-        sum += shuffle_xor(sum, 1);
-        sum += shuffle_xor(sum, 2);
-        if (share == 0) inverse[t * SQUARE + j] = t < j ? 0.0f : (t == j ? 1.0f : 0.0f) - sum;
-        warp_barrier();
-    }
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < CHUNK * CHUNK; i += 256)
-        to[i] = inverse[i / CHUNK * SQUARE + i % CHUNK] * betas[i % CHUNK];
-    if (threadIdx.x < CHUNK) to[2 * CHUNK * CHUNK + threadIdx.x] = sums[threadIdx.x];
-}
-
-KERNEL(delta_prepare_32, 256, Delta) { delta_prepare<32>(a); }
-KERNEL(delta_prepare_64, 256, Delta) { delta_prepare<64>(a); }
-KERNEL(delta_prepare_128, 256, Delta) { delta_prepare<128>(a); }
-
 // Numbers in two floats of 11 bits each, for tensor cores: three products of such parts are nearly that of floats.
 template <u32 N>
 struct Parts {
@@ -235,6 +153,141 @@ DEVICE Parts<4> left_of(const float* from, u32 row, u32 column) {
     float four[4] = {from[0], from[8 * row], from[4 * column], from[8 * row + 4 * column]};
     return parts_of(four);
 }
+
+const u32 SQUARE = CHUNK + 1; // floats from row to row: columns lie in different banks
+
+// Sums up to each of 64 numbers, by a warp.
+DEVICE void add_up(float* numbers) {
+    u32 lane = threadIdx.x % 32;
+    float first = numbers[2 * lane], second = numbers[2 * lane + 1], total = first + second;
+#pragma unroll
+    for (u32 apart = 1; apart < 32; apart *= 2) {
+        float before = shuffle(total, lane - apart);
+        if (lane >= apart) total += before;
+    }
+    float before = shuffle(total, lane - 1);
+    first += lane > 0 ? before : 0.0f;
+    numbers[2 * lane] = first;
+    numbers[2 * lane + 1] = first + second;
+}
+
+// The inverse of I + mixed, which has nothing on its diagonal and behind: first of squares of 16 on the diagonal, a column a
+// thread, then of the others by how far they are from it. What lies behind the diagonal's squares is not written. `rest` has
+// room for three squares.
+DEVICE void invert(const float* mixed, float* inverse, float* rest) {
+    const u32 PART = 16, PARTS = CHUNK / PART;
+    u32 row = threadIdx.x / PART, column = threadIdx.x % PART;
+    if (threadIdx.x < CHUNK) {
+        u32 begin = row * PART;
+        float x[PART];
+#pragma unroll
+        for (u32 t = 0; t < PART; t++) {
+            x[t] = t == column ? 1.0f : 0.0f;
+#pragma unroll
+            for (u32 i = 0; i < t; i++) x[t] -= mixed[(begin + t) * SQUARE + begin + i] * x[i];
+            inverse[(begin + t) * SQUARE + begin + column] = x[t];
+        }
+    }
+    __syncthreads();
+    for (u32 apart = 1; apart < PARTS; apart++) {
+        for (u32 across = 0; across + apart < PARTS; across++) {
+            u32 t = (across + apart) * PART + row;
+            float sum = 0.0f;
+#pragma unroll 16
+            for (u32 i = across * PART; i < (across + apart) * PART; i++)
+                sum += mixed[t * SQUARE + i] * inverse[i * SQUARE + across * PART + column];
+            rest[(across * PART + row) * PART + column] = sum;
+        }
+        __syncthreads();
+        for (u32 across = 0; across + apart < PARTS; across++) {
+            u32 begin = (across + apart) * PART;
+            float sum = 0.0f;
+#pragma unroll
+            for (u32 i = 0; i < PART; i++)
+                sum += inverse[(begin + row) * SQUARE + begin + i] * rest[(across * PART + i) * PART + column];
+            inverse[(begin + row) * SQUARE + across * PART + column] = -sum;
+        }
+        __syncthreads();
+    }
+}
+
+// T', P and G of one chunk of one head. A warp has 16 rows and 32 columns of the chunk's mutual products, as far as they are
+// not behind the diagonal.
+template <u32 KEY_DIM>
+DEVICE void delta_prepare(const Delta& a) {
+    const u32 PITCH = key_pitch<KEY_DIM>(), ACROSS = 4;
+    __shared__ float sums[CHUNK], betas[CHUNK];
+    SHARED(float, k);                  // [CHUNK, PITCH]
+    float* q = k + CHUNK * PITCH;      // the same; then the mutual corrections, and the inverse of I and them
+    float* mixed = q;
+    float* inverse = q + CHUNK * SQUARE;
+    const Lane lane = lane_of(a.lanes, blockIdx.z);
+    u32 chunk = blockIdx.x, head = blockIdx.y, first = chunk * CHUNK;
+    if (first >= lane.count) return;
+    u32 n = min(CHUNK, lane.count - first), keys = a.key_heads * a.key_dim;
+    float* to = a.chunks + (static_cast<u64>(blockIdx.z * a.most_chunks + chunk) * a.value_heads + head) * OF_CHUNK;
+    const float* from = queries_of(a, lane, head, first);
+    ask_rows<KEY_DIM>(from + keys, channels_of(a), n, k);
+    ask_rows<KEY_DIM>(from, channels_of(a), n, q);
+    end_of_copies();
+    if (threadIdx.x < CHUNK) {
+        u32 t = threadIdx.x;
+        u64 at = static_cast<u64>(lane.first + first + min(t, n - 1)) * a.value_heads + head;
+        sums[t] = t < n ? a.decay[at] : 0.0f;
+        betas[t] = t < n ? a.beta[at] : 0.0f;
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) add_up(sums);
+    await_copies<0>();
+    __syncthreads();
+    // Warps four apart share a part of the processor: together they have about as much as the others.
+    u32 warp = threadIdx.x / 32, lane_id = threadIdx.x % 32, tile = warp < 4 ? warp : 7 - warp;
+    u32 token = tile * 16 + lane_id / 4, column = warp / 4 * 32, part = lane_id % 4;
+    float kk[ACROSS][4] = {}, qk[ACROSS][4] = {};
+    if (column < (tile + 1) * 16)
+#pragma unroll 2
+        for (u32 d = 0; d < KEY_DIM; d += 8) {
+            Parts<4> of_k = left_of(k + token * PITCH + d + part, PITCH, 1), of_q = left_of(q + token * PITCH + d + part, PITCH, 1);
+#pragma unroll
+            for (u32 j = 0; j < ACROSS; j++) {
+                if (column + 8 * j >= (tile + 1) * 16) continue;
+                const float* other = k + (column + 8 * j + lane_id / 4) * PITCH + d + part;
+                float two[2] = {other[0], other[4]};
+                Parts<2> others = parts_of(two);
+                add_product(kk[j], of_k, others);
+                add_product(qk[j], of_q, others);
+            }
+        }
+    // All have read the queries: what comes of them takes their place.
+    __syncthreads();
+#pragma unroll
+    for (u32 j = 0; j < ACROSS; j++)
+#pragma unroll
+        for (u32 r = 0; r < 2; r++) {
+            u32 t = token + 8 * r, other = column + 8 * j + part * 2;
+            if (column + 8 * j >= (tile + 1) * 16) continue;
+            float decays[2];
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) {
+                decays[i] = other + i <= t ? expf(sums[t] - sums[other + i]) : 0.0f;
+                mixed[t * SQUARE + other + i] = other + i < t ? betas[t] * decays[i] * kk[j][2 * r + i] : 0.0f;
+            }
+            *reinterpret_cast<float2*>(to + CHUNK * CHUNK + t * CHUNK + other) =
+                float2{decays[0] * qk[j][2 * r], decays[1] * qk[j][2 * r + 1]};
+        }
+    __syncthreads();
+    invert(mixed, inverse, k);
+    for (u32 i = threadIdx.x; i < CHUNK * CHUNK; i += 256) {
+        u32 t = i / CHUNK, other = i % CHUNK;
+        if (other <= t) to[i] = inverse[t * SQUARE + other] * betas[other];
+        else to[i] = 0.0f;
+    }
+    if (threadIdx.x < CHUNK) to[2 * CHUNK * CHUNK + threadIdx.x] = sums[threadIdx.x];
+}
+
+KERNEL(delta_prepare_32, 256, Delta) { delta_prepare<32>(a); }
+KERNEL(delta_prepare_64, 256, Delta) { delta_prepare<64>(a); }
+KERNEL(delta_prepare_128, 256, Delta) { delta_prepare<128>(a); }
 
 // Where a number lies in shared memory, of rows of 32: what a warp reads at once is in different banks.
 DEVICE u32 place_of(u32 row, u32 column) { return row * 32 + (column ^ row % 4 * 8); }
