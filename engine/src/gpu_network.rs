@@ -77,6 +77,7 @@ impl GpuNetwork {
         let shape = model.shape.clone();
         gpu::attention::check(shape.q_heads, shape.kv_heads, shape.head_dim)?;
         gpu::delta::check(shape.key_dim, shape.value_dim)?;
+        gpu::convolution::check(StateShape::new(&shape).conv_past, shape.delta_channels())?;
         let rotation = rotation_of(&shape);
         let layers = (0..model.layers.len()).map(|number| upload::layer(device, model, number, number < ffn_layers));
         Ok(GpuNetwork {
@@ -238,7 +239,8 @@ impl GpuNetwork {
     }
 
     fn mix(&self, layer: &GpuLayer, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
-        let normed = self.norm(step.rows, 0, work, &layer.attn_norm)?;
+        let exact = matches!(layer.mixer, GpuMixer::Delta(_));
+        let normed = self.norm((step.rows, 0), work, &layer.attn_norm, exact)?;
         match &layer.mixer {
             GpuMixer::Attention(weights) => self.attention(weights, layer.index, normed, step, work),
             GpuMixer::Delta(weights) => self.delta(weights, layer.index, normed, step, work),
@@ -246,7 +248,7 @@ impl GpuNetwork {
     }
 
     fn feed(&self, layer: &GpuLayer, ffn: &GpuFfn, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
-        let normed = self.norm(step.rows, 0, work, &layer.ffn_norm)?;
+        let normed = self.norm((step.rows, 0), work, &layer.ffn_norm, matches!(ffn, GpuFfn::Moe(_)))?;
         self.ffn(ffn, normed, step, work)
     }
 
@@ -256,31 +258,29 @@ impl GpuNetwork {
         if wanted == 0 {
             return Ok(());
         }
-        let to = self.norm(wanted, step.at.wanted, work, &self.output_norm)?;
+        let to = self.norm((wanted, step.at.wanted), work, &self.output_norm, false)?;
         product(&self.device, self.exactness, to, wanted, &[(head, work.at(Floats::Logits))], false)
     }
 
-    /// Norms `rows` rows: those whose numbers lie at the address `chosen`, or the first ones if that is 0.
+    /// Norms `rows` rows: those whose numbers lie at the address `chosen`, or the first ones if that is 0. `exact`: whether
+    /// an exact product reads them.
     fn norm(
         &self,
-        rows: usize,
-        chosen: u64,
+        (rows, chosen): (usize, u64),
         work: &GpuWorkspace,
         weight: &Buffer<f32>,
+        exact: bool,
     ) -> Result<RowsArguments, Error> {
-        let to = work.normed.arguments(self.forms(rows));
+        let forms = self.forms(rows);
+        let to = work.normed.arguments(Forms { values: forms.values || exact, ..forms });
         let (x, weight, eps) = (work.at(Floats::Hidden), weight.address(), self.shape.rms_eps);
         norm_rows(&self.device, rows, &NormRowsArguments { x, weight, chosen, to, eps, unused: 0 })?;
         Ok(to)
     }
 
-    /// Returns the forms of rows that this network's products read. Values are always among them, because decays and
-    /// routers are computed exactly.
+    /// Returns the forms of rows that this network's products read. Decays and routers are computed exactly: they read
+    /// values of many rows too.
     fn forms(&self, rows: usize) -> Forms {
-        Forms { values: true, ..self.inner_forms(rows) }
-    }
-
-    fn inner_forms(&self, rows: usize) -> Forms {
         forms(rows, self.exactness)
     }
 }

@@ -22,9 +22,9 @@ const COLUMNS: usize = 1024;
 
 /// Writes silu(gate) · up; both are [rows, cols].
 pub fn silu_times(device: &Device, rows: usize, gate: u64, up: u64, to: RowsArguments) -> Result<(), Error> {
-    let columns =
-        if to.has_halves() { to.cols().next_multiple_of(64) } else { COLUMNS.min(to.cols().next_multiple_of(64)) };
-    let grid = (rows as u32, to.cols().div_ceil(columns) as u32, 1);
-    let launch = Launch { grid, threads: 256, shared_bytes: columns * size_of::<f32>() };
+    let columns = if to.has_halves() { to.padded() } else { COLUMNS.min(to.padded()) };
+    let grid = (rows as u32, to.padded().div_ceil(columns) as u32, 1);
+    let shared_bytes = if to.has_halves() { columns * size_of::<f32>() } else { 0 };
+    let launch = Launch { grid, threads: 256, shared_bytes };
     device.launch("activation", "silu_times", launch, &SiluTimes { gate, up, to, columns: columns as u32, unused: 0 })
 }

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::device::{Device, Launch, Processors};
 use crate::error::Error;
-use crate::rows::RowsArguments;
+use crate::rows::{PADDED_TO, RowsArguments};
 
 /// `Heads` in `attention.cu`.
 #[repr(C)]
@@ -54,7 +54,7 @@ struct Combine {
     to: RowsArguments,
     rows: u32,
     splits: u32,
-    heads_of_block: u32,
+    columns: u32,
     unused: u32,
 }
 
@@ -161,8 +161,8 @@ pub type HeadCounts = (usize, usize, usize);
 
 pub fn prepare(device: &Device, rows: usize, arguments: &PrepareArguments) -> Result<(), Error> {
     let heads = arguments.heads;
-    let grid = (rows as u32, heads.q_heads + 2 * heads.kv_heads, 1);
-    let launch = Launch { grid, threads: 32, shared_bytes: heads.dim as usize * size_of::<f32>() };
+    let grid = (rows as u32, (heads.q_heads + 2 * heads.kv_heads).div_ceil(4), 1);
+    let launch = Launch { grid, threads: 128, shared_bytes: 4 * heads.dim as usize * size_of::<f32>() };
     device.launch("attention", "prepare_heads", launch, arguments)
 }
 
@@ -199,12 +199,22 @@ pub fn combine(
     to: RowsArguments,
 ) -> Result<(), Error> {
     let PastParts { partial, stats } = parts;
-    // Halves share a scale over a whole row. Where there are none a row's heads are done side by side.
-    let heads_of_block = if to.has_halves() { heads.q_heads } else { 1 };
-    let arguments =
-        Combine { heads, partial, stats, to, rows: rows as u32, splits: splits as u32, heads_of_block, unused: 0 };
-    let grid = (rows as u32, heads.q_heads / heads_of_block, 1);
-    let shared_bytes = (heads_of_block * heads.dim) as usize * size_of::<f32>();
+    // Halves share a scale over a whole row. Where there are none a row's columns are done side by side.
+    let columns = if to.has_halves() { to.padded() } else { PADDED_TO };
+    let heads_of_block = columns.div_ceil(heads.dim as usize).min(heads.q_heads as usize);
+    let row = if to.has_halves() { columns } else { 0 };
+    let shared_bytes = (row + heads_of_block * splits) * size_of::<f32>();
+    let arguments = Combine {
+        heads,
+        partial,
+        stats,
+        to,
+        rows: rows as u32,
+        splits: splits as u32,
+        columns: columns as u32,
+        unused: 0,
+    };
+    let grid = (rows as u32, (to.padded() / columns) as u32, 1);
     device.launch("attention", "combine", Launch { grid, threads: 256, shared_bytes }, &arguments)
 }
 

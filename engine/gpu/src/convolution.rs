@@ -5,8 +5,13 @@ use bytemuck::{Pod, Zeroable};
 use crate::device::{Device, Launch};
 use crate::error::Error;
 
-/// Rows that a block goes through where lanes have many.
-const ROWS_OF_BLOCK: usize = 32;
+/// Most inputs that a channel looks back at.
+const MOST_PAST: usize = 4;
+const THREADS: u32 = 64;
+/// Channels of a thread.
+const CHANNELS: u32 = 4;
+/// Gates of a thread, of many rows.
+const GATES: u32 = 4;
 
 /// `Convolve` in `convolution.cu`.
 #[repr(C)]
@@ -20,27 +25,16 @@ pub struct ConvolveArguments {
     pub log_rows: u64,
     pub memory: u64,
     pub layer: u64,
-    pub channels: u32,
-    pub past: u32,
-    pub keys: u32,
-    pub key_dim: u32,
-    pub rows_of_block: u32,
-    pub unused: u32,
-}
-
-/// `Gates` in `convolution.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-pub struct GatesArguments {
+    /// What the projections gave becomes gates; 0: it is gates already.
     pub decay: u64,
     pub beta: u64,
     pub a_log_neg: u64,
     pub dt_bias: u64,
-    pub log_rows: u64,
-    pub layer: u64,
-    pub rows: u32,
-    pub heads: u32,
     pub channels: u32,
+    pub heads: u32,
+    pub keys: u32,
+    pub key_dim: u32,
+    pub rows_of_block: u32,
     pub unused: u32,
 }
 
@@ -63,21 +57,34 @@ pub fn read_log(device: &Device, rows: usize, arguments: &ReadLogArguments) -> R
     device.launch("convolution", "read_log", launch, arguments)
 }
 
-/// Convolves all lanes; `longest` is the rows of the largest lane. Sets `rows_of_block` itself.
-pub fn convolve(device: &Device, lanes: usize, longest: usize, arguments: ConvolveArguments) -> Result<(), Error> {
-    let rows_of_block = if longest <= ROWS_OF_BLOCK { longest + 1 } else { ROWS_OF_BLOCK };
-    let arguments = ConvolveArguments { rows_of_block: rows_of_block as u32, ..arguments };
-    let across = (arguments.channels as usize).div_ceil(256) as u32;
-    let grid = (across, lanes as u32, longest.div_ceil(rows_of_block) as u32);
-    device.launch("convolution", "convolve", Launch { grid, threads: 256, shared_bytes: 0 }, &arguments)?;
-    if longest < rows_of_block {
-        return Ok(());
+/// Checks that there is a kernel for channels that look back at `past` inputs.
+pub fn check(past: usize, channels: usize) -> Result<(), Error> {
+    if !(1..=MOST_PAST).contains(&past) {
+        return Err(Error::Shape { what: format!("convolutions look back at {past} inputs"), wanted: "1 to 4" });
     }
-    let grid = (across, lanes as u32, 1);
-    device.launch("convolution", "replace_inputs", Launch { grid, threads: 256, shared_bytes: 0 }, &arguments)
+    if !channels.is_multiple_of(CHANNELS as usize) {
+        let what = format!("convolutions have {channels} channels");
+        return Err(Error::Shape { what, wanted: "a multiple of 4" });
+    }
+    Ok(())
 }
 
-pub fn gates(device: &Device, arguments: &GatesArguments) -> Result<(), Error> {
-    let grid = ((arguments.rows * arguments.heads).div_ceil(256), 1, 1);
-    device.launch("convolution", "gates", Launch { grid, threads: 256, shared_bytes: 0 }, arguments)
+/// Convolves all lanes with taps for `past` inputs and the row itself, and makes the gates of their rows; `longest` is the
+/// rows of the largest lane. Sets `rows_of_block` itself.
+pub fn convolve(
+    device: &Device,
+    lanes: usize,
+    longest: usize,
+    past: usize,
+    arguments: ConvolveArguments,
+) -> Result<(), Error> {
+    check(past, arguments.channels as usize)?;
+    // Few rows are spread over more blocks.
+    let rows_of_block: u32 = if longest <= 64 { 8 } else { 32 };
+    let arguments = ConvolveArguments { rows_of_block, ..arguments };
+    let rows = rows_of_block.min(longest as u32);
+    let of_gates = if arguments.decay == 0 { 0 } else { (rows * arguments.heads).div_ceil(THREADS * GATES) };
+    let across = arguments.channels.div_ceil(THREADS * CHANNELS) + of_gates;
+    let grid = (across, lanes as u32, (longest as u32).div_ceil(rows_of_block));
+    device.launch("convolution", &format!("convolve_{past}"), Launch { grid, threads: THREADS, shared_bytes: 0 }, &arguments)
 }

@@ -67,7 +67,9 @@ pub fn advance(
     let arguments = DeltaArguments { chunks: chunks.address(), most_chunks, ..arguments };
     let grid = (arguments.value_dim.div_ceil(32), heads, lanes as u32);
     if longest <= WORTH_CHUNKS {
-        let launch = Launch { grid, threads: 128, shared_bytes: 0 };
+        // Each token's query and key, and 32 of its values.
+        let shared_bytes = longest * (2 * key_dim + 32) * size_of::<f32>();
+        let launch = Launch { grid, threads: 128, shared_bytes };
         return device.launch("delta", &format!("delta_steps_{key_dim}"), launch, &arguments);
     }
     assert!(chunks.len() >= scratch(lanes, longest, heads as usize), "no room for what chunks need");

@@ -117,6 +117,10 @@ impl RowsArguments {
         self.cols as usize
     }
 
+    pub fn padded(&self) -> usize {
+        self.padded as usize
+    }
+
     pub fn has_halves(&self) -> bool {
         self.high != 0
     }

@@ -35,43 +35,74 @@ struct Prepare {
     float eps;
 };
 
+const u32 PREPARE_THREADS = 128, LARGEST_HEAD = 256;
+
 // Norms and turns queries in their place and keys on their way into the pages. A warp does a head of a row.
-KERNEL(prepare_heads, 32, Prepare) {
-    SHARED(float, row);
+KERNEL_AHEAD(prepare_heads, PREPARE_THREADS, Prepare) {
+    const u32 FOURS = LARGEST_HEAD / 128, PAIRS = LARGEST_HEAD / 2 / 32; // of a lane
+    SHARED(float, rows);
     const Heads& h = a.heads;
-    u32 index = blockIdx.x, head = blockIdx.y, lane_id = threadIdx.x;
-    const Lane lane = lane_of(h.lanes, h.lane_of_row[index]);
+    u32 index = blockIdx.x, head = blockIdx.y * (PREPARE_THREADS / 32) + threadIdx.x / 32, lane_id = threadIdx.x % 32;
+    if (head >= h.q_heads + 2 * h.kv_heads) return follow();
+    // No kernel writes lanes, nor the numbers of the rows' lanes.
+    const Lane lane = lane_of(h.lanes, read_far(h.lane_of_row + index));
+    float* row = rows + threadIdx.x / 32 * h.dim;
     u32 position = lane.position + index - lane.first;
     bool is_q = head < h.q_heads, is_k = !is_q && head < h.q_heads + h.kv_heads;
     u32 kv_head = is_q ? 0 : (head - h.q_heads) % h.kv_heads;
     float* q = h.q + (static_cast<u64>(index) * h.q_heads + head) * 2 * h.dim;
     const float* kv = (is_k ? a.k : a.v) + (static_cast<u64>(index) * h.kv_heads + kv_head) * h.dim;
     const float* from = is_q ? q : kv;
-    float squares = 0.0f;
-    for (u32 i = lane_id; i < h.dim; i += 32) {
-        row[i] = from[i];
-        squares += from[i] * from[i];
+    float4 norm[FOURS], x[FOURS];
+#pragma unroll
+    for (u32 j = 0; j < FOURS; j++) {
+        u32 i = 4 * lane_id + 128 * j;
+        norm[j] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (i < h.dim && (is_q || is_k)) norm[j] = read_weights(reinterpret_cast<const float4*>((is_q ? a.q_norm : a.k_norm) + i));
     }
+    follow();
+    float cosines[PAIRS], sines[PAIRS], squares = 0.0f;
+#pragma unroll
+    for (u32 j = 0; j < FOURS; j++) x[j] = four_of<true>(from, 4 * lane_id + 128 * j, h.dim);
+    const float* turns = a.turns + static_cast<u64>(index) * 2 * a.pairs;
+#pragma unroll
+    for (u32 j = 0; j < PAIRS; j++) {
+        u32 pair = lane_id + 32 * j;
+        bool turns_it = pair < a.pairs && (is_q || is_k);
+        cosines[j] = turns_it ? turns[pair] : 1.0f;
+        sines[j] = turns_it ? turns[a.pairs + pair] : 0.0f;
+    }
+    u8* to = is_q ? nullptr : row_in_page(h, lane, position, kv_head, !is_k);
+#pragma unroll
+    for (u32 j = 0; j < FOURS; j++) squares += squares_of(x[j]);
     if (is_q || is_k) {
         float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(h.dim) + a.eps);
-        const float* norm = is_q ? a.q_norm : a.k_norm;
-        for (u32 i = lane_id; i < h.dim; i += 32) row[i] = row[i] * scale * norm[i];
-        warp_barrier();
-        const float* turns = a.turns + static_cast<u64>(index) * 2 * a.pairs;
-        for (u32 pair = lane_id; pair < a.pairs; pair += 32) {
-            float first = row[pair], second = row[a.pairs + pair], cosine = turns[pair], sine = turns[a.pairs + pair];
-            row[pair] = first * cosine - second * sine;
-            row[a.pairs + pair] = second * cosine + first * sine;
-        }
+#pragma unroll
+        for (u32 j = 0; j < FOURS; j++)
+            x[j] = {x[j].x * scale * norm[j].x, x[j].y * scale * norm[j].y, x[j].z * scale * norm[j].z, x[j].w * scale * norm[j].w};
     }
+#pragma unroll
+    for (u32 j = 0; j < FOURS; j++)
+        if (4 * lane_id + 128 * j < h.dim) *reinterpret_cast<float4*>(row + 4 * lane_id + 128 * j) = x[j];
     warp_barrier();
+    if (is_q || is_k) {
+#pragma unroll
+        for (u32 j = 0; j < PAIRS; j++) {
+            u32 pair = lane_id + 32 * j;
+            if (pair >= a.pairs) continue;
+            float first = row[pair], second = row[a.pairs + pair];
+            row[pair] = first * cosines[j] - second * sines[j];
+            row[a.pairs + pair] = second * cosines[j] + first * sines[j];
+        }
+        warp_barrier();
+    }
     if (is_q)
-        for (u32 i = lane_id; i < h.dim; i += 32) q[i] = row[i];
+        for (u32 i = 4 * lane_id; i < h.dim; i += 128) *reinterpret_cast<float4*>(q + i) = *reinterpret_cast<const float4*>(row + i);
     else
-        write_values(row_in_page(h, lane, position, kv_head, !is_k), is_k ? lane.key_kind : lane.value_kind, row, h.dim);
+        write_values(to, is_k ? lane.key_kind : lane.value_kind, row, h.dim);
 }
 
-const u32 MOST_SPLITS = 128;
+const u32 MOST_SPLITS = 128, COMBINE_THREADS = 256;
 
 struct Combine {
     Heads heads;
@@ -79,36 +110,92 @@ struct Combine {
     const float2* stats;
     Rows to; // cols: q heads · dim
     u32 rows, splits;
-    u32 heads_of_block; // all, or one where no halves are wanted
+    u32 columns; // of a block: all of a row, or 64 where no halves are wanted
     u32 unused;
 };
 
-// The parts of the past together, times the sigmoid of the gate. A block does some heads of a row.
-KERNEL(combine, 256, Combine) {
-    __shared__ float scratch[32], shares[MOST_SPLITS];
-    SHARED(float, row);
-    const Heads& h = a.heads;
-    u64 next = static_cast<u64>(a.rows) * h.q_heads;
-    u32 first = blockIdx.y * a.heads_of_block, last = min(first + a.heads_of_block, h.q_heads);
-    for (u32 of_row = first; of_row < last; of_row++) {
-        u64 head = static_cast<u64>(blockIdx.x) * h.q_heads + of_row;
-        float2 part = {LOWEST, 0.0f};
-        if (threadIdx.x < a.splits) part = a.stats[threadIdx.x * next + head];
-        bool seen = part.y > 0.0f;
-        float largest = block_max(seen ? part.x : LOWEST, scratch);
-        float weight = seen ? exp2f(part.x - largest) : 0.0f;
-        float total = block_sum(part.y * weight, scratch);
-        if (threadIdx.x < a.splits) shares[threadIdx.x] = weight / total;
-        __syncthreads();
-        for (u32 d = threadIdx.x; d < h.dim; d += 256) {
-            float sum = 0.0f;
-            // What saw nothing has written nothing.
-#pragma unroll 8
-            for (u32 split = 0; split < a.splits; split++)
-                sum += shares[split] > 0.0f ? a.partial[(split * next + head) * h.dim + d] * shares[split] : 0.0f;
-            row[(of_row - first) * h.dim + d] = sum * sigmoid(h.q[(head * 2 + 1) * h.dim + d]);
-        }
-        __syncthreads();
+// What each part of the past weighs for a head. A warp does it.
+DEVICE void shares_of(const Combine& a, u64 head, float* shares) {
+    const u32 MOST = MOST_SPLITS / 32;
+    u64 next = static_cast<u64>(a.rows) * a.heads.q_heads;
+    u32 lane = threadIdx.x % 32;
+    float2 parts[MOST];
+    float largest = LOWEST, total = 0.0f;
+#pragma unroll
+    for (u32 j = 0; j < MOST; j++) {
+        parts[j] = {LOWEST, 0.0f};
+        if (lane + 32 * j < a.splits) parts[j] = a.stats[(lane + 32 * j) * next + head];
     }
-    write_row(row - first * h.dim, blockIdx.x, first * h.dim, last * h.dim, a.to, scratch);
+#pragma unroll
+    for (u32 j = 0; j < MOST; j++)
+        if (parts[j].y > 0.0f) largest = fmaxf(largest, parts[j].x);
+    largest = warp_max(largest);
+#pragma unroll
+    for (u32 j = 0; j < MOST; j++) {
+        parts[j].x = parts[j].y > 0.0f ? exp2f(parts[j].x - largest) : 0.0f;
+        total += parts[j].y * parts[j].x;
+    }
+    total = warp_sum(total);
+#pragma unroll
+    for (u32 j = 0; j < MOST; j++)
+        if (lane + 32 * j < a.splits) shares[lane + 32 * j] = parts[j].x / total;
+}
+
+// The parts of the past together, times the sigmoid of the gate. A block does a row, or some columns of it: then groups of
+// threads share the parts of the past.
+KERNEL(combine, COMBINE_THREADS, Combine) {
+    const u32 AT_ONCE = 8; // parts that a thread asks for at once
+    __shared__ float scratch[32];
+    __shared__ float4 sums[COMBINE_THREADS];
+    SHARED(float, row); // the block's columns, where halves are wanted; then shares of its heads
+    const Heads& h = a.heads;
+    u32 first = blockIdx.y * a.columns, end = min(first + a.columns, a.to.padded), behind = min(end, a.to.cols);
+    u32 quads = (end - first) / 4, groups = max(COMBINE_THREADS / quads, 1u), lane = threadIdx.x % 32;
+    u32 first_head = first / h.dim, last_head = (behind - 1) / h.dim;
+    float* shares = row + (a.to.high ? a.to.padded : 0);
+    u64 heads_before = static_cast<u64>(blockIdx.x) * h.q_heads, next = static_cast<u64>(a.rows) * h.q_heads * h.dim;
+    for (u32 head = first_head + threadIdx.x / 32; head <= last_head; head += COMBINE_THREADS / 32)
+        shares_of(a, heads_before + head, shares + (head - first_head) * a.splits);
+    __syncthreads();
+    float largest = 0.0f;
+    // Once, where groups share.
+    for (u32 own = threadIdx.x; own - lane < quads || (groups > 1 && own < COMBINE_THREADS); own += COMBINE_THREADS) {
+        u32 group = own / quads, i = first + own % quads * 4;
+        if (groups == 1) group = own < quads ? 0 : groups, i = first + 4 * own;
+        u32 head = i / h.dim, d = i % h.dim;
+        bool there = group < groups && i < behind;
+        float4 sum = {0.0f, 0.0f, 0.0f, 0.0f}, gate = sum;
+        if (there && group == 0) gate = *reinterpret_cast<const float4*>(h.q + ((heads_before + head) * 2 + 1) * h.dim + d);
+        const float* from = a.partial + (heads_before + head) * h.dim + d;
+        for (u32 split = group; split < a.splits && there; split += AT_ONCE * groups) {
+            float4 parts[AT_ONCE];
+            float weights[AT_ONCE];
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; j++) {
+                u32 of = split + j * groups;
+                weights[j] = of < a.splits ? shares[(head - first_head) * a.splits + of] : 0.0f;
+                // What saw nothing has written nothing.
+                parts[j] = {0.0f, 0.0f, 0.0f, 0.0f};
+                if (weights[j] > 0.0f) parts[j] = *reinterpret_cast<const float4*>(from + of * next);
+            }
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; j++)
+                sum = {sum.x + parts[j].x * weights[j], sum.y + parts[j].y * weights[j], sum.z + parts[j].z * weights[j],
+                       sum.w + parts[j].w * weights[j]};
+        }
+        if (groups > 1) {
+            sums[threadIdx.x] = sum;
+            __syncthreads();
+            for (u32 other = own + quads; other < groups * quads && group == 0; other += quads)
+                sum = {sum.x + sums[other].x, sum.y + sums[other].y, sum.z + sums[other].z, sum.w + sums[other].w};
+        }
+        if (own - lane >= quads) continue;
+        // Behind the end gates are zeros, and so are sums.
+        float4 v = {sum.x * sigmoid(gate.x), sum.y * sigmoid(gate.y), sum.z * sigmoid(gate.z), sum.w * sigmoid(gate.w)};
+        bool is_own = own < quads;
+        if (is_own) largest = fmaxf(largest, largest_of(v));
+        v = write_four(v, static_cast<u64>(blockIdx.x) * a.to.padded + i, is_own, a.to);
+        if (a.to.high && is_own) *reinterpret_cast<float4*>(row + i) = v;
+    }
+    if (a.to.high) write_halves(row, largest, blockIdx.x, a.to, scratch);
 }

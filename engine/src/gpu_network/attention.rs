@@ -59,7 +59,7 @@ impl GpuNetwork {
         let spread = Spread::new(device.processors(), step.lanes, step.longest, shape);
         let parts = PastParts { partial: work.at(Floats::Partial), stats: work.at(Floats::Stats) };
         attend(device, heads, step.lanes, step.rows, spread, parts)?;
-        let inner = work.inner.arguments_of(shape.0 * shape.2, self.inner_forms(step.rows));
+        let inner = work.inner.arguments_of(shape.0 * shape.2, self.forms(step.rows));
         combine(device, heads, step.rows, spread.splits, parts, inner)?;
         product(device, self.exactness, inner, step.rows, &[(&weights.o, work.at(Floats::Hidden))], true)
     }

@@ -1,7 +1,7 @@
 //! A linear layer: projections, convolution, gated delta rule, gated norm.
 
 use gpu::Error;
-use gpu::convolution::{ConvolveArguments, GatesArguments, ReadLogArguments, convolve, gates, read_log};
+use gpu::convolution::{ConvolveArguments, ReadLogArguments, convolve, read_log};
 use gpu::delta::{DeltaArguments, advance};
 use gpu::norm::{NormHeadsArguments, norm_heads_gated};
 use gpu::product::{exact_product, product};
@@ -13,6 +13,14 @@ use super::workspace::Floats;
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
 use crate::recurrence_log::RecurrenceLog;
 use crate::state::SequenceState;
+
+/// Inputs of a recurrence: as the projections gave them, to be logged at the addresses of `log_rows` unless that is 0, or as
+/// they were logged, with gates that are made already.
+#[derive(Clone, Copy)]
+enum Inputs {
+    Projected { log_rows: u64 },
+    Logged,
+}
 
 struct LaneRows {
     lanes: usize,
@@ -37,21 +45,8 @@ impl GpuNetwork {
         // A decay is an exponential and acts on all earlier tokens: its few rows are worth exact activations.
         let exact = [(&weights.a, work.at(Floats::Decay)), (&weights.b, work.at(Floats::Beta))];
         exact_product(device, normed, step.rows, &exact)?;
-        let of_gates = GatesArguments {
-            decay: work.at(Floats::Decay),
-            beta: work.at(Floats::Beta),
-            a_log_neg: weights.a_log_neg.address(),
-            dt_bias: weights.dt_bias.address(),
-            log_rows: step.at.log_rows,
-            layer: self.in_log(layer),
-            rows: step.rows as u32,
-            heads: heads.value_heads as u32,
-            channels: heads.channels() as u32,
-            unused: 0,
-        };
-        gates(device, &of_gates)?;
-        self.recur(weights, layer, step, step.at.log_rows, work)?;
-        let inner = work.inner.arguments_of(heads.values(), self.inner_forms(step.rows));
+        self.recur(weights, layer, step, Inputs::Projected { log_rows: step.at.log_rows }, work)?;
+        let inner = work.inner.arguments_of(heads.values(), self.forms(step.rows));
         let of_norm = NormHeadsArguments {
             x: work.at(Floats::Out),
             weight: weights.norm.address(),
@@ -59,19 +54,21 @@ impl GpuNetwork {
             to: inner,
             dim: heads.value_dim as u32,
             eps: self.shape.rms_eps,
+            heads_of_block: 0,
+            in_fours: 0,
         };
-        norm_heads_gated(device, step.rows, &of_norm)?;
+        norm_heads_gated(device, step.rows, of_norm)?;
         product(device, self.exactness, inner, step.rows, &[(&weights.out, work.at(Floats::Hidden))], true)
     }
 
     /// Computes the part of a linear layer with a state: convolution and delta rule. Reads `work.q`, `decay` and
-    /// `beta`, and logs the inputs at the addresses of `log_rows`; 0: it logs nothing.
+    /// `beta`.
     fn recur(
         &self,
         weights: &GpuDelta,
         layer: usize,
         step: &GpuStep,
-        log_rows: u64,
+        inputs: Inputs,
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
         let rows = |span: &RecurrenceSpan, in_state| LaneRows {
@@ -83,10 +80,10 @@ impl GpuNetwork {
         let spans = work.inputs.spans();
         if spans.is_empty() {
             let all = LaneRows { lanes: step.lanes, longest: step.longest, at: step.at.lanes, in_state: layer };
-            return self.recur_over(weights, layer, all, log_rows, work);
+            return self.recur_over(weights, layer, all, inputs, work);
         }
         for span in spans {
-            self.recur_over(weights, layer, rows(span, layer), log_rows, work)?;
+            self.recur_over(weights, layer, rows(span, layer), inputs, work)?;
             for copy in &span.copies {
                 copy.run(&self.device, &self.state_shape, layer..layer + 1)?;
             }
@@ -103,7 +100,7 @@ impl GpuNetwork {
                 gpu::snapshot::copy(&self.device, values, from, to)?;
             }
         }
-        self.recur_over(weights, layer, rows(&drafts.span, 0), log_rows, work)
+        self.recur_over(weights, layer, rows(&drafts.span, 0), inputs, work)
     }
 
     fn recur_over(
@@ -111,11 +108,15 @@ impl GpuNetwork {
         weights: &GpuDelta,
         layer: usize,
         rows: LaneRows,
-        log_rows: u64,
+        inputs: Inputs,
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
         let LaneRows { lanes, longest, at, in_state } = rows;
         let (shape, heads) = (&self.state_shape, self.state_shape.heads);
+        let (log_rows, decay) = match inputs {
+            Inputs::Projected { log_rows } => (log_rows, work.at(Floats::Decay)),
+            Inputs::Logged => (0, 0),
+        };
         let of_convolution = ConvolveArguments {
             x: work.at(Floats::Q),
             out: work.at(Floats::Convolved),
@@ -124,14 +125,18 @@ impl GpuNetwork {
             log_rows,
             memory: (in_state * shape.conv()) as u64,
             layer: self.in_log(layer),
+            decay,
+            beta: work.at(Floats::Beta),
+            a_log_neg: weights.a_log_neg.address(),
+            dt_bias: weights.dt_bias.address(),
             channels: heads.channels() as u32,
-            past: shape.conv_past as u32,
+            heads: heads.value_heads as u32,
             keys: heads.keys() as u32,
             key_dim: heads.key_dim as u32,
             rows_of_block: 0,
             unused: 0,
         };
-        convolve(&self.device, lanes, longest, of_convolution)?;
+        convolve(&self.device, lanes, longest, shape.conv_past, of_convolution)?;
         let of_rule = DeltaArguments {
             qkv: work.at(Floats::Convolved),
             decay: work.at(Floats::Decay),
@@ -187,7 +192,7 @@ impl GpuNetwork {
             };
             read_log(&self.device, rows, &of_log)?;
             // Replayed tokens are in the log already.
-            self.recur(weights, layer, &step, 0, work)?;
+            self.recur(weights, layer, &step, Inputs::Logged, work)?;
         }
         state.position = position;
         state.outputs.clear();

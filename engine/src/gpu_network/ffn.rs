@@ -35,7 +35,7 @@ impl GpuNetwork {
     ) -> Result<(), Error> {
         let (gate, up) = (work.at(Floats::Gate), work.at(Floats::Up));
         product(&self.device, self.exactness, x, step.rows, &[(&weights.gate, gate), (&weights.up, up)], false)?;
-        let inner = work.inner.arguments_of(weights.gate.rows, self.inner_forms(step.rows));
+        let inner = work.inner.arguments_of(weights.gate.rows, self.forms(step.rows));
         silu_times(&self.device, step.rows, gate, up, inner)?;
         product(&self.device, self.exactness, inner, step.rows, &[(&weights.down, out)], accumulate)
     }
@@ -97,7 +97,7 @@ impl GpuNetwork {
         let (gate, up) = (work.at(Floats::Gate), work.at(Floats::Up));
         let jobs = [(&experts.gate, gate), (&experts.up, up)];
         product_of_experts(device, self.exactness, x, pairs, pairs_of, &jobs)?;
-        let inner = work.inner.arguments_of(width, self.inner_forms(step.rows));
+        let inner = work.inner.arguments_of(width, self.forms(step.rows));
         silu_times(device, pairs, gate, up, inner)?;
         let pairs_of = Experts { source: 0, rows_of_one: self.shape.hidden as u32, ..pairs_of };
         let jobs = [(&experts.down, work.at(Floats::Answers))];

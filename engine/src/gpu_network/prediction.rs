@@ -49,7 +49,7 @@ impl GpuNetwork {
         embed(&self.device, &self.embed, step.at.tokens, step.rows, work.at(Floats::Hidden))?;
         self.join(block, step, work)?;
         let Mixer::Attention(weights) = &block.layer.mixer else { return Ok(()) };
-        let normed = self.norm(step.rows, 0, work, &block.layer.attn_norm)?;
+        let normed = self.norm((step.rows, 0), work, &block.layer.attn_norm, false)?;
         self.prepare(weights, block.layer.index, normed, step, work).map(drop)
     }
 
@@ -95,7 +95,7 @@ impl GpuNetwork {
             }
             // A further prediction reads the head's input: behind the last norm.
             self.norm_into(work.outputs.arguments(VALUES), step.rows, work.at(Floats::Hidden), &block.output_norm)?;
-            let normed = self.norm(step.rows, 0, work, &block.output_norm)?;
+            let normed = self.norm((step.rows, 0), work, &block.output_norm, false)?;
             product(&self.device, self.exactness, normed, step.rows, &[(&head, work.at(Floats::Logits))], false)?;
             for (row, lane) in taking.into_iter().enumerate() {
                 work.buffer(Floats::Logits).read(row * head.rows, &mut logits)?;
@@ -113,7 +113,7 @@ impl GpuNetwork {
     /// before them.
     fn join(&self, block: &GpuPrediction, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let hidden = work.at(Floats::Hidden);
-        let of_token = self.norm(step.rows, 0, work, &block.embed_norm)?;
+        let of_token = self.norm((step.rows, 0), work, &block.embed_norm, false)?;
         product(&self.device, self.exactness, of_token, step.rows, &[(&block.of_token, hidden)], false)?;
         let normed = work.normed.arguments(self.forms(step.rows));
         self.norm_into(normed, step.rows, work.at(Floats::Before), &block.state_norm)?;

@@ -189,8 +189,6 @@ DEVICE Group group_of(const Raw& raw, u32 group) {
     return out;
 }
 
-DEVICE float code_of(int four, u32 which) { return static_cast<float>(static_cast<i8>(four >> (8 * which))); }
-
 // The 32 values of a group.
 template <int KIND>
 DEVICE void values_of(const Group& group, float (&values)[32]) {

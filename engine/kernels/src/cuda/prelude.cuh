@@ -110,6 +110,22 @@ DEVICE void mma(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
+
+// c [16, 8] += a [16, 8] · b [8, 8]. Tensor cores multiply floats of 11 bits, so each number comes in two of them; what the
+// lower ones of both would give is left out.
+DEVICE void mma_parts(float (&c)[4], const u32 (&a)[4], const u32 (&a_low)[4], const u32 (&b)[2], const u32 (&b_low)[2]) {
+    auto add = [&](const u32 (&of_a)[4], const u32 (&of_b)[2]) {
+        asm volatile(
+            "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(of_a[0]), "r"(of_a[1]), "r"(of_a[2]), "r"(of_a[3]), "r"(of_b[0]), "r"(of_b[1]));
+    };
+    add(a_low, b);
+    add(a, b_low);
+    add(a, b);
+}
+
 // Four 8 × 8 matrices of halves from shared memory; lane 8·i + j gives the address of row j of matrix i.
 DEVICE void load_matrices(u32 (&out)[4], const void* row) {
     u32 address = shared_address(row);
@@ -151,6 +167,12 @@ DEVICE uint4 read_weights(const uint4* from) {
     return out;
 }
 
+DEVICE float4 read_weights(const float4* from) {
+    float4 out;
+    asm volatile("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w) : "l"(from));
+    return out;
+}
+
 DEVICE uint2 read_weights(const uint2* from) {
     uint2 out;
     asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(out.x), "=r"(out.y) : "l"(from));
@@ -173,6 +195,12 @@ DEVICE u16 read_weights(const u16* from) {
 DEVICE u64 read_far(const u64* from) {
     u64 out;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(out) : "l"(from));
+    return out;
+}
+
+DEVICE u32 read_far(const u32* from) {
+    u32 out;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(out) : "l"(from));
     return out;
 }
 
@@ -215,8 +243,14 @@ DEVICE u16 float_to_bf16(float value) {
     return static_cast<u16>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16); // not a window: half of the last place
 }
 
+// Bits of a float of 11 bits, the nearest one.
+DEVICE u32 short_float(float value) { return (static_cast<u32>(bits_of(value)) + 0x1000u) & 0xffffe000u; }
+
 // The nearest whole number, ties to even.
 DEVICE int nearest(float value) { return static_cast<int>(rintf(value)); }
+
+// One of four 8-bit integers in a register.
+DEVICE float code_of(u32 four, u32 which) { return static_cast<float>(static_cast<i8>(four >> (8 * which))); }
 
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }

@@ -24,54 +24,83 @@ DEVICE float row_scale_of(float largest) {
     return largest == 0.0f ? 1.0f : number.value;
 }
 
-// Writes columns first..last of a row that lies in shared memory and is whole there, in all forms that are wanted. Halves
-// share a scale over the row: they want all columns at once. `scratch`: 32 floats.
-DEVICE void write_row(const float* row, u32 index, u32 first, u32 last, const Rows& to, float* scratch) {
-    u64 start = static_cast<u64>(index) * to.padded;
-    u32 end = last == to.cols ? to.padded : last;
-    for (u32 i = first + threadIdx.x; i < end && to.values; i += blockDim.x)
-        to.values[start + i] = i < to.cols ? row[i] : 0.0f;
-    // Four values a thread: a scale's sixteen are four threads'. Whole warps go on together, for they shuffle.
-    for (u32 of_warp = first + threadIdx.x / 32 * 128; of_warp < end && to.codes; of_warp += blockDim.x * 4) {
-        u32 i = of_warp + threadIdx.x % 32 * 4;
-        float values[4];
-        float largest = 0.0f;
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            values[j] = i + j < last ? row[i + j] : 0.0f;
-            largest = fmaxf(largest, fabsf(values[j]));
-        }
-        for (u32 mask = 2; mask > 0; mask >>= 1) largest = fmaxf(largest, shuffle_xor(largest, mask));
-        float factor = largest > 0.0f ? 127.0f / largest : 0.0f;
-        u32 codes = 0;
-        int sum = 0;
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            int code = nearest(values[j] * factor);
-            codes |= (static_cast<u32>(code) & 0xffu) << (8 * j);
-            sum += code;
-        }
-        for (u32 mask = 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
-        if (i >= end) continue;
-        reinterpret_cast<u32*>(to.codes)[(start + i) / 4] = codes;
-        if (i % 16 == 0) {
-            float scale = largest / 127.0f;
-            to.scales[(start + i) / 16] = scale;
-            to.sums[(start + i) / 16] = static_cast<float>(sum) * scale;
-        }
+DEVICE float largest_of(const float4& v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
+DEVICE float squares_of(const float4& v) { return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; }
+
+// Four numbers of a row from column i on; zeros from `end` on. ALIGNED: rows are of whole fours, and lie so.
+template <bool ALIGNED>
+DEVICE float4 four_of(const float* row, u32 i, u32 end) {
+    float4 four = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (ALIGNED) {
+        if (i < end) four = *reinterpret_cast<const float4*>(row + i);
+    } else {
+        if (i < end) four.x = row[i];
+        if (i + 1 < end) four.y = row[i + 1];
+        if (i + 2 < end) four.z = row[i + 2];
+        if (i + 3 < end) four.w = row[i + 3];
     }
-    if (!to.high) return;
-    float largest = 0.0f;
-    for (u32 i = threadIdx.x; i < to.cols; i += blockDim.x) largest = fmaxf(largest, fabsf(row[i]));
-    float scale = row_scale_of(block_max(largest, scratch));
+    return four;
+}
+
+// Writes four numbers that are `there` as values and as integers, if those are wanted. `at`: their place among all rows. A
+// scale's sixteen are four lanes', so whole warps come. Returns what halves are made of: of integers, where a row should mean the
+// same alone and among a few.
+DEVICE float4 write_four(const float4& v, u64 at, bool there, const Rows& to) {
+    if (to.values && there) *reinterpret_cast<float4*>(to.values + at) = v;
+    if (!to.codes) return v;
+    float largest = there ? largest_of(v) : 0.0f;
+    for (u32 mask = 2; mask > 0; mask >>= 1) largest = fmaxf(largest, shuffle_xor(largest, mask));
+    float factor = largest > 0.0f ? 127.0f / largest : 0.0f;
+    const float values[4] = {v.x, v.y, v.z, v.w};
+    u32 codes = 0;
+    int sum = 0;
+#pragma unroll
+    for (u32 j = 0; j < 4; j++) {
+        int code = nearest(values[j] * factor);
+        codes |= (static_cast<u32>(code) & 0xffu) << (8 * j);
+        sum += code;
+    }
+    for (u32 mask = 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
+    if (!there) return v;
+    float scale = largest / 127.0f;
+    reinterpret_cast<u32*>(to.codes)[at / 4] = codes;
+    if (at % 16 == 0) {
+        to.scales[at / 16] = scale;
+        to.sums[at / 16] = static_cast<float>(sum) * scale;
+    }
+    if (!to.high || to.low) return v;
+    return {code_of(codes, 0) * scale, code_of(codes, 1) * scale, code_of(codes, 2) * scale, code_of(codes, 3) * scale};
+}
+
+// Writes the halves of a whole row that lies in shared memory up to `padded`. `largest`: of what the thread has put there.
+// `scratch`: 32 floats.
+DEVICE void write_halves(const float* row, float largest, u32 index, const Rows& to, float* scratch) {
+    // The barriers in it show each thread what the others have put there.
+    float scale = row_scale_of(block_max(largest, scratch)), inverse = 1.0f / scale; // exact: powers of two
     if (threadIdx.x == 0) to.row_scales[index] = scale;
-    // Then a row means the same alone, as integers, and among a few.
-    bool of_integers = to.codes && !to.low;
-    for (u32 i = threadIdx.x; i < to.padded; i += blockDim.x) {
-        float value = i < to.cols ? row[i] / scale : 0.0f;
-        if (of_integers) value = static_cast<float>(to.codes[start + i]) * to.scales[(start + i) / 16] / scale;
-        u16 high = float_to_half(value);
-        to.high[start + i] = high;
-        if (to.low) to.low[start + i] = float_to_half(value - half_to_float(high));
+    u64 start = static_cast<u64>(index) * to.padded;
+    for (u32 i = 4 * threadIdx.x; i < to.padded; i += 4 * blockDim.x) {
+        float4 v = *reinterpret_cast<const float4*>(row + i);
+        v = {v.x * inverse, v.y * inverse, v.z * inverse, v.w * inverse};
+        u32 first = halves(v.x, v.y), second = halves(v.z, v.w);
+        *reinterpret_cast<uint2*>(to.high + start + i) = {first, second};
+        if (!to.low) continue;
+        uint2 low = {halves(v.x - half_to_float(static_cast<u16>(first)), v.y - half_to_float(static_cast<u16>(first >> 16))),
+                     halves(v.z - half_to_float(static_cast<u16>(second)), v.w - half_to_float(static_cast<u16>(second >> 16)))};
+        *reinterpret_cast<uint2*>(to.low + start + i) = low;
     }
+}
+
+// Writes a row that lies in shared memory and is whole there, in all forms that are wanted.
+DEVICE void write_row(float* row, u32 index, const Rows& to, float* scratch) {
+    u64 start = static_cast<u64>(index) * to.padded;
+    u32 lane = threadIdx.x % 32;
+    float largest = 0.0f;
+    for (u32 i = 4 * threadIdx.x; i - 4 * lane < to.padded; i += 4 * blockDim.x) {
+        float4 v = four_of<false>(row, i, to.cols);
+        largest = fmaxf(largest, largest_of(v));
+        v = write_four(v, start + i, i < to.padded, to);
+        if (to.high && i < to.padded) *reinterpret_cast<float4*>(row + i) = v;
+    }
+    if (to.high) write_halves(row, largest, index, to, scratch);
 }

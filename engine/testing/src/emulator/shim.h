@@ -416,6 +416,39 @@ static inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b
     emulator::together(multiply_all, &own);
 }
 
+struct EmulatedParts { float* c; const uint32_t *a, *a_low, *b, *b_low; };
+static void multiply_parts_all(void** lanes) {
+    static thread_local float a[16][8], b[8][8], a_low[16][8], b_low[8][8];
+    auto put = [](uint32_t high, uint32_t low, float& whole, float& rest) {
+        if (high & 0x1fffu || low & 0x1fffu) emulator::fail("a float has more than 11 bits");
+        rest = float_of(low);
+        whole = float_of(high) + rest;
+    };
+    for (int lane = 0; lane < 32; lane++) {
+        const EmulatedParts* own = static_cast<const EmulatedParts*>(lanes[lane]);
+        int row = lane / 4, column = lane % 4;
+        for (int part = 0; part < 4; part++) {
+            int i = row + part % 2 * 8, k = column + part / 2 * 4;
+            put(own->a[part], own->a_low[part], a[i][k], a_low[i][k]);
+        }
+        for (int part = 0; part < 2; part++) {
+            int k = column + 4 * part;
+            put(own->b[part], own->b_low[part], b[k][row], b_low[k][row]);
+        }
+    }
+    for (int i = 0; i < 16; i++) {
+        float sums[8] = {};
+        for (int k = 0; k < 8; k++)
+            for (int j = 0; j < 8; j++) sums[j] += a[i][k] * b[k][j] - a_low[i][k] * b_low[k][j];
+        for (int j = 0; j < 8; j++) static_cast<const EmulatedParts*>(lanes[i % 8 * 4 + j / 2])->c[i / 8 * 2 + j % 2] += sums[j];
+    }
+}
+static inline void mma_parts(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&a_low)[4], const uint32_t (&b)[2],
+                             const uint32_t (&b_low)[2]) {
+    EmulatedParts own = {c, a, a_low, b, b_low};
+    emulator::together(multiply_parts_all, &own);
+}
+
 struct EmulatedLoaded { uint32_t* out; const void* row; };
 static uint16_t half_of_row(void** lanes, int matrix, int row, int column) {
     return static_cast<const uint16_t*>(static_cast<EmulatedLoaded*>(lanes[8 * matrix + row])->row)[column];
