@@ -3,12 +3,12 @@
 use kernels::format::{Format, dequantize, quantize};
 
 use crate::buffer::Buffer;
-use crate::device::Device;
+use crate::device::{Device, GpuFeature};
 use crate::error::Error;
 use crate::matrix::DeviceMatrix;
 use crate::norm::{NormRowsArguments, norm_rows};
-use crate::product::{Exactness, FEW_ROWS, product};
-use crate::rows::{DeviceRows, Forms, Halves};
+use crate::product::{Exactness, FEW_ROWS, GROUP_ROWS, product, product_by_groups};
+use crate::rows::{DeviceRows, Forms, Halves, RowsArguments};
 
 /// Result of a check: the largest difference, as a share of the largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,14 +35,29 @@ pub fn check(device: &Device) -> Result<Checked, Error> {
 
 /// Checks the products of prompts, whose kernels differ most between GPUs.
 pub fn check_rounded(device: &Device) -> Result<Checked, Error> {
-    let distance = distance(device, MANY_ROWS, Exactness::Rounded)?;
-    Ok(Checked { distance, is_right: distance <= ROUNDED_TOLERANCE })
+    let mut worst = distance(device, MANY_ROWS, Exactness::Rounded)?;
+    if device.uses(GpuFeature::GroupProducts) {
+        for tile in GROUP_ROWS {
+            let one =
+                distance_of(device, MANY_ROWS, |x, jobs| product_by_groups(device, tile, x, MANY_ROWS, jobs, false))?;
+            worst = if one > worst || one.is_nan() { one } else { worst };
+        }
+    }
+    Ok(Checked { distance: worst, is_right: worst <= ROUNDED_TOLERANCE })
 }
 
-/// More than one tile.
+/// More than one tile of most kernels.
 const MANY_ROWS: usize = 3 * FEW_ROWS + 120;
 
 fn distance(device: &Device, rows: usize, exactness: Exactness) -> Result<f32, Error> {
+    distance_of(device, rows, |x, jobs| product(device, exactness, x, rows, jobs, false))
+}
+
+fn distance_of(
+    device: &Device,
+    rows: usize,
+    multiply: impl FnOnce(RowsArguments, &[(&DeviceMatrix, u64)]) -> Result<(), Error>,
+) -> Result<f32, Error> {
     let weights: Vec<f32> = wave(OUT * COLS, 0.37);
     let mut bytes = vec![0; Format::Q8_0.row_bytes(COLS).unwrap_or(0) * OUT];
     quantize(Format::Q8_0, &weights, &mut bytes);
@@ -59,7 +74,7 @@ fn distance(device: &Device, rows: usize, exactness: Exactness) -> Result<f32, E
     let of_norm = NormRowsArguments { x: there.address(), weight: ones.address(), chosen: 0, to, eps: 1e-6, unused: 0 };
     norm_rows(device, rows, &of_norm)?;
     let out = Buffer::<f32>::new(device, rows * OUT)?;
-    product(device, exactness, to, rows, &[(&matrix, out.address())], false)?;
+    multiply(to, &[(&matrix, out.address())])?;
     Ok(largest_difference(&out.to_vec()?, &expected(&x, &exact)))
 }
 

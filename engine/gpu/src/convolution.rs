@@ -86,5 +86,10 @@ pub fn convolve(
     let of_gates = if arguments.decay == 0 { 0 } else { (rows * arguments.heads).div_ceil(THREADS * GATES) };
     let across = arguments.channels.div_ceil(THREADS * CHANNELS) + of_gates;
     let grid = (across, lanes as u32, (longest as u32).div_ceil(rows_of_block));
-    device.launch("convolution", &format!("convolve_{past}"), Launch { grid, threads: THREADS, shared_bytes: 0 }, &arguments)
+    device.launch(
+        "convolution",
+        &format!("convolve_{past}"),
+        Launch { grid, threads: THREADS, shared_bytes: 0 },
+        &arguments,
+    )
 }

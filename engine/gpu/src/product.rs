@@ -100,10 +100,24 @@ pub fn product(
         () if BATCH_ROWS.contains(&rows) && call.has_codes(kind) => call.by_batch(kind, jobs),
         () if rows <= FEW_ROWS => call.by_warps(kind, jobs),
         () if device.uses(GpuFeature::GroupProducts) && worth_groups(rows, exactness, kind) => {
-            call.by_groups(kind, jobs)
+            call.by_groups(kind, jobs, None)
         }
         () => call.by_tiles(kind, jobs),
     })
+}
+
+/// Multiplies by groups of warps in tiles of `tile` rows (`GROUP_ROWS`), whatever would be faster: for checks.
+pub fn product_by_groups(
+    device: &Device,
+    tile: usize,
+    x: RowsArguments,
+    rows: usize,
+    jobs: &[(&DeviceMatrix, u64)],
+    accumulate: bool,
+) -> Result<(), Error> {
+    let exactness = Exactness::Rounded;
+    let call = ProductCall { device, exactness, x, rows, experts: Experts::default(), accumulate };
+    kind_by_kind(jobs, |kind, jobs| call.by_groups(kind, jobs, Some(tile)))
 }
 
 /// Starts up to four jobs of one kind at a time.
@@ -170,9 +184,10 @@ struct ProductCall<'a> {
 
 /// Warps of a block.
 const WARPS: usize = 4;
-/// Rows and columns of the output that a block makes (`groups.cu`).
-const GROUP_ROWS: usize = 128;
-const GROUP_COLS: usize = 256;
+/// Rows and columns of the output that a tile has (`groups.cu`), and threads of a block.
+pub const GROUP_ROWS: [usize; 2] = [256, 128];
+const GROUP_COLS: usize = 128;
+const GROUP_THREADS: u32 = 512;
 /// Rows and columns of the output that a block makes (`exact.cu`), and its steps along the depth.
 const EXACT_ROWS: [(usize, usize); 2] = [(32, 64), (8, 128)];
 const EXACT_COLS: usize = 64;
@@ -180,7 +195,15 @@ const EXACT_COLS: usize = 64;
 /// Returns whether groups of warps pay: fewer rows would leave most of a block idle, and two halves or f32 weights have no
 /// such kernel.
 fn worth_groups(rows: usize, exactness: Exactness, kind: DeviceFormat) -> bool {
-    tile_rows(rows) == GROUP_ROWS && exactness == Exactness::Rounded && kind != DeviceFormat::F32
+    tile_rows(rows) == 128 && exactness == Exactness::Rounded && kind != DeviceFormat::F32
+}
+
+/// Returns the rows of a tile of the products by groups: as many as need the least time where `processors` make tiles of
+/// `across` columns at once. Tiles of fewer rows turn weights into halves more often, which costs about a quarter more.
+fn group_rows(rows: usize, across: usize, processors: usize) -> usize {
+    let [large, small] = GROUP_ROWS;
+    let turns = |tile: usize| (across * rows.div_ceil(tile)).div_ceil(processors) * tile;
+    if 4 * turns(large) <= 5 * turns(small) { large } else { small }
 }
 
 /// Weight rows of a warp, values of each that a warp asks for at once, and blocks that a processor has room for (`one.cu`).
@@ -265,13 +288,18 @@ impl ProductCall<'_> {
         self.device.launch("tiles", &kernel, Launch { grid: (blocks, down, 1), threads: 256, shared_bytes }, &arguments)
     }
 
-    fn by_groups(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
-        let (arguments, blocks) = self.placed(jobs, GROUP_COLS);
-        let grid = (blocks, self.rows.div_ceil(GROUP_ROWS) as u32, 1);
-        // Four stages of activations and two of weights, 64 halves a row, where a square of eight rows begins.
-        let shared_bytes = (4 * GROUP_ROWS + 2 * GROUP_COLS + 8) * 64 * size_of::<u16>();
-        let launch = Launch { grid, threads: 256, shared_bytes };
-        self.device.launch("groups", &format!("groups_{kind:?}"), launch, &arguments)
+    /// `tile`: rows of a tile, unless the fastest are wanted.
+    fn by_groups(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)], tile: Option<usize>) -> Result<(), Error> {
+        let (arguments, across) = self.placed(jobs, GROUP_COLS);
+        let processors = self.device.processors().count as usize;
+        let tile = tile.unwrap_or_else(|| group_rows(self.rows, across as usize, processors));
+        // A block makes one tile after the other.
+        let tiles = across as usize * self.rows.div_ceil(tile);
+        let grid = (tiles.min(processors) as u32, 1, 1);
+        // Four stages, 64 halves a row, where a square of eight rows begins; and the scales of the rows.
+        let shared_bytes = (4 * (tile + GROUP_COLS) + 8) * 64 * size_of::<u16>() + tile * size_of::<f32>();
+        let launch = Launch { grid, threads: GROUP_THREADS, shared_bytes };
+        self.device.launch("groups", &format!("groups_{kind:?}_{tile}"), launch, &arguments)
     }
 
     fn exactly(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
@@ -301,5 +329,19 @@ impl ProductCall<'_> {
             blocks += rows.div_ceil(rows_of_block) as u32;
         }
         (product, blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_of_groups_leave_no_processors_idle_where_smaller_ones_would_not() {
+        // As many as processors, or nearly; half as many; few rows; and many more than processors.
+        assert_eq!(group_rows(1024, 32, 132), 256);
+        assert_eq!(group_rows(512, 32, 132), 128);
+        assert_eq!(group_rows(100, 192, 132), 128);
+        assert_eq!(group_rows(2048, 192, 132), 256);
     }
 }

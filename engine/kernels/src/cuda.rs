@@ -30,6 +30,7 @@ const FORMATS: &str = include_str!("cuda/formats.cuh");
 const VALUES: &str = include_str!("cuda/values.cuh");
 const LANES: &str = include_str!("cuda/lanes.cuh");
 const GROUPS: &str = include_str!("cuda/groups.cuh");
+const HALVES: &str = include_str!("cuda/halves.cuh");
 const PRODUCT: &str = include_str!("cuda/product.cuh");
 const ATTENTION: &str = concat!(
     include_str!("attention.cu"),
@@ -54,7 +55,7 @@ pub const PROGRAMS: &[Program] = &[
     program("exact", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/exact.cu")]),
     Program {
         only_for: Some(90),
-        ..program("groups", &[PRELUDE, ROWS, FORMATS, PRODUCT, GROUPS, include_str!("product/groups.cu")])
+        ..program("groups", &[PRELUDE, ROWS, FORMATS, PRODUCT, GROUPS, HALVES, include_str!("product/groups.cu")])
     },
 ];
 

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use reference::{assert_close, random};
 
 use gpu::buffer::Buffer;
+use gpu::device::MatrixUnits;
 use gpu::matrix::DeviceMatrix;
 use gpu::norm::{NormRowsArguments, norm_rows};
 use gpu::product::*;
@@ -65,6 +66,8 @@ fn rows_of(device: &Device, x: &[f32], count: usize, cols: usize) -> (DeviceRows
 enum Asked {
     Product(Exactness),
     Exact,
+    /// By groups of warps, with tiles of so many rows.
+    Groups(usize),
 }
 
 fn check(p: &Problem, asked: Asked) {
@@ -97,15 +100,17 @@ fn check(p: &Problem, asked: Asked) {
     match asked {
         Asked::Product(exactness) => product(&device, exactness, x_there, p.rows, &jobs, p.accumulate).unwrap(),
         Asked::Exact => exact_product(&device, x_there, p.rows, &jobs).unwrap(),
+        Asked::Groups(tile) => product_by_groups(&device, tile, x_there, p.rows, &jobs, p.accumulate).unwrap(),
     }
     for (i, rows) in p.outs.iter().enumerate() {
         assert_eq!(matrices[i].bytes(), gpu::matrix::device_bytes(p.format, *rows, p.cols));
-        let is_rounded = asked == Asked::Product(Exactness::Rounded);
-        let integers = is_rounded && p.rows == 1 && p.format.is_quantised();
+        let is_groups = matches!(asked, Asked::Groups(_));
+        let is_rounded = asked == Asked::Product(Exactness::Rounded) || is_groups;
+        let integers = !is_groups && is_rounded && p.rows == 1 && p.format.is_quantised();
         let read = if integers { as_integers(p, &x) } else { x.clone() };
         let row = |n: usize, out: &mut [f32]| out.copy_from_slice(&row_values(p.format, p.cols, &bytes[i], n));
         let mut expected = reference::product(&read, *rows, p.cols, row);
-        let exact = !is_rounded || integers || p.rows <= FEW_ROWS && !p.format.is_quantised();
+        let exact = !is_rounded || integers || !is_groups && p.rows <= FEW_ROWS && !p.format.is_quantised();
         let size = size_of_sums(p, &x, &bytes[i]);
         if p.accumulate {
             expected.iter_mut().zip(&before[i]).for_each(|(e, b)| *e += b);
@@ -223,6 +228,35 @@ fn some_rows_of_every_kind() {
         for rows in [31, 61] {
             let problem = Problem { format, rows, outs: vec![many, 33], cols: 256, seed: 6, accumulate: true };
             check(&problem, Asked::Product(Exactness::Rounded));
+        }
+    }
+}
+
+/// Every kernel for that: of each kind, with both tiles; whole tiles and ragged ones, blocks with several of them, and depths
+/// of fewer steps than stages and of any number.
+#[test]
+fn many_rows_of_every_kind_by_groups() {
+    let Some(device) = device_of_tests() else { return };
+    if device.capabilities().matrix_units != MatrixUnits::OfGroups {
+        return;
+    }
+    let processors = device.processors().count as usize;
+    let formats: Vec<Format> = Format::ALL.to_vec().into_iter().filter(|format| *format != Format::F32).collect();
+    for (i, format) in formats.into_iter().enumerate() {
+        let len = if format.block_len() == 1 { 37 } else { format.block_len() };
+        for (j, tile) in GROUP_ROWS.into_iter().enumerate() {
+            let shapes: [(usize, Vec<usize>, usize); 4] = [
+                (tile + 1, vec![130, 7], 1),
+                (5, vec![128 * processors + 1], 2),
+                (2 * tile, vec![128, 256, 1], 3),
+                (tile, vec![128], 21),
+            ];
+            let one_of = (i + j) % 2;
+            for (n, (rows, outs, blocks)) in shapes.into_iter().enumerate().filter(|(n, _)| n % 2 == one_of) {
+                let cols = len * if len > 64 { blocks.min(3) } else { blocks };
+                let p = Problem { format, rows, outs, cols, seed: 9, accumulate: n < 2 };
+                check(&p, Asked::Groups(tile));
+            }
         }
     }
 }

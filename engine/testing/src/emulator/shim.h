@@ -64,7 +64,7 @@ VECTOR4(float4, float)
 namespace emulator {
 
 struct Dim { unsigned x, y, z; };
-enum State { READY, AT_BARRIER, IN_WARP, DONE };
+enum State { READY, AT_BARRIER, AT_NUMBERED, IN_WARP, DONE };
 
 struct Fiber {
 #if defined(__x86_64__)
@@ -74,9 +74,12 @@ struct Fiber {
 #endif
     Dim thread;
     State state;
-    unsigned warp, lane;
+    unsigned warp, lane, barrier;
     bool followed;
 };
+
+// A barrier with a number: it opens when so many threads have come, and then counts anew.
+struct Numbered { unsigned arrived, wanted; };
 
 // What the lanes of a warp do together: the last one to come does it for all.
 typedef void (*Work)(void** of_lanes);
@@ -90,6 +93,7 @@ const unsigned MOST_THREADS = 1024;
 const size_t STACK = 256 << 10;
 static thread_local Fiber* fibers = nullptr;
 static thread_local char* stacks = nullptr;
+static thread_local Numbered numbered[16];
 static thread_local Warp warps[MOST_THREADS / 32];
 static thread_local Fiber scheduler;
 static thread_local Fiber* self;
@@ -166,6 +170,26 @@ static void barrier() {
     yield();
 }
 
+// Returns whether the barrier opened.
+static bool arrive(unsigned which, unsigned threads) {
+    if (which == 0 || which > 15 || threads % 32) fail("there is no such barrier");
+    Numbered& own = numbered[which];
+    if (own.arrived > 0 && own.wanted != threads) fail("a barrier is for different numbers of threads");
+    own.wanted = threads;
+    if (++own.arrived < threads) return false;
+    own.arrived = 0;
+    for (unsigned i = 0; i < block_dim.x; i++)
+        if (fibers[i].state == AT_NUMBERED && fibers[i].barrier == which) fibers[i].state = READY;
+    return true;
+}
+
+static void wait_at(unsigned which, unsigned threads) {
+    if (arrive(which, threads)) return;
+    self->state = AT_NUMBERED;
+    self->barrier = which;
+    yield();
+}
+
 static void together(Work work, void* own) {
     Warp& warp = warps[self->warp];
     if (warp.arrived > 0 && warp.work != work) fail("lanes of a warp do different things");
@@ -201,6 +225,7 @@ static void run_block(bool backwards) {
     unsigned threads = block_dim.x;
     alive = threads;
     waiting = 0;
+    memset(numbered, 0, sizeof(numbered));
     for (unsigned i = 0; i < threads; i++) {
         Fiber& fiber = fibers[i];
         fiber.thread = {i, 0, 0};
@@ -226,6 +251,8 @@ static void run_block(bool backwards) {
             return;
         }
     }
+    for (const Numbered& one : numbered)
+        if (one.arrived > 0) failure = "threads came to a barrier that never opened";
 }
 
 } // namespace emulator
@@ -512,7 +539,7 @@ static inline uint32_t shared_address(const void* shared) { return static_cast<u
 
 // Products of groups of four warps are made as late as they may, or as early: what is written between shows in one of them.
 namespace emulator {
-struct Products { unsigned count; struct { float* c; uint64_t a, b; } all[8]; };
+struct Products { unsigned count, group; struct { float* c; uint64_t a, b; unsigned group; } all[32]; };
 static thread_local Products products[MOST_THREADS];
 static thread_local bool late;
 static void begins(bool backwards) { late = backwards; }
@@ -525,7 +552,7 @@ static void multiply(float* c, uint64_t a, uint64_t b) {
     for (unsigned half = 0; half < 2; half++) {
         float row[16];
         for (unsigned k = 0; k < 16; k++) row[k] = half_in_tile(a, first + 8 * half, k);
-        for (unsigned j = 0; j < 32; j++)
+        for (unsigned j = 0; j < 16; j++)
             for (unsigned part = 0; part < 2; part++) {
                 unsigned column = 8 * j + lane % 4 * 2 + part;
                 float sum = 0.0f;
@@ -533,6 +560,15 @@ static void multiply(float* c, uint64_t a, uint64_t b) {
                 c[4 * j + 2 * half + part] += sum;
             }
     }
+}
+static void make_products(unsigned left) {
+    Products& own = products[self->thread.x];
+    unsigned kept = 0;
+    for (unsigned i = 0; i < own.count; i++) {
+        if (own.all[i].group + left < own.group) multiply(own.all[i].c, own.all[i].a, own.all[i].b);
+        else own.all[kept++] = own.all[i];
+    }
+    own.count = kept;
 }
 } // namespace emulator
 static inline uint64_t tile_at(const void* tile) {
@@ -542,18 +578,24 @@ static inline uint64_t tile_at(const void* tile) {
 static inline uint64_t from_column(uint64_t tile, unsigned column) { return tile + 2 * column; }
 static inline void show_to_groups() {}
 static inline void begin_products() {}
-static inline void end_of_products() {}
-static inline void multiply_tiles(float (&c)[128], uint64_t a, uint64_t b) {
+static inline void end_of_products() { emulator::products[emulator::self->thread.x].group++; }
+static inline void multiply_tiles(float (&c)[64], uint64_t a, uint64_t b) {
     if (!emulator::late) return emulator::multiply(c, a, b);
     emulator::Products& own = emulator::products[emulator::self->thread.x];
-    if (own.count == 8) emulator::fail("too many products are under way");
-    own.all[own.count++] = {c, a, b};
+    if (own.count == 32) emulator::fail("too many products are under way");
+    own.all[own.count++] = {c, a, b, own.group};
 }
-static inline void await_products(float (&)[128]) {
-    emulator::Products& own = emulator::products[emulator::self->thread.x];
-    for (unsigned i = 0; i < own.count; i++) emulator::multiply(own.all[i].c, own.all[i].a, own.all[i].b);
-    own.count = 0;
-}
+template <int LEFT>
+static inline void await_products() { emulator::make_products(LEFT); }
+template <unsigned PARTS>
+static inline void await_sums(float (&)[PARTS][64]) { emulator::make_products(0); }
+static inline void wait_at(unsigned barrier, unsigned threads) { emulator::wait_at(barrier, threads); }
+static inline void arrive_at(unsigned barrier, unsigned threads) { emulator::arrive(barrier, threads); }
+template <int REGISTERS>
+static inline void take_registers() {}
+template <int REGISTERS>
+static inline void give_registers() {}
+static inline void add_far(float* to, float value) { *to += value; }
 
 template <class T>
 static inline T atomicAdd(T* at, T value) {
