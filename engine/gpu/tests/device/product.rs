@@ -212,7 +212,7 @@ fn many_rows_of_every_kind_without_rounding() {
     }
 }
 
-/// Every kernel for that: of each kind, of as many tokens and of as many weight rows a block, with depths that warps share badly.
+/// Every kernel for that: of each kind, number of tokens and number of weight rows, with depths that warps share badly.
 #[test]
 fn some_rows_of_every_kind() {
     let Some(device) = device_of_tests() else { return };

@@ -1,5 +1,5 @@
 use kernels::activation::{sigmoid, top_of_softmax};
-use kernels::format::Format;
+use kernels::format::{Format, dequantize};
 use proptest::prelude::*;
 use reference::{assert_close, random};
 
@@ -9,7 +9,7 @@ use gpu::norm::{NormRowsArguments, norm_rows};
 use gpu::product::{Exactness, Experts, product_of_experts, tile_rows};
 use gpu::routing::*;
 use gpu::rows::{DeviceRows, Forms, Halves};
-use testing::{cases, device_of_tests};
+use testing::{cases, device_of_tests, random_blocks};
 
 /// Pairs of the experts in `chosen`, into source, expert and place.
 fn arranged(
@@ -75,15 +75,28 @@ proptest! {
         (rows, cols, outs) in (1usize..60, 1usize..5, 1usize..150),
         (count, used) in (1usize..20, 1usize..6),
         (sorted, by_tiles, large_tiles, renormalise, shared) in any::<(bool, bool, bool, bool, bool)>(),
+        rounded: bool,
         seed: u64,
     ) {
         let Some(device) = device_of_tests() else { return Ok(()) };
         let (cols, used) = (32 * cols, used.min(count));
         let scores = random(rows * count, seed);
         let x = random(rows * cols, seed + 1);
-        let weights: Vec<Vec<f32>> = (0..count).map(|e| random(outs * cols, seed + 2 + e as u64)).collect();
-        let parts: Vec<&[u8]> = weights.iter().map(|w| bytemuck::cast_slice(w)).collect();
-        let matrix = DeviceMatrix::of_parts(&device, Format::F32, count * outs, cols, &parts).unwrap();
+        let (format, exactness) = match rounded && sorted && by_tiles {
+            true => (Format::Q8_0, Exactness::Rounded),
+            false => (Format::F32, Exactness::Exact),
+        };
+        let blocks: Vec<Vec<u8>> = (0..count).map(|e| random_blocks(format, outs * cols, seed + 2 + e as u64)).collect();
+        let weights: Vec<Vec<f32>> = blocks
+            .iter()
+            .map(|bytes| {
+                let mut values = vec![0.0; outs * cols];
+                dequantize(format, bytes, &mut values);
+                values
+            })
+            .collect();
+        let parts: Vec<&[u8]> = blocks.iter().map(|bytes| &bytes[..]).collect();
+        let matrix = DeviceMatrix::of_parts(&device, format, count * outs, cols, &parts).unwrap();
         let (shared_answers, shared_score) = (random(rows * outs, seed + 90), random(rows, seed + 91));
         let before = random(rows * outs, seed + 92);
 
@@ -124,7 +137,7 @@ proptest! {
             tile_rows: tile as u32,
             unused: 0,
         };
-        product_of_experts(&device, Exactness::Exact, to, pairs, experts, &[(&matrix, answers.address())]).unwrap();
+        product_of_experts(&device, exactness, to, pairs, experts, &[(&matrix, answers.address())]).unwrap();
         gather(&device, &GatherArguments {
             answers: answers.address(),
             place: place.address(),
@@ -154,6 +167,6 @@ proptest! {
                 expected[row * outs + o] += sum;
             }
         }
-        assert_close(&out.to_vec().unwrap(), &expected, 1e-5);
+        assert_close(&out.to_vec().unwrap(), &expected, if exactness == Exactness::Exact { 1e-5 } else { 1e-3 });
     }
 }

@@ -1,12 +1,13 @@
 // A row of activations in the forms that products read.
 
-// Where a row goes; what is null is not wanted. `padded` is `cols` rounded up to 64, and what lies between is zeros.
+// Where a row goes; what is null is not wanted. `padded` is `cols` rounded up to 64, and what lies between is zeros. Halves
+// beside integers, without second ones, are halves of these.
 struct Rows {
     float* values;     // [rows, padded]
     i8* codes;         // [rows, padded], 8-bit integers
     float* scales;     // [rows, padded / 16]
     float* sums;       // [rows, padded / 16], of the codes times their scale
-    u16* high;         // [rows, padded], halves of the value over the row's scale; of the integers if these are there and `low` is not
+    u16* high;         // [rows, padded], halves of the value over the row's scale
     u16* low;          // [rows, padded], what the first halves leave
     float* row_scales; // [rows], powers of two
     u32 cols, padded;

@@ -2,8 +2,8 @@
 //
 // A block multiplies 16 · DOWN weight rows by all rows of activations. Its warps share the depth: the units of each come
 // into a ring of its own by copies that run ahead, so that no warp waits for another before the end. Weights become halves in
-// registers, where the tensor cores want them. Lane 4r + c holds values 8c..8c + 8 of a group: of weight rows r and r + 8, and of
-// token r. Any order along the depth is right that both sides have.
+// registers, where the tensor cores want them. Lane 4r + c holds values 8c..8c + 8 of a group: of weight rows r and r + 8, and
+// of token r. Any order along the depth is right that both sides have.
 
 // The ring's units.
 const u32 STAGES = 3;
@@ -159,8 +159,8 @@ DEVICE void product_batch(const Product& a) {
 #pragma unroll
             for (u32 g = 0; g < GROUPS; g += scale_groups<KIND>()) {
                 u64 row = offset + min(column + 32 * i + lane, rows_of_w - 1);
-                if (unit < units)
-                    raw[i][g / scale_groups<KIND>()] = read_unit_scales<KIND>(w, row * groups + min(unit * GROUPS + g, groups - 1));
+                u32 group = min(unit * GROUPS + g, groups - 1);
+                if (unit < units) raw[i][g / scale_groups<KIND>()] = read_unit_scales<KIND>(w, row * groups + group);
             }
     };
 
@@ -180,8 +180,9 @@ DEVICE void product_batch(const Product& a) {
     }
     uint4 x[AHEAD][ACROSS];
     auto load_x = [&](uint4(&to)[ACROSS], u32 group) {
+        u32 at = 32 * min(group, groups - 1);
 #pragma unroll
-        for (u32 j = 0; j < ACROSS; j++) to[j] = *reinterpret_cast<const uint4*>(a.x.high + (x_rows[j] + 32 * min(group, groups - 1)));
+        for (u32 j = 0; j < ACROSS; j++) to[j] = *reinterpret_cast<const uint4*>(a.x.high + (x_rows[j] + at));
     };
 #pragma unroll
     for (u32 g = 0; g < AHEAD; g++) load_x(x[g], warp * GROUPS + g);
