@@ -68,10 +68,12 @@ proptest! {
                 (of(&qkv, heads.channels()), of(&decay, heads.value_heads), of(&beta, heads.value_heads));
             let shape = DeltaShape { key_heads, value_heads: heads.value_heads, key_dim, value_dim, tiled };
             let expected = reference::delta(shape, &qkv, &decay, &beta, &mut state);
-            assert_close(&ours[first * heads.values()..last * heads.values()], &expected, 1e-5);
+            // Chunks go by tensor cores, whose sums a H200 cuts where f32 rounds: 1.6e-5 was the most in 64 problems.
+            let most = if longest > WORTH_CHUNKS { 4e-5 } else { 1e-5 };
+            assert_close(&ours[first * heads.values()..last * heads.values()], &expected, most);
             let kept = there[i].to_vec().unwrap();
             assert_eq!(&kept[..4], &before[..]);
-            assert_close(&kept[4..], &state, 1e-5);
+            assert_close(&kept[4..], &state, most);
         }
     }
 }
