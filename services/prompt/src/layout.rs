@@ -97,7 +97,7 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
     marks.context = messages.len();
     let mut question = None;
     for (index, item) in items.iter().enumerate().skip(leading) {
-        if is_typed(&items, index) {
+        if is_typed(&items, index, layout.partial.is_some()) {
             messages.push(Message::new(MessageRole::User, words(item)));
         } else if let ItemBody::FunctionCallOutput { call_id, .. } = &item.body
             && context.trimmed.contains(&item.id)
@@ -154,12 +154,15 @@ pub(crate) fn note(text: &str, wording: &Wording) -> Option<Message> {
 
 /// True for user input in a system message, as some clients send it: right behind an answer, and no user's message
 /// follows.
-fn is_typed(items: &[Arc<Item>], index: usize) -> bool {
+fn is_typed(items: &[Arc<Item>], index: usize, user_speaks: bool) -> bool {
     let is_system = |item: &Arc<Item>| item.role() == Some(Role::System);
-    let followed = items.get(index + 1).and_then(|item| item.role());
+    let is_before_user = match items.get(index + 1) {
+        Some(item) => matches!(item.role(), Some(Role::User | Role::System)),
+        None => user_speaks,
+    };
     is_system(&items[index])
         && !items[index].is_note_of_past()
-        && !matches!(followed, Some(Role::User | Role::System))
+        && !is_before_user
         && items[..index].iter().rev().find(|item| !is_system(item)).and_then(|item| item.role())
             == Some(Role::Assistant)
 }

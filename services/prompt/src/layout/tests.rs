@@ -156,7 +156,8 @@ fn a_system_message_may_be_what_the_user_typed() {
     items.push(said(Role::Assistant, "It is on."));
     expected.push("assistant: It is on.");
     assert_eq!(lines(&items, &context, None), expected);
-    // With a question behind it, or after a call, it is a note.
+    // With a question behind it, also one that is being said, or after a call, it is a note.
+    assert_eq!(lines(&items[..4], &Context::default(), Some("Well"))[4], "user: [note] Light on");
     let items = [said(Role::Assistant, "Hello."), said(Role::System, "It rains."), said(Role::User, "Hi")];
     assert_eq!(lines(&items, &Context::default(), None)[3], "user: [note] It rains.");
     let items = [said(Role::User, "Hi"), call("c1", ""), said(Role::System, "Still working")];
