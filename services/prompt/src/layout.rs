@@ -90,7 +90,7 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
     }
     let mut message_of_item = vec![Some(0).filter(|_| !head.is_empty()); leading];
     let mut marks = StableMarks { head: messages.len(), ..StableMarks::default() };
-    let remembered = readable_facts(layout.remembered, layout.audience, layout.person, speakers, &items);
+    let remembered = readable_facts(layout.remembered, layout.audience, layout.person, &items);
     messages.extend(note(remembered, wording));
     marks.remembered = messages.len();
     messages.extend(context.preface.iter().cloned());

@@ -36,14 +36,11 @@ pub(crate) fn readable_facts<'a>(
     told: &'a str,
     audience: Audience,
     person: Option<&str>,
-    how: ShownSpeakers,
     items: &[Arc<Item>],
 ) -> &'a str {
     let own = person.unwrap_or_default();
     match audience {
         Audience::Asker => facts_for(told, own, asker(items)),
-        // A prompt without the names of speakers is one person's here.
-        Audience::Everyone if how != ShownSpeakers::Name => told,
         Audience::Everyone => {
             let other = items.iter().filter_map(|item| person_of(item)).find(|person| *person != own);
             facts_for(told, own, other)
@@ -198,9 +195,7 @@ mod tests {
         ] {
             assert_eq!(!facts_for(told_to_own, own, asker).is_empty(), told, "{own} {asker:?}");
         }
-        let to_all = |items: &[Arc<Item>]| {
-            readable_facts(told_to_own, Audience::Everyone, Some("anna"), ShownSpeakers::Name, items)
-        };
+        let to_all = |items: &[Arc<Item>]| readable_facts(told_to_own, Audience::Everyone, Some("anna"), items);
         assert_eq!((to_all(&conversation()), to_all(&conversation()[..3])), ("", told_to_own));
     }
 }

@@ -216,3 +216,22 @@ fn a_reply_of_which_nothing_was_heard_was_not_said() {
     let items = [said(Role::User, "Hi"), said(Role::Assistant, ""), said(Role::User, "Stop")];
     assert_eq!(lines(&items, &Context::default(), None), ["system: Be brief.", "user: Hi", "user: Stop"]);
 }
+
+#[test]
+fn a_summary_is_told_no_facts_of_one_speaker_among_several() {
+    let of = |person: &str| {
+        let speaker = Some(session::NamedSpeaker { name: person.to_uppercase(), person: Some(person.to_owned()) });
+        let body = ItemBody::Message { role: Role::User, parts: vec!["Hi".into()], speaker };
+        Arc::new(Item::new("x", body, ItemStatus::Completed))
+    };
+    let (config, context, wording) = (brief(), Context::default(), wording());
+    for speakers in [ShownSpeakers::Off, ShownSpeakers::Prefix, ShownSpeakers::Name] {
+        let told = |items: &[Arc<Item>]| {
+            let audience = Audience::Everyone;
+            let (remembered, person) = ("Anna likes tea.", Some("anna"));
+            let layout = Layout { remembered, person, audience, speakers, ..Layout::new(&config, &context, &wording) };
+            lay_out(items, &layout).marks.remembered == 2
+        };
+        assert!(told(&[of("anna")]) && !told(&[of("ben"), of("anna")]), "{speakers:?}");
+    }
+}
