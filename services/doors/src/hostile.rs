@@ -8,9 +8,9 @@ use crate::openai_responses::conversations;
 use crate::reader::read;
 use crate::wyoming::{FrameLimits, FrameReader};
 use crate::{ApiError, ollama, openai_chat, openai_realtime, openai_responses, wyoming};
+use prompt::{Wording, settle};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use session::prompt::{Wording, settle};
 use settings::{Settings, Sources};
 use std::sync::LazyLock;
 

@@ -124,7 +124,7 @@ fn prepared(completions: &Completions, request: &ResponsesRequest) -> Result<(St
     let choice = completions.runtime.presets().choose(&request.model)?;
     // A durable session reads ahead by itself.
     if request.goes_on_from.is_none() {
-        completions.warm(&request.scope, &choice, stateless::prompt_ahead(request, &completions.wording));
+        completions.warm(&request.scope, &choice, stateless::prompt_ahead(request));
     }
     let id = store::new_id("resp")?;
     let mut reply = ResponsesReply::new(id.clone(), base(request, choice.name), false, FrameShape::Message);

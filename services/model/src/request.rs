@@ -6,9 +6,6 @@ use session::{GenerationOptions, Priority, Prompt, ToolChoice};
 use settings::{Preset, Questions, Thinking};
 use std::sync::Arc;
 
-/// Text in the place of the user's next words, which the engine never computes.
-pub const PLACEHOLDER: &str = "…";
-
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
     /// Prompt. `enable_thinking` in its options is the client's choice of thinking.

@@ -12,7 +12,7 @@ mod retries;
 mod source;
 mod standing;
 
-pub use durable::{MARK, bodies, push_item};
+pub use durable::{MARK, bodies};
 pub use keeping::ConversationKeeping;
 pub use past_owners::PastOwners;
 use retries::SharedReply;
@@ -23,17 +23,17 @@ use crate::identity::{Persons, Scope};
 use crate::{BegunBySecrets, Caller, Error, heavy};
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
-use laying_out::{PutIn, log_length};
-use model::{Model, ModelRequest, PLACEHOLDER, PreparationShare, Purpose};
-use runtime::{ModelChoice, Runtime, before_instructions};
+use laying_out::PutIn;
+use model::{Model, ModelRequest, PreparationShare, Purpose};
+use prompt::{ClientLog, Wording, next_prompt, show_speakers};
+use runtime::{ModelChoice, Runtime};
 use serde_json::{Map, Value};
 use session::machine::OneShot;
-use session::prompt::{Wording, settle};
 use session::{
-    Delta, Event, Failure, Finish, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Part,
-    Priority, Prompt, Response, ResponseStatus, ToolChoice,
+    Delta, Event, Failure, Finish, GenerationOptions, ItemBody, MaxTokens, Message, NewTurn, Priority, Prompt,
+    Response, ResponseStatus, ToolChoice,
 };
-use settings::{Preset, Questions, Settings, ShownSpeakers};
+use settings::{Preset, Questions, Settings};
 use source::Source;
 use standing::NewHead;
 use std::sync::Arc;
@@ -119,29 +119,29 @@ impl Completions {
         let arms = request.arms;
         let kept = self.keeping.begin(choice, &request).await;
         let bytes = request.prompt.messages.iter().map(Message::text_bytes).sum();
-        heavy::run(bytes, || {
-            show_speakers(&mut request, choice.preset.speakers);
-            settle(&mut request.prompt.messages, &self.wording);
+        // A task beside a conversation says itself how it is to be answered.
+        let before = match request.priority {
+            Priority::Talk => self.before_instructions(choice),
+            _ => choice.instructions.clone(),
+        };
+        let mut prompt = std::mem::take(&mut request.prompt);
+        let is_named_here = request.scope.name.is_some();
+        let mut log = heavy::run(bytes, || {
+            show_speakers(&mut prompt.messages, choice.preset.speakers, is_named_here);
+            ClientLog::new(prompt, &before, &self.wording)
         })
         .await;
-        // A task beside a conversation says itself how it is to be answered.
-        if request.priority == Priority::Talk {
-            let before = before_instructions(&choice.instructions, &choice.preset, &self.wording);
-            prepend(&mut request.prompt.messages, &before);
-        } else {
-            prepend(&mut request.prompt.messages, &choice.instructions);
-        }
-        let known = heavy::run(bytes, || self.known_log(caller, choice, &request)).await;
-        let many = log_length(&request.prompt);
+        let known = heavy::run(bytes, || self.known_log(caller, choice, &request, &log)).await;
         let kept = match kept {
             Some((turn, before)) => {
-                self.put_before(&mut request.prompt, before, &choice.preset).await;
+                self.put_before(&mut log, before, &choice.preset).await;
                 Some(turn)
             }
             None => None,
         };
         let owner = kept.as_ref().map(KeptTurn::owner);
-        let mut put_in = self.put_in(&mut request.prompt, many, known, owner, &choice.preset).await;
+        let (prompt, mut put_in) = self.put_in(log, known, owner, &choice.preset).await;
+        request.prompt = prompt;
         // After a request in the background no user goes on talking, and of several replies the client chooses one.
         let goes_on = request.priority == Priority::Talk && arms == 1;
         let scope = request.scope.clone();
@@ -205,40 +205,17 @@ impl Completions {
 
 impl Completions {
     /// Reads a prompt ahead whose last message stands for what will be said.
-    pub fn warm(&self, scope: &Scope, choice: &ModelChoice, mut prompt: Prompt) {
-        let before = before_instructions(&choice.instructions, &choice.preset, &self.wording);
-        prepend(&mut prompt.messages, &before);
+    pub fn warm(&self, scope: &Scope, choice: &ModelChoice, prompt: Prompt) {
+        let log = ClientLog::new(prompt, &self.before_instructions(choice), &self.wording);
         self.owners.note(scope);
         let (model, preset, scope) = (self.model.clone(), choice.preset.clone(), scope.clone());
+        let prompt = log.lay_out(&self.wording).prompt;
         let warm = Warm { model, prompt, preset, scope, new_head: None, next_note: None };
         warm.begin();
     }
-}
 
-/// As the preset wants it. What a client itself says to the template stays.
-fn show_speakers(request: &mut CompletionRequest, how: ShownSpeakers) {
-    if let Some(last) = request.prompt.messages.last_mut().filter(|_| request.scope.name.is_some()) {
-        last.name.take_if(|_| how == ShownSpeakers::Off);
-    }
-    let is_said = |message: &&mut Message| message.role == MessageRole::User;
-    for message in request.prompt.messages.iter_mut().filter(is_said).filter(|_| how == ShownSpeakers::Prefix) {
-        if let (Some(name), Some(Part::Text(text))) = (message.name.take(), message.parts.first_mut()) {
-            *text = format!("{name}: {text}");
-        }
-    }
-}
-
-/// Instructions before the client's, where there are any.
-fn prepend(messages: &mut Vec<Message>, instructions: &str) {
-    if instructions.is_empty() {
-        return;
-    }
-    match messages.first_mut().filter(|message| message.role == MessageRole::System) {
-        Some(head) => {
-            let text = format!("{}\n\n{}", instructions.trim(), head.text().trim());
-            head.parts = vec![Part::Text(text)];
-        }
-        None => messages.insert(0, Message::new(MessageRole::System, instructions.trim())),
+    fn before_instructions(&self, choice: &ModelChoice) -> String {
+        self.wording.before_instructions(&choice.instructions, choice.preset.questions)
     }
 }
 
@@ -443,11 +420,4 @@ impl Warm {
         (asked.purpose, asked.priority) = (Purpose::WarmHistory { placeholders: 1 }, priority);
         asked
     }
-}
-
-/// As the next prompt begins.
-fn next_prompt(mut prompt: Prompt, said: &str) -> Prompt {
-    prompt.messages.push(Message::new(MessageRole::Assistant, said));
-    prompt.messages.push(Message::new(MessageRole::User, PLACEHOLDER));
-    prompt
 }

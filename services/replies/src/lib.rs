@@ -16,7 +16,7 @@ pub use begun::BegunBySecrets;
 pub use caller::Caller;
 pub use completion::{
     Completion, CompletionRequest, Completions, ConversationKeeping, MARK, PastOwners, RecentTurns, Render,
-    ReplyProgress, RequestAttempt, StandingPrompts, bodies, kept_alive, push_item, streamed, whole,
+    ReplyProgress, RequestAttempt, StandingPrompts, bodies, kept_alive, streamed, whole,
 };
 pub use error::Error;
 pub use identity::{BodyClues, Persons, Scope};

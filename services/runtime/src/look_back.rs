@@ -3,21 +3,13 @@
 
 use crate::clock::wall_ms;
 use crate::prompts::RecallPlace;
-use crate::recall::{one_line, search_past};
+use crate::recall::search_past;
+use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
 use session::machine::{Machine, NoteOfPast};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use store::{Hit, RememberedFact, Store};
-
-/// What comes, and what the model sees of the past anyway.
-pub struct PastOf<'a> {
-    pub question: &'a str,
-    pub shown: &'a [Arc<Item>],
-    /// Summary, pins and facts.
-    pub preface: &'a str,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -68,19 +60,10 @@ const ONE_OF: u64 = 8;
 const FEW: u64 = 24;
 /// and one in more than these takes too long to look through.
 const MOST: u64 = 500;
-/// What the words of a statement say together at least: as much as one that stands in one of thirty items.
-const STRONG: f64 = 3.4;
 /// A home in which little was said is taken for one with so many messages: a word that stands in six of them says something.
 const YOUNG_HOME: u64 = 200;
-/// Where a statement has all that the question is about: as much as one in six.
-const STRONG_IF_ALL: f64 = 2.0;
-/// What was found is looked at, and little of it is told.
+/// Places that a search finds; the note tells few of them.
 const HITS: u32 = 24;
-const PLACES: usize = 2;
-/// As many as a stem has.
-const NAME_CHARS: usize = 5;
-/// Words that say so much of what the one says that says most are what a question is about, too.
-const ABOUT_AS_HEAVY: f64 = 0.8;
 
 /// The note for a question. None: nothing that was said is about it, or the model sees it already.
 pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<NoteOfPast> {
@@ -91,19 +74,24 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
     let facts = facts_besides(place, &stems).await;
     let least = if place.person.is_some() { YOUNG_HOME } else { 0 };
     let (weights, query) = weigh(place.store, stems, &facts, least).await?;
-    let excerpt_words = conversation.recall_note_words / PLACES as u32;
+    let excerpt_words = conversation.recall_note_words / NOTED_PLACES as u32;
     let mut hits = search_past(settings, place, &query, HITS, excerpt_words, true).await;
     hits.extend(facts.iter().map(|fact| place_of(fact, excerpt_words as usize)));
-    let told = choose(&hits, &weights, past);
+    hits.retain(|hit| hit.current && hit.role.as_deref() == Some("user"));
+    let found: Vec<PastWords> = hits.iter().map(past_words).collect();
+    let told: Vec<&Hit> = choose(&found, &weights, past).into_iter().map(|at| &hits[at]).collect();
     let is_told = |fact: &&RememberedFact| told.iter().any(|hit| hit.item_id == fact.id);
     let used: Vec<String> = facts.iter().filter(is_told).map(|fact| fact.id.clone()).collect();
     if !used.is_empty() {
         place.store.use_facts(used, wall_ms());
     }
-    let lines = told.iter().map(|hit| format!("{}{}", conversation.recall_note, one_line(hit)));
-    let text = lines.collect::<Vec<_>>().join("\n");
+    let text = note_of_past(&conversation.recall_note, told.iter().map(|hit| hit.excerpt.as_str()));
     let sources = told.iter().flat_map(|hit| sources_of(hit, &facts)).collect();
     (!told.is_empty()).then_some(NoteOfPast { query, text, places: told.len(), sources })
+}
+
+fn past_words(hit: &Hit) -> PastWords {
+    PastWords { id: hit.item_id.clone(), text: hit.excerpt.clone(), said_at: (hit.created_at_ms, hit.seq) }
 }
 
 /// Facts with one of these words that no search of what the person said finds: the home's, and what was said in conversations
@@ -173,137 +161,4 @@ async fn weigh(
     let weights: HashMap<String, f64> = known.map(|(stem, count)| (stem, weight(count))).collect();
     let query = weights.keys().map(|stem| format!("{stem}*")).collect::<Vec<_>>().join(" ");
     (!weights.is_empty()).then_some((weights, query))
-}
-
-/// For each of the words that say most, the statement that is most about the question; oldest first.
-fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) -> Vec<&'a Hit> {
-    let asked: HashSet<String> =
-        remember::stems_of_question(past.question).into_iter().chain(besides_stems(past.question)).collect();
-    let is_statement = |hit: &&Hit| hit.current && hit.role.as_deref() == Some("user") && !remember::asks(&hit.excerpt);
-    let score = |words: &HashSet<String>| -> f64 {
-        weights.iter().filter(|(stem, _)| words.contains(*stem)).map(|(_, weight)| weight).sum()
-    };
-    let statements = hits.iter().filter(is_statement).map(|hit| (hit, words_of(&hit.excerpt)));
-    let has_all = |words: &HashSet<String>| asked.iter().all(|stem| words.contains(stem));
-    let least_of = |words: &HashSet<String>| if has_all(words) { STRONG_IF_ALL } else { STRONG };
-    let says_more = |words: &HashSet<String>| !words.is_subset(&asked) && score(words) >= least_of(words);
-    let statements: Vec<(&Hit, HashSet<String>)> = statements.filter(|(_, words)| says_more(words)).collect();
-    let mut heavy: Vec<(&String, f64)> = weights.iter().map(|(stem, weight)| (stem, *weight)).collect();
-    heavy.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
-    let least = heavy.first().map_or(0.0, |(_, weight)| weight * ABOUT_AS_HEAVY);
-    let mut told: Vec<&Hit> = Vec::new();
-    for (stem, _) in heavy.iter().take_while(|(_, weight)| *weight >= least) {
-        let about = statements.iter().filter(|(_, words)| words.contains(*stem));
-        let best = about.max_by(|a, b| score(&a.1).total_cmp(&score(&b.1)).then(when(a.0).cmp(&when(b.0))));
-        let Some((hit, said)) = best else { continue };
-        if past.shown.iter().any(|item| item.id == hit.item_id) || is_told(said, stem, &asked, past) {
-            // What the model sees of it answers, or corrects what it does not see.
-            break;
-        }
-        if !told.iter().any(|other| other.item_id == hit.item_id) {
-            told.push(hit);
-        }
-    }
-    told.truncate(PLACES);
-    told.sort_by_key(|hit| when(hit));
-    told
-}
-
-/// In one conversation the order of its items, between conversations the time.
-fn when(hit: &Hit) -> (i64, u64) {
-    (hit.created_at_ms, hit.seq)
-}
-
-/// A line of the summary or of the pins tells what the words say beyond the question, of the same thing.
-fn is_told(said: &HashSet<String>, stem: &str, asked: &HashSet<String>, past: &PastOf) -> bool {
-    let mut lines = past.preface.lines().map(words_of);
-    lines.any(|line| line.contains(stem) && said.difference(asked).all(|word| line.contains(word)))
-}
-
-fn words_of(text: &str) -> HashSet<String> {
-    remember::stems(text).into_iter().chain(besides_stems(text)).collect()
-}
-
-/// What stems leave out and an answer may be.
-fn besides_stems(text: &str) -> impl Iterator<Item = String> {
-    numbers(text).chain(names(text))
-}
-
-/// Names that are words of another language, such as Mia.
-fn names(text: &str) -> impl Iterator<Item = String> {
-    let words = text.split_whitespace().skip(1);
-    let words = words.map(|word| word.trim_matches(|character: char| !character.is_alphanumeric()));
-    let is_name = |word: &&str| word.chars().count() > 2 && word.starts_with(char::is_uppercase);
-    words.filter(is_name).map(|word| word.to_lowercase().chars().take(NAME_CHARS).collect())
-}
-
-/// Codes, years, hours: what stems leave out.
-fn numbers(text: &str) -> impl Iterator<Item = String> {
-    let words = text.split(|character: char| !character.is_alphanumeric());
-    words.filter(|word| word.starts_with(|first: char| first.is_ascii_digit())).map(str::to_lowercase)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use session::Role;
-
-    fn hit(seq: u64, text: &str) -> Hit {
-        Hit {
-            session_id: "s".into(),
-            session_title: String::new(),
-            item_id: format!("item_{seq}"),
-            seq,
-            version: 0,
-            current: true,
-            kind: "message".into(),
-            role: Some("user".into()),
-            excerpt: text.into(),
-            created_at_ms: seq as i64,
-            score: 1.0,
-        }
-    }
-
-    fn told(question: &str, said: &[&str], weights: &[(&str, f64)], preface: &str, shown: &[u64]) -> Vec<String> {
-        let hits: Vec<Hit> = said.iter().enumerate().map(|(seq, text)| hit(seq as u64, text)).collect();
-        let item = |seq: &u64| Arc::new(Item::message(format!("item_{seq}"), Role::User, said[*seq as usize]));
-        let shown: Vec<Arc<Item>> = shown.iter().map(item).collect();
-        let weights = weights.iter().map(|(stem, weight)| ((*stem).to_owned(), *weight)).collect();
-        let past = PastOf { question, shown: &shown, preface };
-        choose(&hits, &weights, &past).into_iter().map(|hit| hit.excerpt.clone()).collect()
-    }
-
-    #[test]
-    fn the_users_words_are_told_and_neither_questions_nor_what_says_nothing_new() {
-        let said = ["What is my dog called?", "My dog is called Biscuit.", "My cat is called Emma.", "My dog called."];
-        let weights = [("dog", 5.0), ("calle", 2.0)];
-        assert_eq!(told("What is my dog called?", &said, &weights, "", &[]), ["My dog is called Biscuit."]);
-    }
-
-    #[test]
-    fn the_newest_words_of_several_are_told() {
-        let said = ["My dog is called Biscuit.", "My dog is called Rex."];
-        assert_eq!(told("What is my dog called?", &said, &[("dog", 5.0)], "", &[]), ["My dog is called Rex."]);
-    }
-
-    #[test]
-    fn what_the_model_sees_is_not_told_again() {
-        let (question, said, weights) = ("What is my dog called?", ["My dog is called Biscuit."], [("dog", 5.0)]);
-        assert!(told(question, &said, &weights, "", &[0]).is_empty());
-        assert!(told(question, &said, &weights, "- The dog is called Biscuit.", &[]).is_empty());
-        // Of another thing.
-        assert_eq!(told(question, &said, &weights, "- The cat is called Biscuit.", &[]).len(), 1);
-    }
-
-    #[test]
-    fn a_name_that_is_a_word_elsewhere_is_an_answer() {
-        let said = ["The name of my cat is Mia.", "The name of my cat."];
-        assert_eq!(told("What is my cat's name?", &said, &[("cat", 5.0)], "", &[]), ["The name of my cat is Mia."]);
-    }
-
-    #[test]
-    fn numbers_are_looked_for() {
-        let said = ["The meeting of 2031 is in Oslo."];
-        assert_eq!(told("Where is the meeting of 2031?", &said, &[("2031", 5.0)], "", &[]).len(), 1);
-    }
 }

@@ -1,20 +1,19 @@
-//! From what the machine wants generated to what a model is asked.
+//! Requests to a model for the generations that a session's machine wants.
 
-use crate::fact_block::FactBlock;
-use crate::speakers;
+use crate::fact_block::{BlockFacts, FactBlock};
 use compaction::CompactionLimits;
-use model::{Model, ModelRequest, PLACEHOLDER, Purpose, ReplyKey};
-use session::machine::{Generate, GenerationId, GenerationPurpose, has_recall, recall_tool};
-use session::prompt::{Context, Layout, Wording, lay_out};
-use session::{Item, Message, Prompt, SessionConfig, TemplateOptions};
-use settings::{Preset, Questions};
+use model::{Model, ModelRequest, Purpose, ReplyKey};
+use prompt::{Audience, LaidOut, Layout, PLACEHOLDER, Wording, lay_out};
+use session::machine::{Generate, GenerationId, GenerationPurpose};
+use session::{Context, Item, SessionConfig};
+use settings::Preset;
 use std::sync::Arc;
 use store::{SessionRef, Store};
 
-/// What prompts of a session are made with, and where what is said in it is kept.
+/// Material for the prompts of a session, and the place where its words are kept.
 pub struct SessionTools {
     pub session: SessionRef,
-    /// Whose other conversations it knows of. None: it is not remembered, and knows of none.
+    /// Person whose other conversations the session knows. `None`: it is not remembered, and knows of no other.
     pub person: Option<String>,
     pub facts: FactBlock,
     pub store: Store,
@@ -24,19 +23,19 @@ pub struct SessionTools {
     pub wording: Arc<Wording>,
 }
 
-/// Where a conversation may look for what was said.
+/// Past in which a conversation may search.
 #[derive(Clone, Copy)]
 pub struct RecallPlace<'a> {
     pub store: &'a Store,
     pub user: &'a str,
-    /// None: of a conversation that is not kept.
+    /// Session. `None`: the conversation is not kept.
     pub session: Option<&'a SessionRef>,
-    /// Whose other conversations it knows of. None: it is not remembered, and knows of none.
+    /// Person whose other conversations it knows. `None`: it is not remembered, and knows of no other.
     pub person: Option<&'a str>,
 }
 
 impl SessionTools {
-    /// `asker` asks. None: the session's person.
+    /// Returns the past of the person that asks. `None`: the session's person.
     pub fn recall_place<'a>(&'a self, asker: Option<&'a str>) -> RecallPlace<'a> {
         let (store, session) = (&self.store, Some(&self.session));
         let person = self.person.as_deref().map(|own| asker.unwrap_or(own));
@@ -48,49 +47,54 @@ impl SessionTools {
         self.person.as_deref().unwrap_or_default()
     }
 
-    /// What stands before a client's instructions: those of the persona, and what the preset asks of every reply.
-    pub fn persona(&self, config: &SessionConfig) -> String {
-        before_instructions(&config.persona, &self.preset, &self.wording)
-    }
-
-    /// The prompt of a conversation.
+    /// Returns the prompt of a conversation for the person that asks.
     pub fn prompt(
         &self,
         config: &SessionConfig,
         items: &[Arc<Item>],
         context: &Context,
         partial: Option<&str>,
-    ) -> Prompt {
-        let (persona, told) = (self.persona(config), self.facts.now());
-        let asker = speakers::asker(items);
-        let items = speakers::without_past_of_others(items, Some(asker));
-        let items = speakers::labelled(&items, self.preset.speakers);
-        let layout = Layout {
-            persona: &persona,
-            instructions: &config.instructions,
-            remembered: speakers::remembered(&told.text, self.own(), asker),
-            context,
-            partial,
-            wording: &self.wording,
-        };
-        prompt_with(config, context, lay_out(&items, &layout).messages)
+    ) -> LaidOut {
+        let told = self.facts.now();
+        let layout = Layout { partial, ..self.layout(config, context, &told, Audience::Asker) };
+        lay_out(items, &layout)
+    }
+
+    /// Returns the material of a prompt. `told` are the facts that the session tells now.
+    pub fn layout<'a>(
+        &'a self,
+        config: &'a SessionConfig,
+        context: &'a Context,
+        told: &'a BlockFacts,
+        audience: Audience,
+    ) -> Layout<'a> {
+        Layout {
+            questions: self.preset.questions,
+            remembered: &told.text,
+            person: self.person.as_deref(),
+            audience,
+            speakers: self.preset.speakers,
+            ..Layout::new(config, context, &self.wording)
+        }
     }
 
     pub fn request(&self, generate: &Generate) -> ModelRequest {
-        let Generate { config, context, .. } = generate;
-        let has_notes = context.notes.iter().any(|note| !note.trim().is_empty());
-        let (partial, purpose) = match &generate.purpose {
-            GenerationPurpose::Reply | GenerationPurpose::BesideConversation => (None, Purpose::Reply),
-            GenerationPurpose::EarlyReply => (None, Purpose::EarlyReply),
-            GenerationPurpose::WarmPartial(text) => (Some(text.as_str()), Purpose::WarmPartial),
-            // The notes stand before what the user says next, and may be others then.
-            GenerationPurpose::WarmHistory => {
-                (Some(PLACEHOLDER), Purpose::WarmHistory { placeholders: 1 + usize::from(has_notes) })
-            }
+        let Generate { config, context, purpose, .. } = generate;
+        let partial = match purpose {
+            GenerationPurpose::WarmPartial(text) => Some(text.as_str()),
+            GenerationPurpose::WarmHistory => Some(PLACEHOLDER),
+            _ => None,
         };
-        let prompt = self.prompt(config, &generate.items, context, partial);
+        let LaidOut { prompt, marks, .. } = self.prompt(config, &generate.items, context, partial);
+        // The notes stand before what the user says next, and may be others then.
+        let placeholders = prompt.messages.len() - marks.history;
         let mut request = ModelRequest::new(prompt, self.preset.clone());
-        request.purpose = purpose;
+        request.purpose = match purpose {
+            GenerationPurpose::Reply | GenerationPurpose::BesideConversation => Purpose::Reply,
+            GenerationPurpose::EarlyReply => Purpose::EarlyReply,
+            GenerationPurpose::WarmPartial(_) => Purpose::WarmPartial,
+            GenerationPurpose::WarmHistory => Purpose::WarmHistory { placeholders },
+        };
         let is_reply = generate.purpose == GenerationPurpose::Reply;
         request.keep_as = is_reply.then(|| self.reply_key(generate.generation));
         request.priority = generate.priority();
@@ -107,26 +111,10 @@ impl SessionTools {
         ReplyKey { past_owner: self.session.past_owner(), generation: generation.0 }
     }
 
-    /// What is computed for the request is the session's, and no other user's.
+    /// Keeps the data that is computed for the request to the session and its user.
     pub fn take(&self, request: &mut ModelRequest) {
         (request.past_owner, request.user) = (Some(self.session.past_owner()), Some(self.session.past_user()));
     }
-}
-
-/// See `SessionTools::persona`.
-pub fn before_instructions(persona: &str, preset: &Preset, wording: &Wording) -> String {
-    let asked = if preset.questions == Questions::None { wording.no_question.trim() } else { "" };
-    [persona.trim(), asked].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
-}
-
-/// Tools and options around messages that are laid out already.
-pub fn prompt_with(config: &SessionConfig, context: &Context, messages: Vec<Message>) -> Prompt {
-    let mut tools = config.tools.clone();
-    if has_recall(config, context) {
-        tools.push(recall_tool());
-    }
-    let options = TemplateOptions { reasoning_effort: config.reasoning_effort.clone(), ..TemplateOptions::default() };
-    Prompt { messages, tools, options }
 }
 
 pub fn limits_of(preset: &Preset) -> CompactionLimits {

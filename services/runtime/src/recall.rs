@@ -3,6 +3,7 @@
 use crate::clock::wall_ms;
 use crate::metrics;
 use crate::prompts::RecallPlace;
+use prompt::search_result;
 use serde_json::Value;
 use session::machine::RecallResult;
 use session::{Item, NoteSource};
@@ -37,7 +38,9 @@ pub async fn recall(
         metrics::recalled(!hits.is_empty());
         let source = |hit: &Hit| NoteSource::Item { session_id: hit.session_id.clone(), item_id: hit.item_id.clone() };
         let sources = hits.iter().map(source).collect();
-        found.push(RecallResult { query, text: told(&hits), places: hits.len(), sources });
+        let places = hits.iter().map(|hit| (hit.role.as_deref().unwrap_or(&hit.kind), hit.excerpt.as_str()));
+        let text = search_result(places);
+        found.push(RecallResult { query, text, places: hits.len(), sources });
     }
     found
 }
@@ -77,24 +80,8 @@ pub async fn search_past(
     })
 }
 
-/// The words of a place in one line, with nothing in it that a template could obey.
-pub fn one_line(hit: &Hit) -> String {
-    remember::escape(&hit.excerpt.split_whitespace().collect::<Vec<_>>().join(" "))
-}
-
 /// The words to search for, from the arguments of a call.
 fn query_of(arguments: &str) -> String {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     arguments["query"].as_str().unwrap_or_default().trim().to_owned()
-}
-
-fn told(hits: &[Hit]) -> String {
-    if hits.is_empty() {
-        return "Nothing was found. It was not said in these words.".to_owned();
-    }
-    let line = |hit: &Hit| {
-        let who = hit.role.as_deref().unwrap_or(&hit.kind);
-        format!("- {who}: {}", one_line(hit))
-    };
-    hits.iter().map(line).collect::<Vec<_>>().join("\n")
 }

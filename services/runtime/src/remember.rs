@@ -5,11 +5,12 @@ mod change;
 
 use crate::Runtime;
 use crate::clock::wall_ms;
-use crate::look_back::{PastOf, look_back};
+use crate::look_back::look_back;
 use crate::prompts::RecallPlace;
 use crate::shared::Shared;
 use change::{Remembered, SaidAt, said_by};
 use model::{Answer, ModelRequest};
+use prompt::PastOf;
 use remember::{FactChange, extract, is_secret, learn_request, learned};
 use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
 use settings::{Learn, Preset, Recall};

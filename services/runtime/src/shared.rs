@@ -5,7 +5,7 @@ use crate::fact_block::{BlockFacts, FactBlock};
 use crate::held::HeldText;
 use crate::prompts::{SessionTools, limits_of};
 use model::{Gpu, Model};
-use session::prompt::Wording;
+use prompt::Wording;
 use settings::Settings;
 use std::sync::Arc;
 use store::{SessionRecord, SessionRef, Store};

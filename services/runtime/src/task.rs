@@ -7,7 +7,7 @@ use crate::connections::Connections;
 use crate::fact_block::BlockFacts;
 use crate::generations::Generations;
 use crate::held::HeldShare;
-use crate::look_back::{PastOf, Question, look_back, question_of};
+use crate::look_back::{Question, look_back, question_of};
 use crate::looking::Looking;
 use crate::memories::{MemoryNews, SessionMemories};
 use crate::metrics;
@@ -15,7 +15,6 @@ use crate::outgoing::End;
 use crate::prompts::SessionTools;
 use crate::recall::recall;
 use crate::shared::Shared;
-use crate::speakers;
 use crate::store_queue::StoreQueue;
 use crate::turn_log::TurnLog;
 use crate::wall_ms;
@@ -23,6 +22,7 @@ use compaction::phases::Activity;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use model::Counted;
+use prompt::{PastOf, asker, facts_for};
 use session::machine::{
     CloseReason, ConnId, GenerationId, Happening, Machine, NoteOfPast, OpId, Output, StoreOp, is_hidden,
 };
@@ -538,7 +538,7 @@ impl SessionTask {
         let shown = self.machine.items();
         let told = self.machine.context().preface.iter().map(Message::text);
         let facts = tools.facts.now();
-        let remembered = speakers::remembered(&facts.text, tools.own(), question.person.as_deref());
+        let remembered = facts_for(&facts.text, tools.own(), question.person.as_deref());
         let preface = told.chain([remembered.to_owned()]).collect::<Vec<_>>().join("\n");
         let question = question.clone();
         Box::pin(async move {
@@ -552,7 +552,7 @@ impl SessionTask {
     /// The model wants to know what was said once.
     fn search_past(&mut self, generation: GenerationId, arguments: Vec<String>, shown: Vec<Arc<Item>>) {
         let (settings, tools) = (self.shared.settings.clone(), self.window.tools.clone());
-        let asker = speakers::asker(&shown).map(str::to_owned);
+        let asker = asker(&shown).map(str::to_owned);
         self.recalls.push(Box::pin(async move {
             let results = recall(&settings, tools.recall_place(asker.as_deref()), &arguments, &shown).await;
             Happening::Recalled { generation, results }

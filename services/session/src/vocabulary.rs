@@ -219,7 +219,6 @@ pub enum Priority {
 
 // ---- What a model gives.
 
-/// Piece of a reply, in the order in which the model makes them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
     /// Length of the prompt and its cached part: the model begins its work.
@@ -261,10 +260,8 @@ pub enum Delta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Finish {
-    /// The model is done, or a stop string came.
     Stop,
     ToolCalls,
-    /// The reply reached its limit or the end of the window.
     Length,
     Cancelled,
     /// Cancelled, and the model keeps its state for a while: the reply can resume.
@@ -340,7 +337,6 @@ pub struct Failure {
 pub enum FailureCode {
     #[strum(serialize = "context_length_exceeded")]
     PromptTooLong,
-    /// The request has another mistake.
     InvalidRequest,
     #[strum(serialize = "conversation_already_has_active_response")]
     Conflict,

@@ -17,16 +17,23 @@ const NOTHING: &str = r"[^\s\S]";
 
 const WALLS: [Wall; 3] = [
     Wall {
-        folders: &["engine/", "compaction/", "services/remember/", "services/settings/", "services/session/"],
+        folders: &[
+            "engine/",
+            "compaction/",
+            "services/remember/",
+            "services/settings/",
+            "services/session/",
+            "services/prompt/",
+        ],
         code: r"\b(?:Instant|SystemTime)\b|\bstd::env\b|\bstd::\{[^;]*\benv\b",
         words: NOTHING,
         why: "belongs to the caller: time and environment are arguments",
     },
     Wall {
-        folders: &["services/session/"],
+        folders: &["services/session/", "services/prompt/"],
         code: r"\b(?:tokio|sqlx|serde_json|chrono)\b",
         words: r"(?i)realtime|openai|completions|ollama|wyoming",
-        why: "belongs to a door, the store or the runtime: a session is pure",
+        why: "belongs to a door, the store or the runtime: sessions and prompts are pure",
     },
     Wall {
         folders: &["services/replies/", "services/runtime/", "compaction/", "engine/"],
@@ -103,6 +110,7 @@ mod tests {
             "let now: Instant;",
         ] {
             assert_eq!(found("services/session/src/machine/a.rs", impure), 1, "{impure}");
+            assert_eq!(found("services/prompt/src/a.rs", impure), 1, "{impure}");
             assert_eq!(found("services/session/src/a.rs", &format!("// {impure}")), 0, "{impure}");
             assert_eq!(found("services/doors/src/a.rs", impure), 0, "{impure}");
         }

@@ -51,11 +51,12 @@ const OUTSIDE: &[(&[&str], &[&str], &str)] = &[
             "engine",
             "tools",
             "session",
+            "prompt",
         ],
         &["tokio", "tokio-util", "axum", "hyper", "reqwest", "sqlx", "rusqlite", "tokio-tungstenite", "tower-http"],
         "must know no socket, clock or database",
     ),
-    (&["session"], &["serde_json", "chrono", "jiff", "time"], "must know no JSON and no clock"),
+    (&["session", "prompt"], &["serde_json", "chrono", "jiff", "time"], "must know no JSON and no clock"),
 ];
 
 /// The rows `| floor | crate | folder | what | uses |` of the table in ARCHITECTURE.md.
@@ -235,6 +236,7 @@ mod tests {
         assert_eq!(said("engine", "tokio"), ["engine uses tokio, and must know no socket, clock or database"]);
         assert_eq!(said("session", "sqlx"), ["session uses sqlx, and must know no socket, clock or database"]);
         assert_eq!(said("session", "serde_json"), ["session uses serde_json, and must know no JSON and no clock"]);
+        assert_eq!(said("prompt", "tokio"), ["prompt uses tokio, and must know no socket, clock or database"]);
         assert_eq!(said("text", "serde_json"), [""; 0]);
     }
 

@@ -5,8 +5,9 @@ use super::stateless::check_input;
 use crate::ApiError;
 use crate::access::Caller;
 use axum::http::StatusCode;
+use prompt::{ItemText, push_item};
 use replies::Scope;
-use replies::{Completion, Completions, ReplyProgress, RequestAttempt, bodies, push_item};
+use replies::{Completion, Completions, ReplyProgress, RequestAttempt, bodies};
 use runtime::{ModelChoice, NewSession};
 use serde_json::{Map, Value};
 use session::machine::is_hidden;
@@ -303,7 +304,7 @@ pub async fn past(
                 let message = "the conversation is too long to be read at once: leave store: false out";
                 return Err(ApiError::bad("context_length_exceeded", message).param("input"));
             }
-            push_item(&mut messages, item.item());
+            push_item(&mut messages, &item.item(), ItemText::Verbatim);
             if last_item == Some(item.item_id.as_str()) {
                 return Ok(messages);
             }

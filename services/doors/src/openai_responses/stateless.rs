@@ -3,9 +3,8 @@
 use super::input::check_results;
 use super::parse::ResponsesRequest;
 use crate::ApiError;
-use model::PLACEHOLDER;
+use prompt::PLACEHOLDER;
 use replies::CompletionRequest;
-use session::prompt::{Wording, settle};
 use session::{Message, MessageRole, Prompt, TemplateOptions};
 
 /// A whole conversation.
@@ -35,12 +34,10 @@ pub fn completion_request(request: ResponsesRequest) -> Result<CompletionRequest
 }
 
 /// The prompt of what will be said next.
-pub fn prompt_ahead(request: &ResponsesRequest, wording: &Wording) -> Prompt {
+pub fn prompt_ahead(request: &ResponsesRequest) -> Prompt {
     let mut messages = request.input.clone();
     messages.push(Message::new(MessageRole::User, PLACEHOLDER));
-    let mut prompt = prompt(request, messages);
-    settle(&mut prompt.messages, wording);
-    prompt
+    prompt(request, messages)
 }
 
 fn prompt(request: &ResponsesRequest, mut messages: Vec<Message>) -> Prompt {

@@ -18,8 +18,9 @@ use axum::response::Response;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
+use prompt::{ItemText, push_item};
 use replies::heavy;
-use replies::{Completion, Completions, Render, push_item};
+use replies::{Completion, Completions, Render};
 use runtime::{End, HeldShare};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -425,7 +426,7 @@ fn meanwhile(text: &str, id: &str) -> Meanwhile {
 
 fn unkept(id: String, mut messages: Vec<Message>, output: Vec<Item>) -> Unkept {
     for item in output {
-        push_item(&mut messages, item);
+        push_item(&mut messages, &item, ItemText::Verbatim);
     }
     Unkept { id, messages }
 }

@@ -22,6 +22,7 @@ mod looking;
 mod ollama;
 mod personas;
 mod persons;
+mod prompts;
 mod questions;
 mod recall;
 mod refusals;

@@ -3,7 +3,6 @@
 use super::stage::*;
 use serde_json::{Value, json};
 use session::machine::*;
-use session::prompt::Context;
 use session::*;
 
 const AFTER: u64 = 150;

@@ -3,7 +3,6 @@
 use super::stage::*;
 use serde_json::json;
 use session::machine::*;
-use session::prompt::Context;
 use session::*;
 
 #[test]

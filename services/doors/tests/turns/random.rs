@@ -4,7 +4,6 @@ use super::stage::*;
 use proptest::prelude::*;
 use serde_json::json;
 use session::machine::*;
-use session::prompt::Context;
 use session::*;
 
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use runtime::Attach;
 use serde_json::{Map, Value, json};
 use session::machine::Replay;
 use session::{
-    ConfigUpdate, Event, Input, Item, ItemBody, ItemStatus, JsonText, MaxTokens, Message, MessageRole, NamedSpeaker,
-    NewItem, NewTurn, Part, ResponseRequest, Role, ToolCall,
+    ConfigUpdate, Event, Input, ItemBody, JsonText, MaxTokens, Message, MessageRole, NamedSpeaker, NewItem, NewTurn,
+    Part, ResponseRequest, Role,
 };
 use std::sync::Arc;
 use store::{SessionRef, new_id};
@@ -129,7 +129,6 @@ pub async fn listen(
     Ok(listening)
 }
 
-/// What the client says.
 fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn), Error> {
     let has_image = |message: &Message| message.parts.iter().any(|part| matches!(part, Part::Image(_)));
     if request.prompt.messages.iter().any(has_image) {
@@ -182,30 +181,5 @@ pub fn bodies(message: &Message) -> Vec<ItemBody> {
             });
             said.into_iter().chain(calls).collect()
         }
-    }
-}
-
-/// As a prompt of a session has it.
-pub fn push_item(messages: &mut Vec<Message>, item: Item) {
-    match item.body {
-        ItemBody::Message { role, parts, speaker } => {
-            let speaker = speaker.filter(|_| role == Role::User);
-            let name = speaker.as_ref().and_then(NamedSpeaker::shown).map(str::to_owned);
-            let role = match role {
-                Role::System => MessageRole::System,
-                Role::User => MessageRole::User,
-                Role::Assistant => MessageRole::Assistant,
-            };
-            messages.push(Message { name, ..Message::new(role, parts.join("\n")) });
-        }
-        ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => {}
-        ItemBody::FunctionCall { call_id, name, arguments } => {
-            let call = ToolCall { id: Some(call_id), name, arguments };
-            match messages.last_mut() {
-                Some(last) if last.role == MessageRole::Assistant => last.calls.push(call),
-                _ => messages.push(Message { calls: vec![call], ..Message::new(MessageRole::Assistant, "") }),
-            }
-        }
-        ItemBody::FunctionCallOutput { call_id, output } => messages.push(Message::result(&call_id, &output)),
     }
 }

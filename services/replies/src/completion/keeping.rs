@@ -5,10 +5,11 @@
 //! A client's log is kept as it is: it may hold what the home answered itself, and errors.
 
 use super::log::{RecognisedBy, marks, utterances, wanted};
-use super::{CompletionRequest, RequestAttempt, bodies, push_item};
+use super::{CompletionRequest, RequestAttempt, bodies};
 use crate::identity::Scope;
 use crate::{Error, heavy};
 use parking_lot::Mutex;
+use prompt::{ItemText, push_item};
 use runtime::{ModelChoice, Runtime, wall_ms};
 use session::machine::is_hidden;
 use session::{
@@ -254,7 +255,7 @@ impl Shared {
             return Ok(());
         }
         let mut log_with_reply = turn.log.clone();
-        output.iter().for_each(|item| push_item(&mut log_with_reply, item.clone()));
+        push_all(&mut log_with_reply, output.iter());
         let bytes = log_with_reply.iter().map(Message::text_bytes).sum();
         let marks = heavy::run(bytes, || marks(&log_with_reply, turn.log.len())).await;
         let addition = |start: usize, behind: Option<String>, begins_behind: Option<String>| {
@@ -396,10 +397,16 @@ impl Answered {
 /// Items as messages, without what the service or the client's instructions say.
 fn messages_of(items: Vec<store::ItemVersion>) -> Vec<Message> {
     let mut messages = Vec::new();
-    let said =
-        items.into_iter().map(|item| item.item()).filter(|item| item.role() != Some(Role::System) && !is_hidden(item));
-    said.for_each(|item| push_item(&mut messages, item));
+    let items: Vec<Item> = items.into_iter().map(|item| item.item()).collect();
+    let is_said = |item: &&Item| item.role() != Some(Role::System) && !is_hidden(item);
+    push_all(&mut messages, items.iter().filter(is_said));
     messages
+}
+
+fn push_all<'a>(messages: &mut Vec<Message>, items: impl Iterator<Item = &'a Item>) {
+    for item in items {
+        push_item(messages, item, ItemText::Verbatim);
+    }
 }
 
 fn has_replies(log: &[Message]) -> bool {

@@ -6,7 +6,7 @@
 mod tests;
 
 use parking_lot::Mutex;
-use session::changed_head::{HeadChange, changed_bytes, head_changes};
+use prompt::changed_head::{HeadChange, changed_bytes, head_changes};
 use session::{Message, MessageRole, Part};
 use settings::{ChangedHead, PresetPrompt, PromptSettings};
 use sha2::{Digest, Sha256};

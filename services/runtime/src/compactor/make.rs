@@ -7,16 +7,15 @@ use super::weigh::{Weighed, passage, results_through, weigh};
 use super::{Past, Standing};
 use crate::clock::wall_ms;
 use crate::metrics;
-use crate::prompts::{SessionTools, prompt_with};
-use crate::speakers;
+use crate::prompts::SessionTools;
 use compaction::{
     Admission, Attempt, AttemptOutcome, AttemptStep, CompactionPlan, Fact, PlanMoment, RejectionReason, SummaryJob,
     SummaryPlan, SummaryReply, SummaryRequest,
 };
 use model::{Answer, Counted, ModelRequest};
+use prompt::{Audience, Layout, lay_out};
 use serde_json::{Value, json};
-use session::prompt::{Context, Layout, lay_out};
-use session::{Delta, Failure, FailureCode, Finish, Item, ItemBody};
+use session::{Context, Delta, Failure, FailureCode, Finish, Item, ItemBody, Message};
 use std::collections::HashSet;
 use std::sync::Arc;
 use store::{MadeBy, Summary, SummaryKind, View};
@@ -270,26 +269,11 @@ async fn ask(
 ) -> Result<SummaryReply, Failure> {
     let cut = past.items.iter().position(|item| item.id == request.through).map_or(0, |index| index + 1);
     let items: Vec<_> = past.items[..cut].iter().map(|item| without_words(item, &request.left_out)).collect();
-    let items = speakers::without_past_of_others(&items, None);
-    // A summary outlives the conversations that a note has copied words of.
-    let items = if tools.person.is_some() { speakers::without_notes(&items) } else { items };
-    let items = speakers::labelled(&items, tools.preset.speakers);
-    let mut context = tools.context(&past.base, &past.items);
-    // They stand behind the conversation.
-    context.notes.clear();
-    let (config, wording, persona) = (&past.config, &tools.wording, tools.persona(&past.config));
+    let context = tools.context(&past.base, &past.items);
     let told = tools.facts.now();
-    let layout = Layout {
-        persona: &persona,
-        instructions: &config.instructions,
-        remembered: speakers::remembered_by_all(&told.text, tools.own(), &items),
-        context: &context,
-        partial: None,
-        wording,
-    };
-    let mut messages = lay_out(&items, &layout).messages;
-    messages.extend(request.messages.iter().map(message_of));
-    let prompt = prompt_with(config, &context, messages);
+    let asked: Vec<Message> = request.messages.iter().map(message_of).collect();
+    let layout = Layout { request: &asked, ..tools.layout(&past.config, &context, &told, Audience::Everyone) };
+    let prompt = lay_out(&items, &layout).prompt;
     let mut ask = ModelRequest::for_summary(prompt, tools.preset.clone(), request.max_tokens, effort.requests > 1);
     tools.take(&mut ask);
     read(tools.model.ask(ask), effort).await

@@ -2,7 +2,7 @@
 
 use super::Standing;
 use crate::prompts::SessionTools;
-use session::prompt::leading;
+use prompt::leading;
 use session::{Item, SessionConfig};
 use std::sync::Arc;
 use store::{ItemVersion, MadeBy, OrderKey, Summary, SummaryKind, View};

@@ -2,8 +2,7 @@
 
 use compaction::{CompactionLimits, PinnedText, PlainMessage, Speaker};
 use serde_json::{Value, json};
-use session::prompt::Context;
-use session::{Item, Message, MessageRole};
+use session::{Context, Item, Message, MessageRole};
 use std::collections::HashSet;
 use std::sync::Arc;
 use store::{MadeBy, Pin, Summary, SummaryKind, View};

@@ -2,12 +2,11 @@
 
 use super::standing::message_of;
 use super::{Past, Standing};
-use crate::prompts::{SessionTools, prompt_with};
-use crate::speakers;
+use crate::prompts::SessionTools;
 use compaction::{Passage, PassageKind, PromptSizes, PromptView};
-use model::{Counted, PLACEHOLDER};
-use session::prompt::{Context, Layout, lay_out, leading};
-use session::{Failure, Item, ItemBody, Message, MessageRole, Role, SessionConfig};
+use model::Counted;
+use prompt::{Audience, Layout, PLACEHOLDER, lay_out, leading, with_tools};
+use session::{Context, Failure, Item, ItemBody, Message, MessageRole, Role, SessionConfig};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -92,19 +91,11 @@ impl SessionTools {
         context: &Context,
         partial: Option<&str>,
     ) -> Result<MeasuredItems, Failure> {
-        let (persona, told) = (self.persona(config), self.facts.now());
-        let layout = Layout {
-            persona: &persona,
-            instructions: &config.instructions,
-            remembered: &told.text,
-            context,
-            partial,
-            wording: &self.wording,
-        };
-        let laid_out = lay_out(&speakers::labelled(items, self.preset.speakers), &layout);
-        let preface = laid_out.preface_at..laid_out.preface_at + context.preface.len();
-        let prompt = prompt_with(config, context, laid_out.messages);
-        let measured = self.model.measure(&prompt, &self.preset).await?;
+        let told = self.facts.now();
+        let layout = Layout { partial, ..self.layout(config, context, &told, Audience::Count) };
+        let laid_out = lay_out(items, &layout);
+        let preface = laid_out.marks.remembered..laid_out.marks.context;
+        let measured = self.model.measure(&laid_out.prompt, &self.preset).await?;
         // A message may tell several items: what was said, and the calls that were made with it.
         let mut bytes_of_message = vec![0; measured.messages.len()];
         let places = || laid_out.message_of_item.iter().zip(items);
@@ -130,7 +121,7 @@ impl SessionTools {
         let has_pins = pins.is_some();
         messages.extend(pins);
         messages.push(said());
-        let prompt = prompt_with(config, &Context::default(), messages);
+        let prompt = with_tools(config, &Context::default(), messages);
         let measured = self.model.measure(&prompt, &self.preset).await?;
         let pins = if has_pins { measured.messages[4] } else { 0 };
         Ok([pins, measured.messages[1], measured.messages[2]])
@@ -143,7 +134,7 @@ impl SessionTools {
         items: &[Arc<Item>],
         context: &Context,
     ) -> Result<Counted, Failure> {
-        let prompt = self.prompt(config, items, context, Some(PLACEHOLDER));
+        let prompt = self.prompt(config, items, context, Some(PLACEHOLDER)).prompt;
         Ok(self.model.measure(&prompt, &self.preset).await?.total)
     }
 }

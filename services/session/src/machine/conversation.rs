@@ -1,8 +1,8 @@
 //! Items of a session, in order, and the context of its prompt.
 
 use super::recall::is_hidden;
+use crate::context::Context;
 use crate::ids::is_hidden_id;
-use crate::prompt::Context;
 use crate::vocabulary::{Item, ItemPlace, ItemStatus, NamedSpeaker, Placed, Role};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,10 +26,8 @@ pub struct Removed {
 /// Covered items that left memory; the store has them.
 #[derive(Clone, Debug)]
 struct Left {
-    /// Position: the number of items in memory before them.
     at: usize,
     last: String,
-    /// Newest of them that clients know.
     announced: Option<String>,
 }
 
@@ -138,7 +136,6 @@ impl Conversation {
         }
     }
 
-    /// Returns the item that clients see before this one; `None` at the head.
     pub fn previous_announced(&self, id: &str) -> Option<String> {
         let index = self.index_of(id)?;
         let newest_of =
@@ -227,7 +224,6 @@ impl Conversation {
         conversation.snapshot()
     }
 
-    /// Marks the covered items. An unknown id changes nothing.
     fn cover(&mut self) {
         let covered = match self.context.covered_through.as_deref().map(|id| self.index_of(id)) {
             None => 0,

@@ -13,8 +13,8 @@ use super::output::{Generate, GenerationPurpose, Output, StoreOp};
 use super::replies::Replies;
 use super::reply::Reply;
 use super::warming::Warming;
+use crate::context::Context;
 use crate::ids::{Ids, is_hidden_id};
-use crate::prompt::Context;
 use crate::vocabulary::{
     ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
     NamedSpeaker, NewItem, NewTurn, Refusal, Response, ResponseRequest, ResumeRequest, Role, SessionConfig,

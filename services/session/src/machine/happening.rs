@@ -1,6 +1,6 @@
 //! Happenings: the inputs of the machine.
 
-use crate::prompt::Context;
+use crate::context::Context;
 use crate::vocabulary::{Delta, Event, Input, Item, NoteSource};
 
 /// Milliseconds since any fixed moment; never runs backwards.

@@ -100,7 +100,6 @@ impl HeldReply {
         self.goes_on
     }
 
-    /// Takes a delta after the stop. True if it is the last one.
     pub fn hear(&mut self, delta: &Delta) -> bool {
         match delta {
             Delta::Prompt { .. } => return false,

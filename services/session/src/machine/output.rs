@@ -1,7 +1,7 @@
 //! Outputs: the work that the machine asks for.
 
 use super::happening::{ConnId, GenerationId, OpId};
-use crate::prompt::Context;
+use crate::context::Context;
 use crate::vocabulary::{
     Delta, Event, Finish, GenerationOptions, Item, JsonText, NoteSource, Priority, ResponseStatus, SessionConfig,
     StatusDetails, TurnReport, Usage,
@@ -87,7 +87,6 @@ pub enum StoreOp {
         response_id: String,
         item: Item,
     },
-    /// Text that was sent, behind all that was sent before.
     ReplyExtended {
         item_id: String,
         text: String,
@@ -118,7 +117,6 @@ pub struct Generate {
     /// Id of the response; `None` for a speculation.
     pub response_id: Option<String>,
     pub purpose: GenerationPurpose,
-    /// Complete items, in order.
     pub items: Vec<Arc<Item>>,
     pub context: Arc<Context>,
     /// Instructions, tools and sampling: the session's, with the response's changes.

@@ -1,7 +1,7 @@
 //! The tool with which the model searches the past that its prompt lacks.
 
+use crate::context::Context;
 use crate::ids::is_hidden_id;
-use crate::prompt::Context;
 use crate::vocabulary::{Item, SessionConfig, Tool};
 
 pub const RECALL: &str = "recall";

@@ -72,7 +72,6 @@ impl Replies {
         Ok(())
     }
 
-    /// Ends a reply for the clients at once, and cancels the generation.
     fn end(&mut self, index: usize, ending: Ending, ledger: &mut Ledger, now: Millis) {
         let generation = self.open[index].generation;
         ledger.outbox.at_once(Output::CancelGenerate { generation });

@@ -2,9 +2,8 @@
 
 use super::kept::Kept;
 use session::machine::{GenerationId, Machine, MachineLimits, Start};
-use session::prompt::Context;
 use session::{
-    ConfigUpdate, ConversationChoice, GenerationOptions, MaxTokens, ResponseRequest, SessionConfig, ToolChoice,
+    ConfigUpdate, Context, ConversationChoice, GenerationOptions, MaxTokens, ResponseRequest, SessionConfig, ToolChoice,
 };
 
 /// Pieces of a reply. Each reply has other words, so that none is taken for another.

@@ -1,6 +1,6 @@
 use super::*;
+use prompt::changed_head::apply;
 use proptest::prelude::*;
-use session::changed_head::apply;
 use settings::{Settings, Sources};
 use std::sync::LazyLock;
 

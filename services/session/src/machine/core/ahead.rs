@@ -1,9 +1,9 @@
 //! Work ahead of a request: the next prompt warms, and a reply to the words so far begins early.
 
 use super::Machine;
+use crate::context::Context;
 use crate::machine::happening::{GenerationId, Millis};
 use crate::machine::output::{Generate, GenerationPurpose, Output};
-use crate::prompt::Context;
 use crate::vocabulary::{Item, Role};
 use std::sync::Arc;
 
