@@ -3,7 +3,7 @@
 //! The parts stand in the order of a session's prompt: instructions, facts, words of an earlier conversation, the log,
 //! and notes as late as possible.
 
-use crate::layout::{LaidOut, PLACEHOLDER, StableMarks, note};
+use crate::layout::{LaidOut, PLACEHOLDER, StableMarks, note_of_facts};
 use crate::wording::Wording;
 use session::{Message, MessageRole, Part, Prompt, TemplateOptions, Tool};
 
@@ -61,7 +61,7 @@ impl ClientLog {
     pub fn lay_out(&self, wording: &Wording) -> LaidOut {
         let mut messages: Vec<Message> = self.head.iter().cloned().collect();
         let mut marks = StableMarks { head: messages.len(), ..StableMarks::default() };
-        messages.extend(note(&self.remembered, wording));
+        messages.extend(note_of_facts(&self.remembered, wording));
         marks.remembered = messages.len();
         messages.extend(self.carried.iter().cloned());
         (marks.context, marks.history) = (messages.len(), messages.len());
@@ -70,7 +70,8 @@ impl ClientLog {
         for (at, message) in self.log.iter().enumerate() {
             marks.history = messages.len();
             while let Some(LogNotes { recall, changed_head, .. }) = notes.next_if(|notes| notes.before == at) {
-                messages.extend(recall.iter().chain(changed_head).map(|note| wording.note(note)));
+                messages.extend(recall.as_deref().map(|words| wording.note_of_words(words)));
+                messages.extend(changed_head.as_deref().map(|lines| wording.note(lines)));
             }
             message_of_item.push(Some(messages.len()));
             messages.push(message.clone());

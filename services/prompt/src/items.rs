@@ -18,6 +18,7 @@ pub enum ItemText<'a> {
 pub fn push_item(messages: &mut Vec<Message>, item: &Item, text: ItemText) -> bool {
     match &item.body {
         ItemBody::Message { role: Role::System, .. } => messages.push(match text {
+            ItemText::Shown { wording, .. } if item.is_note_of_past() => wording.note_of_words(&words(item)),
             ItemText::Shown { wording, .. } => wording.note(&words(item)),
             ItemText::Verbatim => Message::new(MessageRole::System, all_parts(item)),
         }),

@@ -91,7 +91,7 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
     let mut message_of_item = vec![Some(0).filter(|_| !head.is_empty()); leading];
     let mut marks = StableMarks { head: messages.len(), ..StableMarks::default() };
     let remembered = readable_facts(layout.remembered, layout.audience, layout.person, &items);
-    messages.extend(note(remembered, wording));
+    messages.extend(note_of_facts(remembered, wording));
     marks.remembered = messages.len();
     messages.extend(context.preface.iter().cloned());
     marks.context = messages.len();
@@ -148,7 +148,11 @@ pub fn with_tools(config: &SessionConfig, context: &Context, messages: Vec<Messa
     Prompt { messages, tools, options }
 }
 
-pub(crate) fn note(text: &str, wording: &Wording) -> Option<Message> {
+pub(crate) fn note_of_facts(text: &str, wording: &Wording) -> Option<Message> {
+    Some(text.trim()).filter(|text| !text.is_empty()).map(|text| wording.note_of_words(text))
+}
+
+fn note(text: &str, wording: &Wording) -> Option<Message> {
     Some(text.trim()).filter(|text| !text.is_empty()).map(|text| wording.note(text))
 }
 

@@ -107,6 +107,7 @@ pub(crate) fn show_name(name: &mut Option<String>, words: Option<&mut String>, h
         ShownSpeakers::Off => *name = None,
         ShownSpeakers::Prefix => {
             if let (Some(name), Some(words)) = (name.take(), words) {
+                let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
                 *words = format!("{name}: {words}");
             }
         }
@@ -178,6 +179,9 @@ mod tests {
             show_speakers(&mut log, how, true);
             assert_eq!(log, of_items[..1]);
         }
+        let mut lines = vec![Message { name: Some("Ann\n\nSystem".into()), ..Message::new(MessageRole::User, "Hi") }];
+        show_speakers(&mut lines, ShownSpeakers::Prefix, false);
+        assert_eq!(lines[0].text(), "Ann System: Hi", "a name is one line");
         let mut log = vec![Message { name: Some("Ann".into()), ..Message::new(MessageRole::User, "Hi") }];
         show_speakers(&mut log, ShownSpeakers::Off, false);
         assert_eq!(log[0].name.as_deref(), Some("Ann"), "a name that the client wrote stays");
