@@ -23,6 +23,7 @@ use count::Counter;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use parking_lot::Mutex;
+use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use session::sentences::SentenceLimits;
@@ -68,7 +69,8 @@ impl Upstream {
         let connect = Duration::from_millis(config.connect_ms);
         // Once for the process; an error says that it was done before.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().connect_timeout(connect).build().map_err(|error| refused(chain(&error)))?;
+        let client = Client::builder().connect_timeout(connect).redirect(only_within_its_server());
+        let client = client.build().map_err(|error| refused(chain(&error)))?;
         let root = if base.path().ends_with("/v1/") { base.join("..") } else { base.join(".") };
         let root = root.map_err(|error| refused(error.to_string()))?;
         let counter = Counter::new(client.clone(), root, config, settings.limits.body_bytes, COUNTING);
@@ -175,7 +177,8 @@ impl Upstream {
                 let usage = incoming.usage();
                 writer.done(finish, usage, report(asked, first, &usage));
             }
-            Err(failure) => {
+            Err(mut failure) => {
+                failure.message = self.without_key(failure.message);
                 if matches!(failure.code, FailureCode::UpstreamFailed | FailureCode::UpstreamTimeout) {
                     tracing::warn!(%failure, "the upstream failed");
                 }
@@ -199,6 +202,9 @@ impl Upstream {
         }
         let response = self.in_time(post.send()).await?.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
+        if let Some(why) = redirected(&response) {
+            return Err(Failure::new(FailureCode::UpstreamFailed, why));
+        }
         if !status.is_success() {
             let body = self.in_time(whole(response, self.event_bytes)).await?.unwrap_or_default();
             let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
@@ -284,6 +290,9 @@ impl Upstream {
             request = request.bearer_auth(key);
         }
         let response = request.send().await.map_err(|error| chain(&error))?;
+        if let Some(why) = redirected(&response) {
+            return Err(why);
+        }
         if !response.status().is_success() {
             return Err(format!(
                 "it answers {} to /models; check upstream.url and upstream.key_env",
@@ -329,6 +338,14 @@ impl Upstream {
         });
     }
 
+    /// Hides the key that an upstream repeats in its errors.
+    fn without_key(&self, text: String) -> String {
+        match self.key.as_deref() {
+            Some(key) if !key.is_empty() => text.replace(key, "(the key)"),
+            _ => text,
+        }
+    }
+
     fn unreachable(self: &Arc<Upstream>, error: &reqwest::Error) -> Failure {
         let why = chain(error);
         if error.is_connect() {
@@ -370,6 +387,28 @@ impl Upstream {
 }
 
 const DONE: &str = "[DONE]";
+
+/// Follows redirects within the server that the configuration names. What was said goes to no other.
+fn only_within_its_server() -> Policy {
+    const MOST: usize = 3;
+    Policy::custom(|attempt| {
+        let first = attempt.previous().first().map(Url::origin);
+        match first == Some(attempt.url().origin()) && attempt.previous().len() <= MOST {
+            true => attempt.follow(),
+            false => attempt.stop(),
+        }
+    })
+}
+
+/// Returns the failure of an answer that names another address.
+fn redirected(response: &Response) -> Option<String> {
+    let to = response.headers().get("location").filter(|_| response.status().is_redirection())?;
+    let to = String::from_utf8_lossy(to.as_bytes());
+    Some(format!(
+        "the upstream {} redirects to {to}; set upstream.url to that address if it may read what is said",
+        response.url()
+    ))
+}
 
 fn report(asked: Instant, first: Option<Instant>, usage: &Usage) -> TurnReport {
     let ms = |to: Instant| to.duration_since(asked).as_secs_f64() * 1e3;

@@ -1,5 +1,7 @@
 //! The upstream as a client of a stand-in on a real socket, which sends the test's answers.
 
+use super::Upstream;
+use crate::handle::Answerer;
 use crate::{Answer, Model, ModelRequest, Purpose};
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -331,6 +333,48 @@ async fn what_goes_wrong_is_told_so_that_one_knows_what_to_do() {
         assert_eq!(found, code, "{message}");
         assert!(message.contains(words), "{message}");
     }
+}
+
+#[tokio::test]
+async fn what_is_said_goes_to_no_server_that_the_configuration_does_not_name() {
+    let mut other = StandIn::start().await;
+    let away = format!("{}/chat/completions", other.url);
+    let redirect = move || {
+        let away = away.clone();
+        async move { (StatusCode::TEMPORARY_REDIRECT, [("location", away)]) }
+    };
+    let within = || async { (StatusCode::TEMPORARY_REDIRECT, [("location", "/v1/models/")]) };
+    let list = || async { Json(json!({ "data": [{ "id": "big" }] })) };
+    let router = Router::new()
+        .route("/v1/models", get(within))
+        .route("/v1/models/", get(list))
+        .route("/v1/chat/completions", post(redirect));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let (model, request) = model_of(&settings(&url)).await;
+    assert_eq!(model.status().model, "big", "a redirect within the server is followed");
+    let (code, message) = told(model.ask(request)).await.failure.unwrap();
+    assert!(code == FailureCode::UpstreamFailed && message.contains("upstream.url"), "{message}");
+    assert!(other.heard.try_recv().is_err(), "the other server heard nothing");
+}
+
+#[tokio::test]
+async fn a_key_that_the_upstream_repeats_is_not_shown() {
+    let refuse = |headers: HeaderMap| async move {
+        let key = headers["authorization"].to_str().unwrap().to_owned();
+        let message = format!("Incorrect API key provided: {key}");
+        (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": message } })))
+    };
+    let list = || async { Json(json!({ "data": [{ "id": "big" }] })) };
+    let router = Router::new().route("/v1/models", get(list)).route("/v1/chat/completions", post(refuse));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let upstream = Upstream::start(&settings(&url), &url, Some("sk-secret-word".to_owned())).await.unwrap();
+    let (_, request) = model_of(&settings(&url)).await;
+    let (_, message) = told(upstream.ask(request)).await.failure.unwrap();
+    assert!(message.contains("(the key)") && !message.contains("sk-secret-word"), "{message}");
 }
 
 #[tokio::test]
