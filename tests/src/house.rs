@@ -3,6 +3,7 @@
 
 pub mod allowed;
 pub mod circles;
+pub mod doors;
 pub mod files;
 pub mod modules;
 pub mod names;

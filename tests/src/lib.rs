@@ -4,6 +4,7 @@ pub mod client;
 pub mod house;
 pub mod http;
 pub mod hub;
+pub mod json_schema;
 pub mod kept_secret;
 pub mod licenses;
 pub mod random;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tests::house::{allowed, circles, files, names, pages, prose, purity, rules, source, walls, windows};
+use tests::house::{allowed, circles, doors, files, names, pages, prose, purity, rules, source, walls, windows};
 
 #[test]
 fn no_room_uses_one_it_may_not() {
@@ -53,6 +53,11 @@ fn no_clock_below_the_service_and_no_protocol_in_a_session() {
 fn no_files_use_each_other_in_a_circle() {
     let found = circles::circles(&source::product(&files::all()));
     none(allowed::shrinking(&found, &allowed::list(&allowed::house(), "circles")));
+}
+
+#[test]
+fn no_door_uses_another() {
+    none(doors::doors_that_use_doors(&source::product(&files::all())));
 }
 
 #[test]

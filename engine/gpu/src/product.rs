@@ -259,8 +259,8 @@ impl ProductCall<'_> {
         let ProductCall { device, rows, experts, .. } = *self;
         let (tokens, down) = match rows {
             _ if experts.tiles != 0 => (experts.tile_rows, experts.most_tiles),
-            ..=8 => (8, 1),
-            ..=32 => (32, 1),
+            1..=8 => (8, 1),
+            9..=32 => (32, 1),
             _ => (64, 1),
         };
         // More weight rows a block read the activations less often, where that leaves blocks for all processors.

@@ -1,5 +1,6 @@
-//! Which requests are let in: names and pages that may address this server, keys, and how much each may ask for.
+//! Admission of requests: names and pages that may address this server, keys, and the allowance of each.
 
+mod bodies;
 mod entry;
 mod gate;
 mod policy;

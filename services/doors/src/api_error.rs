@@ -1,8 +1,7 @@
 //! Errors over HTTP, in the shape that OpenAI's clients read.
 
-use crate::openai_realtime::ErrorBody;
+use crate::printable::printable;
 use crate::reader::Wrong;
-use crate::words::sayable;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -47,7 +46,7 @@ impl ApiError {
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
         };
-        ApiError { status, kind, code, message: sayable(message), param: None, retry_after_s: None }
+        ApiError { status, kind, code, message: printable(message), param: None, retry_after_s: None }
     }
 
     pub fn bad(code: &'static str, message: impl Into<String>) -> ApiError {
@@ -55,7 +54,7 @@ impl ApiError {
     }
 
     pub fn param(mut self, param: impl Into<String>) -> ApiError {
-        self.param = Some(sayable(param));
+        self.param = Some(printable(param));
         self
     }
 
@@ -142,12 +141,21 @@ impl From<runtime::Error> for ApiError {
 
 impl From<replies::Error> for ApiError {
     fn from(error: replies::Error) -> ApiError {
+        let message = error.to_string();
         match error {
             replies::Error::Store(error) => error.into(),
             replies::Error::Runtime(error) => error.into(),
             replies::Error::Model(failure) => failure.into(),
             replies::Error::Request { code, message, param } => {
                 ApiError { param: param.map(str::to_owned), ..ApiError::bad(code, message) }
+            }
+            replies::Error::Conversation(error) => ApiError::from(*error).param("conversation"),
+            replies::Error::NoPreviousResponse { .. } => {
+                ApiError::bad("previous_response_not_found", message).param("previous_response_id")
+            }
+            replies::Error::PreviousResponseActive { .. } => {
+                let code = "conversation_already_has_active_response";
+                ApiError::new(StatusCode::CONFLICT, code, message).param("previous_response_id")
             }
             replies::Error::NotOfThisSecret => {
                 let message = "a client secret opens only the sessions that it began: make one for this session, with \
@@ -170,12 +178,6 @@ impl From<QueryRejection> for ApiError {
     }
 }
 
-impl From<ErrorBody> for ApiError {
-    fn from(error: ErrorBody) -> ApiError {
-        ApiError { param: error.param, ..ApiError::bad(error.code, error.message) }
-    }
-}
-
 impl From<Failure> for ApiError {
     fn from(failure: Failure) -> ApiError {
         let status = match failure.code {
@@ -195,17 +197,17 @@ impl From<Failure> for ApiError {
     }
 }
 
-/// Clients find a prompt that is too long by these words, litellm among them: then they shorten it, or ask another model.
+/// Returns the message of a failure. Clients such as litellm know a prompt that is too long by these words.
 pub fn error_message(failure: &Failure) -> String {
     match failure.code {
         FailureCode::PromptTooLong => {
-            sayable(format!("This model's maximum context length is exceeded: {}", failure.message))
+            printable(format!("This model's maximum context length is exceeded: {}", failure.message))
         }
-        _ => sayable(failure.message.as_str()),
+        _ => printable(failure.message.as_str()),
     }
 }
 
-/// Whose fault a failure is, in the words that OpenAI's clients know.
+/// Names the side at fault in the words of OpenAI's clients.
 pub fn error_kind(code: FailureCode) -> &'static str {
     if code.is_clients_fault() { "invalid_request_error" } else { "server_error" }
 }

@@ -1,5 +1,3 @@
-//! Why a service cannot start.
-
 use std::net::SocketAddr;
 
 #[derive(Debug, thiserror::Error)]

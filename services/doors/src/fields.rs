@@ -1,7 +1,7 @@
 //! Fields that clients send and this service does not read. None is let go in silence: the log names each once, and
 //! `docs/fields.md` has what becomes of all that stock clients send.
 
-use crate::openapi::read;
+use crate::routes::openapi::read;
 use runtime::first_time;
 use schemars::JsonSchema;
 use serde_json::Value;
@@ -22,12 +22,11 @@ pub fn note(door: &str, unread: Vec<String>) {
 }
 
 impl KnownFields {
-    /// All that `T` reads.
     pub fn of<T: JsonSchema>() -> KnownFields {
         KnownFields { schema: read::<T>() }
     }
 
-    /// The same of each kind of an enum that a `type` tells apart.
+    /// Returns the fields of each kind of an enum that a `type` tells apart.
     pub fn of_kinds<T: JsonSchema>() -> BTreeMap<String, KnownFields> {
         let kinds = read::<T>();
         let kinds = kinds["oneOf"].as_array().into_iter().flatten();
@@ -62,7 +61,7 @@ fn look(value: &Value, schema: &Value, path: String, unread: &mut Vec<String>) {
     }
 }
 
-/// What is inside of a field that is not known.
+/// Names all fields inside of an unknown one.
 fn name_all(value: &Value, path: String, levels: u32, unread: &mut Vec<String>) {
     if unread.len() >= MOST {
         return;
@@ -78,7 +77,7 @@ fn name_all(value: &Value, path: String, levels: u32, unread: &mut Vec<String>) 
     }
 }
 
-/// A field that may be left out is an object or null.
+/// Returns the object's schema of a field that may be null.
 fn schema_of_object(schema: &Value) -> &Value {
     let choices = schema["anyOf"].as_array().into_iter().flatten();
     choices.into_iter().find(|choice| choice["properties"].is_object()).unwrap_or(schema)

@@ -1,26 +1,51 @@
-//! What several doors write and read alike.
+//! JSON that several doors read and write alike.
 
 use crate::ApiError;
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use session::{JsonText, PromptNotes, TokenLogprob, ToolChoice};
+use session::{JsonText, PromptNotes, TokenLogprob, Tool, ToolChoice};
+use std::convert::Infallible;
 
-/// The JSON that a text is. A text that is none stays a text.
+/// Reads a text as JSON. A text that is none stays a text.
 pub fn json_of(text: &JsonText) -> Value {
     serde_json::from_str(&text.0).unwrap_or_else(|_| json!(&*text.0))
 }
 
-/// A request's body.
 pub fn read_body(body: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body is no JSON: {error}")))
+}
+
+/// Reads a tool in the shape of chat completions, or of its inner object alone.
+pub fn tool_of(given: &Value) -> Tool {
+    let function = given.get("function").unwrap_or(given);
+    let text = |name: &str| function.get(name).and_then(Value::as_str).map(str::to_owned);
+    let name = text("name").unwrap_or_default();
+    let description = text("description");
+    let parameters = function.get("parameters").filter(|parameters| parameters.is_object());
+    let mut plain = Map::from_iter([("name".to_owned(), json!(name))]);
+    plain.extend(description.as_ref().map(|description| ("description".to_owned(), json!(description))));
+    plain.extend(parameters.map(|parameters| ("parameters".to_owned(), parameters.clone())));
+    let plain = json_text(&json!({ "type": "function", "function": plain }));
+    let given = json_text(given);
+    let verbatim = (given != plain).then_some(given);
+    Tool { name, description, parameters: parameters.map(json_text), verbatim }
 }
 
 pub fn json_text(value: &Value) -> JsonText {
     value.to_string().into()
 }
 
-/// What the service put before a question: an extra that other servers do not have.
+/// Streams pieces as a body.
+pub fn stream_body(kind: &'static str, pieces: impl Stream<Item = String> + Send + 'static) -> Response {
+    ([(CONTENT_TYPE, kind)], Body::from_stream(pieces.map(Ok::<_, Infallible>))).into_response()
+}
+
+/// Writes the notes before a question: an extra that other servers do not have.
 pub fn notes_view(notes: &PromptNotes) -> Value {
     let PromptNotes { recall, changed_head, changed_lines, notes_would_save_tokens } = notes;
     let mut fields = Map::new();
@@ -87,7 +112,7 @@ pub fn tool_choice_view(choice: &ToolChoice) -> ToolChoiceView<'_> {
     }
 }
 
-/// Both shapes of a named function: the Realtime one and that of chat completions.
+/// Reads a choice of tools; a named function in the shape of Realtime or of chat completions.
 pub fn tool_choice_of(value: &Value) -> Option<ToolChoice> {
     match value.as_str() {
         Some("auto") => Some(ToolChoice::Auto),

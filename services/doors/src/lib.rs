@@ -1,43 +1,46 @@
 //! The doors: each protocol parses what its clients say and renders what sessions tell. `routes` is the table of all that
-//! can be asked over HTTP; `access` stands before every one of them.
+//! can be asked over HTTP; `access` stands before every one of them, `socket` carries them. No door uses another.
 
-mod accept;
 pub mod access;
 mod admin;
 mod api_error;
 mod app;
-mod bodies;
-mod console;
 mod error;
-pub mod explain;
+mod extract;
 mod fields;
-mod health;
-pub mod hostile;
-mod incoming;
+mod headers;
 mod json;
-pub mod metrics;
 mod ollama;
-pub mod open_files;
 mod openai_chat;
 pub mod openai_realtime;
 mod openai_responses;
-mod openapi;
-mod pulls;
+mod printable;
 mod reader;
-mod retries;
-mod route;
+pub mod recorded;
 mod routes;
 mod serve;
-mod side_task;
+mod socket;
 mod thinking;
-mod unended;
-mod unread;
-mod upkeep;
-mod words;
 pub mod wyoming;
 
-pub use accept::{Listeners, while_starting};
+/// Parsers of all protocols, for programs without a socket.
+pub mod parsers {
+    pub use crate::admin::context::{NewPin, SummaryEdit, SummaryVersion};
+    pub use crate::admin::experiments::{Feedback, PlacementRequest};
+    pub use crate::admin::memories::NewMemory;
+    pub use crate::json::read_body;
+    pub use crate::ollama::{NamedModel, parse_chat as parse_ollama_chat, parse_generate as parse_ollama_generate};
+    pub use crate::openai_chat::parse as parse_chat;
+    pub use crate::openai_realtime::client_secrets::ClientSecretRequest;
+    pub use crate::openai_realtime::{event_limits, parse as parse_realtime};
+    pub use crate::openai_responses::conversations::{ConversationUpdate, parse_new as parse_conversation};
+    pub use crate::openai_responses::{parse as parse_responses, parse_frame as parse_responses_frame};
+    pub use crate::reader::read;
+    pub use crate::wyoming::{FrameLimits, FrameReader, parse as parse_wyoming};
+}
+
 pub use api_error::ApiError;
 pub use app::App;
 pub use error::Error;
-pub use serve::{listen, serve};
+pub use serve::{Listeners, listen, serve, while_starting};
+pub use socket::open_files;

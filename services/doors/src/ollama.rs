@@ -15,7 +15,9 @@ pub use pull::pull;
 use crate::ApiError;
 use crate::access::Caller;
 use crate::fields::note;
-use crate::side_task::{is_side_task, set_aside};
+use crate::headers::{is_side_task, set_aside};
+use crate::json::stream_body;
+use crate::routes::ErrorForm;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -31,14 +33,12 @@ use replies::Completions;
 use replies::heavy;
 use runtime::first_time;
 use settings::{Preset, Settings};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use store::new_id;
 
 type Parse = fn(&[u8], &Settings) -> Result<OllamaRequest, ApiError>;
 
-/// `POST /api/chat`
 pub async fn chat(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
@@ -49,7 +49,6 @@ pub async fn chat(
     answer(&completions, &caller, preparation, &headers, &body, parse::chat, LineShape::Chat).await
 }
 
-/// `POST /api/generate`
 pub async fn generate(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
@@ -92,11 +91,11 @@ async fn answer(
     let empty = reply.empty_line();
     let lines = replies::streamed(completion, reply).await?;
     let silence = Duration::from_millis(completions.settings.limits.comment_ms);
-    let lines = replies::kept_alive(lines, silence, empty).map(|line| Ok::<_, Infallible>(line + "\n"));
-    Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+    let lines = replies::kept_alive(lines, silence, empty).map(|line| line + "\n");
+    Ok(stream_body("application/x-ndjson", lines))
 }
 
-/// What a request tells of its speaker.
+/// Returns the clues of a request to its speaker.
 pub fn clues(request: OllamaRequest) -> BodyClues {
     match request.task {
         OllamaTask::Reply(reply) => BodyClues::of(&reply.model, &reply.prompt.messages),
@@ -109,7 +108,6 @@ pub async fn running() -> &'static str {
     "Ollama is running"
 }
 
-/// A name without a tag means the latest.
 fn untagged(name: &str) -> &str {
     name.strip_suffix(":latest").unwrap_or(name)
 }
@@ -118,7 +116,7 @@ fn json_response(json: String) -> Response {
     ([(CONTENT_TYPE, "application/json")], json).into_response()
 }
 
-/// What a client asks for and does not get stands in the log, once.
+/// Logs once what a client asks for and does not get.
 fn tell_once(preset: &Preset, num_ctx: Option<u64>, unused: Vec<String>) {
     if let Some(num_ctx) = num_ctx.filter(|tokens| *tokens > u64::from(preset.ctx_size))
         && first_time(format!("num_ctx of {}", preset.name))
@@ -129,8 +127,13 @@ fn tell_once(preset: &Preset, num_ctx: Option<u64>, unused: Vec<String>) {
     note("ollama", unused);
 }
 
-/// Errors of this API, also those that other rooms make, in the words of its clients.
-pub fn errors_in_our_words(mut response: Response) -> Response {
+/// Path before all routes of this API.
+pub const ROOT: &str = "/api";
+
+/// Errors of this API, also those of other modules, as its clients read them.
+pub const ERRORS: ErrorForm = ErrorForm { schema: "OllamaError", render: render_error };
+
+fn render_error(mut response: Response) -> Response {
     match response.extensions_mut().remove::<ApiError>() {
         Some(error) => {
             let (mut parts, _) = response.into_parts();

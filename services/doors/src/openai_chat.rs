@@ -9,8 +9,7 @@ mod render;
 
 use crate::ApiError;
 use crate::access::Caller;
-use crate::retries::retries;
-use crate::side_task::{is_side_task, set_aside};
+use crate::headers::{is_side_task, retries, set_aside};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -32,9 +31,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use messages::tool;
-
-/// `POST /v1/chat/completions`
 pub async fn completions(
     State(chat): State<Completions>,
     Extension(caller): Extension<Caller>,
@@ -77,14 +73,12 @@ pub async fn completions(
     Ok(Sse::new(events).keep_alive(empty).into_response())
 }
 
-/// `GET /v1/models`
 pub async fn models(State(chat): State<Completions>) -> Json<Value> {
     let presets = chat.runtime.presets();
     let models: Vec<Value> = presets.choices().map(|choice| listed(&choice, &presets.model)).collect();
     Json(json!({ "object": "list", "data": models }))
 }
 
-/// `GET /v1/models/{model}`
 pub async fn model(State(chat): State<Completions>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
     let presets = chat.runtime.presets();
     Ok(Json(listed(&presets.choose(&name)?, &presets.model)))

@@ -4,6 +4,7 @@
 //! understood becomes an `error` event that names the field. What goes out is exactly what stock clients expect; no
 //! event type beyond theirs unless a connection opted in to the extensions.
 
+pub mod client_secrets;
 pub mod connect;
 mod error;
 mod events;
@@ -21,7 +22,6 @@ pub use frames::SessionView;
 pub use parse::{Limits, Received, event_limits, parse, session_update};
 pub use render::{Renderer, item_value, session_view};
 pub use schema::schema;
-pub use websocket::{broken, say_goodbye};
 
 /// The name of our extensions in `?extensions=` and `session.extensions`.
 pub const EXTENSION: &str = "reprise";

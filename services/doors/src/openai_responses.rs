@@ -8,7 +8,6 @@ mod input;
 mod mistakes;
 mod parse;
 mod render;
-mod state;
 mod stateless;
 mod stored;
 mod tools;
@@ -20,30 +19,27 @@ pub use stored::{StoredQuery, cancel, delete, read, stop_thinking};
 pub use websocket::{ResponsesQuery, connect};
 
 use crate::access::Caller;
-use crate::retries::retries;
+use crate::headers::retries;
+use crate::json::stream_body;
 use crate::{ApiError, fields};
 use axum::Extension;
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
 use model::PreparationShare;
-use parse::{GoesOnFrom, ResponsesRequest};
+use parse::ResponsesRequest;
 use render::{FrameShape, ResponsesReply};
 use replies::heavy;
-use replies::{Completion, CompletionRequest, Completions, RequestAttempt};
+use replies::{Completion, CompletionRequest, Completions, RequestAttempt, StoredTurn};
 use runtime::ModelChoice;
 use serde_json::{Map, Value, json};
-use session::Failure;
-use std::convert::Infallible;
+use session::{ConfigUpdate, Failure, ItemBody, MaxTokens, NewTurn, ResponseRequest};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{SessionRecord, SessionRef, StoredResponse};
+use store::{SessionRecord, SessionRef};
 
-/// `POST /v1/responses`
 pub async fn create(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
@@ -68,11 +64,9 @@ pub async fn create(
     let frames = replies::streamed(completion, reply).await.map_err(refused)?;
     let silence = Duration::from_millis(completions.settings.limits.comment_ms);
     // An empty line, which every reader skips.
-    let frames = replies::kept_alive(frames, silence, "\n".to_owned()).map(Ok::<_, Infallible>);
-    Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(frames)).into_response())
+    Ok(stream_body("text/event-stream", replies::kept_alive(frames, silence, "\n".to_owned())))
 }
 
-/// Asks for the reply.
 async fn answer(
     completions: &Completions,
     caller: &Caller,
@@ -102,18 +96,8 @@ async fn resolve_past(
     caller: &Caller,
     request: &mut ResponsesRequest,
 ) -> Result<(), ApiError> {
-    let past = match request.goes_on_from.take() {
-        None => return Ok(()),
-        Some(GoesOnFrom::Conversation(id)) => {
-            let session = state::conversation(completions, caller, &id).await?;
-            state::past(completions, &session, None).await?
-        }
-        Some(GoesOnFrom::Response(id)) => {
-            let StoredResponse { session, end, .. } = state::previous(completions, caller, &id).await?;
-            let end = end.ok_or_else(|| state::previous_not_found(&id))?;
-            state::past(completions, &session, end.last_item.as_deref()).await?
-        }
-    };
+    let Some(goes_on_from) = request.goes_on_from.take() else { return Ok(()) };
+    let past = completions.past_of(caller, &goes_on_from).await?;
     request.input.splice(0..0, past);
     Ok(())
 }
@@ -143,11 +127,32 @@ async fn keep(
     shape: FrameShape,
 ) -> Result<(Completion, ResponsesReply), ApiError> {
     let (mut base, tells_reasoning) = (base(&request, String::new()), request.tells_reasoning);
-    let (completion, session) = state::take_turn(completions, caller, attempt, request).await?;
+    let items = completions.kept_items(&request.input, &request.scope)?;
+    if request.goes_on_from.is_none() {
+        stateless::check_input(&request.input)?;
+    }
+    let (completion, session) = completions.take_stored_turn(caller, attempt, turn_of(request, items)).await?;
     base.insert("model".to_owned(), json!(model_of(completions, &session, Some(choice)).await?));
     base.insert("conversation".to_owned(), json!({ "id": session.id() }));
     tracing::debug!(session = session.id(), user = %caller.identity.user, "a response begins");
     Ok((completion, ResponsesReply::new(String::new(), base, tells_reasoning, shape)))
+}
+
+fn turn_of(request: ResponsesRequest, items: Vec<ItemBody>) -> StoredTurn {
+    let ResponsesRequest { goes_on_from, scope, model, metadata, .. } = request;
+    let temperature = request.options.sampling.temperature;
+    let config = ConfigUpdate {
+        instructions: request.instructions,
+        tools: Some(request.tools),
+        tool_choice: Some(request.tool_choice),
+        max_output_tokens: Some(request.max_output_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens)),
+        temperature: Some(temperature.map(f64::from)),
+        reasoning_effort: Some(request.reasoning_effort),
+        parallel_tool_calls: Some(request.parallel_tool_calls),
+    };
+    let request = ResponseRequest { config, options: request.options, ..ResponseRequest::default() };
+    let turn = NewTurn { request, ..NewTurn::default() };
+    StoredTurn { goes_on_from, scope, model, items, turn, metadata }
 }
 
 /// The name of a session's preset, which it keeps from its begin; or of its persona, where that was asked for.
@@ -164,7 +169,7 @@ async fn model_of(
     Ok(presets.name_of(&presets.of_session(&placement.preset, placement.ctx_size)).to_owned())
 }
 
-/// What stays the same in every response object of a response.
+/// Returns the fields that all response objects of a response share.
 fn base(request: &ResponsesRequest, model: String) -> Map<String, Value> {
     let mut base = request.echo.clone();
     base.insert("model".to_owned(), json!(model));
@@ -172,7 +177,6 @@ fn base(request: &ResponsesRequest, model: String) -> Map<String, Value> {
     base
 }
 
-/// A prompt is an input here.
 fn refused(failure: Failure) -> ApiError {
     let mut error = ApiError::from(failure);
     if error.param.as_deref() == Some("messages") {

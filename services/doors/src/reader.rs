@@ -23,10 +23,10 @@ pub struct Wrong {
 #[derive(Debug, PartialEq)]
 enum Problem {
     Missing,
-    /// What is allowed.
+    /// Allowed values.
     Invalid(String),
     TooLarge(usize, &'static str),
-    /// What is expected, and what is there.
+    /// Expected kind and found kind.
     Kind(String),
     Other(String),
 }
@@ -44,7 +44,7 @@ impl Wrong {
         Wrong { code: "value_too_large", path: path.to_owned(), problem: Problem::TooLarge(limit, unit) }
     }
 
-    /// With a message that needs no path.
+    /// Makes a mistake whose message needs no path.
     pub fn new(code: &'static str, path: &str, message: impl Into<String>) -> Wrong {
         Wrong { code, path: path.to_owned(), problem: Problem::Other(message.into()) }
     }
@@ -153,7 +153,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         visitor.visit_i64(number.ok_or_else(|| Wrong::expected("a whole number", self.0))?)
     }
 
-    /// Beyond every `f32` it is infinite, which no range has.
+    /// Reads numbers beyond every `f32` as infinite, which no range has.
     fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
         self.deserialize_f64(visitor)
     }
@@ -211,7 +211,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 }
 
-/// Up to here a float tells which whole number is meant.
+/// Least number that a float does not tell exactly.
 const WHOLE: f64 = (1_u64 << 53) as f64;
 
 /// A word, or an object whose `type` is one.

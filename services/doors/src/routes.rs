@@ -1,26 +1,29 @@
-//! The API as one table: each route, the scope that a key needs for it, what the document says of it.
+//! The API as one table: each route, the scope that a key needs for it, the form of its errors, its words in the document.
+
+pub mod openapi;
+mod route;
 
 use crate::ApiError;
 use crate::access::{PathBefore, guard, require};
-use crate::admin::{context, experiments, keys, memories, persons, sessions};
+use crate::admin::{context, experiments, health, memories, metrics, persons, sessions};
 use crate::openai_chat as chat;
-use crate::openai_realtime as realtime;
+use crate::openai_realtime::{client_secrets, connect as realtime};
 use crate::openai_responses::{self as responses, conversations};
-use crate::openapi::{self, read, written};
-use crate::route::{Route, Success};
-use crate::{App, health, metrics, ollama};
-use axum::extract::{DefaultBodyLimit, FromRef, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use crate::{App, ollama};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
-use replies::Completions;
+use openapi::{read, written};
+pub use route::ErrorForm;
+use route::{OPENAI_ERRORS, Route, Success};
 use serde_json::Value;
 use settings::{RuleClue, Settings, WantedText};
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use store::KeyScope;
+use tower::ServiceBuilder;
 
 pub fn table() -> Vec<Route> {
     use KeyScope::{Admin, Sessions, Talk};
@@ -33,20 +36,24 @@ pub fn table() -> Vec<Route> {
         query: None,
         body: None,
         success,
+        errors: OPENAI_ERRORS,
+    };
+    let api = |method, path, scope, handler, success| Route {
+        errors: ollama::ERRORS,
+        ..route(method, path, scope, handler, success)
     };
     let open = |path, handler, success| Route { scope: None, ..route("get", path, Talk, handler, success) };
     vec![
-        route("get", "/v1/realtime", Talk, get(realtime::connect::connect), Websocket)
-            .query(read::<realtime::connect::ConnectQuery>),
-        open("/v1/realtime/schema.json", get(realtime::connect::schema), Object),
+        route("get", "/v1/realtime", Talk, get(realtime::connect), Websocket).query(read::<realtime::ConnectQuery>),
+        open("/v1/realtime/schema.json", get(realtime::schema), Object),
         route(
             "post",
             "/v1/realtime/client_secrets",
             Talk,
-            post(keys::create_client_secret),
-            Of(written::<keys::ClientSecretAnswer>),
+            post(client_secrets::create_client_secret),
+            Of(written::<client_secrets::ClientSecretAnswer>),
         )
-        .body(read::<keys::ClientSecretRequest>),
+        .body(read::<client_secrets::ClientSecretRequest>),
         route("post", "/v1/chat/completions", Talk, post(chat::completions), Events).body(read::<chat::ChatBody>),
         route("post", "/v1/responses", Talk, post(responses::create), Events).body(read::<responses::ResponsesBody>),
         route("get", "/v1/responses", Talk, get(responses::connect), Websocket)
@@ -82,13 +89,13 @@ pub fn table() -> Vec<Route> {
         ),
         route("get", "/v1/models", Talk, get(chat::models), List),
         route("get", "/v1/models/{model}", Talk, get(chat::model), Object),
-        route("post", "/api/chat", Talk, post(ollama::chat), OllamaLines).body(read::<ollama::OllamaBody>),
-        route("post", "/api/generate", Talk, post(ollama::generate), OllamaLines).body(read::<ollama::OllamaBody>),
-        route("get", "/api/tags", Talk, get(ollama::tags), Object),
-        route("get", "/api/ps", Talk, get(ollama::ps), Object),
-        route("post", "/api/show", Talk, post(ollama::show), Object).body(read::<ollama::NamedModel>),
-        route("post", "/api/pull", Admin, post(ollama::pull), OllamaLines).body(read::<ollama::NamedModel>),
-        open("/api/version", get(ollama::version), Object),
+        api("post", "/api/chat", Talk, post(ollama::chat), OllamaLines).body(read::<ollama::OllamaBody>),
+        api("post", "/api/generate", Talk, post(ollama::generate), OllamaLines).body(read::<ollama::OllamaBody>),
+        api("get", "/api/tags", Talk, get(ollama::tags), Object),
+        api("get", "/api/ps", Talk, get(ollama::ps), Object),
+        api("post", "/api/show", Talk, post(ollama::show), Object).body(read::<ollama::NamedModel>),
+        api("post", "/api/pull", Admin, post(ollama::pull), OllamaLines).body(read::<ollama::NamedModel>),
+        Route { scope: None, ..api("get", "/api/version", Talk, get(ollama::version), Object) },
         route("get", "/v1/sessions", Sessions, get(sessions::list), List).query(read::<sessions::SessionsPage>),
         route("get", "/v1/sessions/search", Sessions, get(sessions::search), List).query(read::<sessions::SearchQuery>),
         route("get", "/v1/sessions/{session_id}", Sessions, get(sessions::read), Object),
@@ -131,25 +138,29 @@ async fn document(State(app): State<App>) -> Json<Value> {
     Json(openapi::document(&table(), app.policy.keys_required))
 }
 
-impl FromRef<App> for Completions {
-    fn from_ref(app: &App) -> Completions {
-        let App { settings, model, store, runtime, gate, recent, persons, keeping, owners, standing, .. } = app.clone();
-        let wording = Arc::new(runtime::wording(&settings));
-        let begun = gate.begun.clone();
-        Completions { settings, model, store, runtime, begun, recent, persons, keeping, owners, standing, wording }
-    }
-}
-
-/// `front` answers `/`: it is for people and not for programs, so it is no part of the table.
+/// Makes the service of all routes. `front` answers `/`: it is for people and not for programs, so it is no row of the table.
 pub fn router(app: App, front: MethodRouter<App>) -> Router {
-    let mut router: Router<App> = Router::new();
-    let before = paths_before(&app.settings);
-    for Route { path, scope, handler, .. } in table() {
+    // Before a handler stands the guard, and behind it errors get the form that the door's clients read.
+    let outside = |errors: ErrorForm| {
+        let in_form = move |response: Response| async move { (errors.render)(in_json(response).await) };
+        ServiceBuilder::new().layer(map_response(in_form)).layer(from_fn_with_state(app.clone(), guard))
+    };
+    let unknown = Router::new().fallback(not_there).layer(from_fn_with_state(app.clone(), guard));
+    let mut paths: BTreeMap<&str, (MethodRouter<App>, ErrorForm)> = BTreeMap::new();
+    for Route { path, scope, handler, errors, .. } in table() {
         let handler = match scope {
             Some(scope) => handler.layer(from_fn_with_state((app.clone(), scope), require)),
             None => handler,
         };
-        if path.starts_with("/v1/") || path.starts_with("/api/") {
+        let (known, _) = paths.entry(path).or_insert((MethodRouter::new(), errors));
+        *known = std::mem::take(known).merge(handler);
+    }
+    let (api, before) = (ollama::ROOT, paths_before(&app.replies.settings));
+    let front = front.fallback(not_this_way).layer(outside(OPENAI_ERRORS));
+    let mut router = unknown.layer(from_fn(errors_of_no_route)).route("/", front);
+    for (path, (handler, errors)) in paths {
+        let handler = handler.fallback(not_this_way).layer(outside(errors));
+        if path.starts_with("/v1/") || path.starts_with(api) {
             for before in &before {
                 let handler = handler.clone().layer(Extension(PathBefore(before.clone())));
                 router = router.route(&format!("/{before}{path}"), handler);
@@ -157,20 +168,11 @@ pub fn router(app: App, front: MethodRouter<App>) -> Router {
         }
         router = router.route(path, handler);
     }
-    router
-        .route("/", front)
-        .fallback(not_there)
-        .method_not_allowed_fallback(not_this_way)
-        .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(app.clone(), guard))
-        .layer(from_fn(errors_of_the_door))
-        .layer(from_fn(metrics::watch))
-        .layer(map_response(harden))
-        .with_state(app)
+    router.layer(DefaultBodyLimit::disable()).layer(from_fn(metrics::watch)).layer(map_response(harden)).with_state(app)
 }
 
-/// Clients that can tell nothing else of their speaker have a base URL of their own. Only what a rule names is there.
-fn paths_before(settings: &Settings) -> BTreeSet<String> {
+/// Returns the first parts of base URLs by which rules know a speaker.
+pub fn paths_before(settings: &Settings) -> BTreeSet<String> {
     let of_persons = settings.remember.who.iter().flat_map(|rule| &rule.conditions);
     let conditions = of_persons.chain(settings.prompt.clients.iter().flat_map(|rule| &rule.conditions));
     let named = conditions.filter_map(|condition| match (&condition.clue, &condition.wanted) {
@@ -180,14 +182,15 @@ fn paths_before(settings: &Settings) -> BTreeSet<String> {
     named.collect()
 }
 
-/// An error is told as the clients of its path read errors.
-async fn errors_of_the_door(request: axum::extract::Request, next: Next) -> Response {
-    let is_ollama = request.uri().path().split('/').skip(1).take(2).any(|part| part == "api");
-    let response = in_json(next.run(request).await).await;
-    if is_ollama { ollama::errors_in_our_words(response) } else { response }
+/// Gives the error of a path that no route has the form of the door whose root it names, first or behind one more part.
+async fn errors_of_no_route(request: Request, next: Next) -> Response {
+    let parts = request.uri().path().split('/').skip(1).take(2);
+    let is_ollamas = parts.into_iter().any(|part| ollama::ROOT.strip_prefix('/') == Some(part));
+    let errors = if is_ollamas { ollama::ERRORS } else { OPENAI_ERRORS };
+    (errors.render)(in_json(next.run(request).await).await)
 }
 
-/// What the HTTP library refuses by itself it tells as plain text.
+/// Gives refusals of the HTTP library, which are plain text, the form of other errors.
 async fn in_json(response: Response) -> Response {
     let is_text = |kind: &HeaderValue| kind.as_bytes().starts_with(b"text/plain");
     let is_foreign = response.extensions().get::<ApiError>().is_none()
@@ -205,17 +208,17 @@ async fn in_json(response: Response) -> Response {
 
 const REFUSAL_BYTES: usize = 4096;
 
-async fn not_there(request: axum::extract::Request) -> ApiError {
-    let message = format!("there is no {}: see /openapi.json", request.uri().path());
+async fn not_there(uri: Uri) -> ApiError {
+    let message = format!("there is no {}: see /openapi.json", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
 }
 
-async fn not_this_way(request: axum::extract::Request) -> ApiError {
+async fn not_this_way(request: Request) -> ApiError {
     let message = format!("{} does not take {}: see /openapi.json", request.uri().path(), request.method());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
 }
 
-/// What people say is not kept on the way to them.
+/// Tells browsers and proxies to keep nothing of what users say.
 async fn harden(response: Response) -> Response {
     let headers = [("x-content-type-options", "nosniff"), ("cache-control", "no-store")];
     let mut response = response.into_response();

@@ -18,10 +18,9 @@ pub use parse::{TranscriptFields, clues, parse};
 pub use ports::{WyomingPort, listen};
 
 use crate::App;
-use crate::incoming::next;
+use crate::socket::next;
 use announce::Announcement;
 use mdns_sd::ServiceDaemon;
-use program::WyomingProgram;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -39,9 +38,8 @@ pub async fn run(ports: Vec<WyomingPort>, app: App, stop: CancellationToken) -> 
             announcement.end().await;
         });
     }
-    for WyomingPort { listener, name, model, door } in ports {
-        let shown = if model.is_empty() { app.runtime.presets().model.clone() } else { model.clone() };
-        let program = Arc::new(WyomingProgram::new(&name, &model, &door, &shown, app.settings.wyoming.intents));
+    for WyomingPort { listener, program } in ports {
+        let program = Arc::new(program);
         let (app, stop, connections) = (app.clone(), stop.clone(), tasks.clone());
         tasks.spawn(async move {
             while let Some((stream, address)) = next(&listener, &stop).await {
@@ -53,23 +51,23 @@ pub async fn run(ports: Vec<WyomingPort>, app: App, stop: CancellationToken) -> 
 }
 
 fn announcement(app: &App, ports: &[WyomingPort]) -> Option<Announcement> {
-    if !app.settings.wyoming.mdns {
+    if !app.replies.settings.wyoming.mdns {
         return None;
     }
     let programs: Vec<_> =
-        ports.iter().filter_map(|port| Some((port.name.as_str(), port.listener.local_addr().ok()?))).collect();
+        ports.iter().filter_map(|port| Some((port.program.name.as_str(), port.listener.local_addr().ok()?))).collect();
     let begun = ServiceDaemon::new().and_then(|daemon| Announcement::begin(daemon, &programs));
     begun.inspect_err(|error| tracing::warn!(%error, "the local network does not hear of the Wyoming port")).ok()
 }
 
 /// Sessions belong to a user of the store.
 async fn make_user(app: &App) {
-    let user = &app.settings.wyoming.user;
+    let user = &app.replies.settings.wyoming.user;
     let made = async {
-        if app.store.users().await?.iter().any(|known| known.id == *user) {
+        if app.replies.store.users().await?.iter().any(|known| known.id == *user) {
             return Ok(());
         }
-        app.store.put_user(user, user, runtime::wall_ms()).await
+        app.replies.store.put_user(user, user, runtime::wall_ms()).await
     };
     if let Err(error) = made.await {
         tracing::error!(%error, user, "the user of Wyoming's conversations could not be made");

@@ -12,6 +12,7 @@ mod listing;
 mod model_files;
 mod name;
 mod record;
+mod shared;
 
 pub use choose::choose;
 pub use client::{HubClient, HubOptions};
@@ -20,3 +21,4 @@ pub use file::{Fetched, Progress};
 pub use listing::{Listed, Listing};
 pub use model_files::ModelFiles;
 pub use name::Name;
+pub use shared::{FetchStage, SharedFetch, ended};

@@ -3,6 +3,7 @@
 
 mod carrying;
 mod durable;
+mod going_on;
 mod keeping;
 mod laying_out;
 mod listening;
@@ -13,6 +14,7 @@ mod source;
 mod standing;
 
 pub use durable::{MARK, bodies};
+pub use going_on::{GoesOnFrom, StoredTurn};
 pub use keeping::ConversationKeeping;
 pub use past_owners::PastOwners;
 use retries::SharedReply;
@@ -26,7 +28,7 @@ use keeping::KeptTurn;
 use laying_out::PutIn;
 use model::{Model, ModelRequest, PreparationShare, Purpose};
 use prompt::{ClientLog, Wording, next_prompt, show_speakers};
-use runtime::{ModelChoice, Runtime};
+use runtime::{ModelChoice, Runtime, RuntimeParts};
 use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::{
@@ -41,7 +43,7 @@ use std::time::Duration;
 use store::{SessionRef, Store};
 use tokio_util::sync::CancellationToken;
 
-/// What the handlers need; cheap to clone.
+/// Handle to all that requests need, cheap to clone.
 #[derive(Clone)]
 pub struct Completions {
     pub settings: Arc<Settings>,
@@ -55,6 +57,31 @@ pub struct Completions {
     pub owners: Arc<PastOwners>,
     pub standing: Arc<StandingPrompts>,
     pub wording: Arc<Wording>,
+}
+
+impl Completions {
+    pub fn new(parts: RuntimeParts, runtime: Runtime) -> Completions {
+        let RuntimeParts { settings, store, model, .. } = parts;
+        let limits = &settings.limits;
+        Completions {
+            begun: Arc::new(BegunBySecrets::new(Duration::from_secs(settings.auth.client_secret_s))),
+            recent: Arc::new(RecentTurns::new(Duration::from_secs(limits.retry_s), limits.retry_turns)),
+            persons: Arc::new(Persons::new(settings.clone(), store.clone())),
+            keeping: ConversationKeeping::new(settings.clone(), store.clone(), runtime.clone()),
+            owners: Arc::new(PastOwners::new(store.clone())),
+            standing: Arc::new(StandingPrompts::new(&settings.prompt)),
+            wording: Arc::new(runtime::wording(&settings)),
+            settings,
+            store,
+            model,
+            runtime,
+        }
+    }
+
+    /// Opens a session for a caller that may open it.
+    pub async fn open_session(&self, caller: &Caller, id: &str) -> Result<SessionRef, Error> {
+        self.begun.open_session(&self.store, caller, id).await
+    }
 }
 
 /// What a client asks for.

@@ -15,6 +15,13 @@ pub enum Error {
     Request { code: &'static str, message: String, param: Option<&'static str> },
     #[error("a client secret opens only the sessions that it began, and the one that it was made for")]
     NotOfThisSecret,
+    #[error("there is no response {id} to go on from: send the whole conversation instead")]
+    NoPreviousResponse { id: String },
+    #[error("the response {id} is not over: wait for its end, or cancel it")]
+    PreviousResponseActive { id: String },
+    /// The conversation that a client names cannot be opened.
+    #[error(transparent)]
+    Conversation(Box<Error>),
 }
 
 impl Error {

@@ -3,9 +3,11 @@
 //!
 //! A rule chooses among the persons of the caller's own user, whatever a request tells.
 
+mod explain;
 mod persons;
 mod scope;
 
+pub use explain::{Explanation, explain};
 pub use persons::{Persons, WRONG_SPEAKER};
 pub use scope::{Scope, ScopeDigest};
 

@@ -11,12 +11,13 @@ mod completion;
 mod error;
 pub mod heavy;
 pub mod identity;
+mod maintenance;
 
 pub use begun::BegunBySecrets;
 pub use caller::Caller;
 pub use completion::{
-    Completion, CompletionRequest, Completions, ConversationKeeping, MARK, PastOwners, RecentTurns, Render,
-    ReplyProgress, RequestAttempt, StandingPrompts, bodies, kept_alive, streamed, whole,
+    Completion, CompletionRequest, Completions, ConversationKeeping, GoesOnFrom, MARK, PastOwners, RecentTurns, Render,
+    ReplyProgress, RequestAttempt, StandingPrompts, StoredTurn, bodies, kept_alive, streamed, whole,
 };
 pub use error::Error;
 pub use identity::{BodyClues, Persons, Scope};

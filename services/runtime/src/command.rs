@@ -20,10 +20,11 @@ pub enum Command {
         input_id: Option<String>,
         input: Input,
     },
-    /// A door's own frame for one of its connections, behind what the session has told it.
-    Relay {
+    /// Mark of a connection behind all that the session has told it: see `Event::Reached`.
+    Mark {
         conn: ConnId,
-        frame: String,
+        mark: u64,
+        bytes: usize,
     },
     /// Finish what is under way, no later than this; then close.
     Drain {

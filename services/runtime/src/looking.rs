@@ -45,7 +45,7 @@ impl Looking {
                 interrupts || self.behind.len() >= MOST_BEHIND
             }
             Command::Drain { .. } | Command::Leave | Command::Deleted => true,
-            Command::Relay { .. } => self.behind.len() >= MOST_BEHIND,
+            Command::Mark { .. } => self.behind.len() >= MOST_BEHIND,
             Command::Attach { .. } | Command::Reload { .. } => false,
         }
     }
@@ -60,7 +60,7 @@ impl Looking {
                 let is_of_other = matches!(input, Input::CancelResponse { .. } | Input::StopThinking { .. });
                 (*conn == self.conn && !is_of_other) || is_speech || input.wants_response()
             }
-            Command::Relay { conn, .. } => *conn == self.conn,
+            Command::Mark { conn, .. } => *conn == self.conn,
             _ => false,
         }
     }

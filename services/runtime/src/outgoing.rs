@@ -16,35 +16,19 @@ pub struct OutgoingLimits {
     pub bytes: usize,
 }
 
-/// Why a connection is closed by us.
+/// Reason why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The service stops.
     Draining,
     /// The store did not answer for too long.
     StoreStalled,
-    /// The session was deleted.
+    /// The session was deleted, or left memory.
     SessionGone,
-    /// The key with which it came was revoked.
-    KeyRevoked,
-    /// It reads too slowly.
+    /// The connection reads too slowly.
     TooSlow,
-    /// What it began to send has no room.
-    NoRoom,
-    /// It sent a message that is too large.
-    TooLarge,
-    /// It sent something that is no websocket message.
-    BadMessage,
-    /// It sent text that is no UTF-8.
-    NoText,
-    /// It never said anything.
-    NeverSpoke,
-    /// It has said nothing for very long.
-    Idle,
-    /// It does not even answer pings.
-    Dead,
-    /// It said goodbye.
-    ClientLeft,
+    /// The other side ended the connection.
+    Left,
 }
 
 /// The session's end. Clones are the same connection.
@@ -275,7 +259,7 @@ mod tests {
     const LIMITS: OutgoingLimits = OutgoingLimits { events: 3, bytes: 3 * size_of::<Event>() + 100 };
 
     fn frame(text: impl Into<String>) -> Arc<Event> {
-        Arc::new(Event::DoorFrame(text.into()))
+        Arc::new(Event::ReasoningDelta { response_id: String::new(), text: text.into() })
     }
 
     fn pair() -> (Outgoing, Written) {
@@ -285,7 +269,7 @@ mod tests {
     fn text(next: Option<ToWrite>) -> String {
         match next {
             Some(ToWrite::Event(event)) => match &*event {
-                Event::DoorFrame(frame) => frame.clone(),
+                Event::ReasoningDelta { text, .. } => text.clone(),
                 event => format!("{event:?}"),
             },
             Some(ToWrite::End(end)) => format!("{end:?}"),
@@ -361,7 +345,7 @@ mod tests {
         let (session, mut socket) = pair();
         session.push(frame("last words"), true);
         session.end(End::Draining);
-        session.end(End::Idle);
+        session.end(End::SessionGone);
         assert!(session.push(frame("too late"), true).is_none());
         assert!(!session.is_over());
         assert_eq!(text(socket.try_next()), "last words");
@@ -388,7 +372,7 @@ mod tests {
         let (session, mut socket) = pair();
         session.push(frame("a"), true);
         let hurry = tokio::spawn(async move { socket.ended_now().await });
-        session.end_now(End::Dead);
+        session.end_now(End::Left);
         hurry.await.unwrap();
     }
 }

@@ -384,9 +384,9 @@ impl Connected {
         self.commands.send(Command::Said { conn: self.conn, input_id, input }).await.is_ok()
     }
 
-    /// A frame of the door's own, behind what the session has told this connection. False as above.
-    pub async fn relay(&self, frame: String) -> bool {
-        self.commands.send(Command::Relay { conn: self.conn, frame }).await.is_ok()
+    /// Asks for `Event::Reached` behind all that the session has told this connection. False as above.
+    pub async fn mark(&self, mark: u64, bytes: usize) -> bool {
+        self.commands.send(Command::Mark { conn: self.conn, mark, bytes }).await.is_ok()
     }
 }
 

@@ -227,8 +227,8 @@ impl SessionTask {
                 self.feed(Happening::Said { conn, input_id, input });
                 self.held.set(self.machine.text_bytes() as u64);
             }
-            Command::Relay { conn, frame } => {
-                self.feed(Happening::TellOne { conn, event: Event::DoorFrame(frame) });
+            Command::Mark { conn, mark, bytes } => {
+                self.feed(Happening::TellOne { conn, event: Event::Reached { mark, bytes } });
             }
             Command::Drain { by } => {
                 self.life.draining_by = Some(self.life.draining_by.map_or(by, |before| before.min(by)));

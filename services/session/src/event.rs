@@ -76,7 +76,7 @@ impl Event {
                     text.len() + logprobs.iter().map(each).sum::<usize>()
                 }
                 Event::SentenceDone { sentence, .. } => sentence.text.len(),
-                Event::DoorFrame(frame) => frame.len(),
+                Event::Reached { bytes, .. } => *bytes,
                 Event::RecallDone { query, note, .. } => query.len() + note.as_ref().map_or(0, String::len),
                 Event::ResponseStarted { response } | Event::ResponseDone { response } => {
                     response.output.iter().map(|item| item.body.text_bytes()).sum()

@@ -99,3 +99,9 @@ impl Role {
         self.into()
     }
 }
+
+impl ItemStatus {
+    pub fn word(self) -> &'static str {
+        self.into()
+    }
+}

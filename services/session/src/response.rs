@@ -3,6 +3,12 @@
 use crate::sentences::ends_in_question;
 use crate::vocabulary::{ItemBody, Response, ResponseStatus};
 
+impl ResponseStatus {
+    pub fn word(self) -> &'static str {
+        self.into()
+    }
+}
+
 impl Response {
     pub fn end_at(&mut self, item: &str, bytes: usize) {
         for told in self.output.iter_mut().filter(|told| told.id == item) {

@@ -13,6 +13,21 @@ impl NamedSpeaker {
 }
 
 impl Input {
+    /// Returns the speakers that the client names.
+    pub fn speakers(&mut self) -> Vec<&mut NamedSpeaker> {
+        let bodies: Vec<&mut ItemBody> = match self {
+            Input::AddItem { item, .. } => vec![&mut item.body],
+            Input::Respond(request) => request.input.iter_mut().flatten().filter_map(body_of).collect(),
+            Input::HeardAll { speaker, .. } => return speaker.iter_mut().collect(),
+            _ => return Vec::new(),
+        };
+        let speakers = bodies.into_iter().filter_map(|body| match body {
+            ItemBody::Message { speaker, .. } => speaker.as_mut(),
+            _ => None,
+        });
+        speakers.collect()
+    }
+
     /// Gives `person` the words that no rule gave to a person.
     pub fn assign(&mut self, person: &str) {
         match self {
@@ -29,10 +44,13 @@ impl Input {
 }
 
 fn assign_items(items: &mut Option<Vec<InputItem>>, person: &str) {
-    for item in items.iter_mut().flatten() {
-        if let InputItem::Item(item) = item {
-            assign(&mut item.body, person);
-        }
+    items.iter_mut().flatten().filter_map(body_of).for_each(|body| assign(body, person));
+}
+
+fn body_of(item: &mut InputItem) -> Option<&mut ItemBody> {
+    match item {
+        InputItem::Item(item) => Some(&mut item.body),
+        InputItem::Reference(_) => None,
     }
 }
 

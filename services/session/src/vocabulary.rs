@@ -45,7 +45,8 @@ pub enum Role {
     Assistant,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ItemStatus {
     InProgress,
     Completed,
@@ -486,8 +487,12 @@ pub enum Event {
         item_id: String,
     },
     SpeechDropped,
-    /// Frame of a door for one of its connections, behind all earlier events.
-    DoorFrame(String),
+    /// Mark that a connection asked for: the session has told it all that came before. The connection keeps `bytes` until
+    /// then.
+    Reached {
+        mark: u64,
+        bytes: usize,
+    },
     ResponseStarted {
         response: Box<Response>,
     },
@@ -593,7 +598,8 @@ pub struct Response {
     pub metadata: Option<JsonText>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ResponseStatus {
     InProgress,
     Completed,
@@ -659,7 +665,7 @@ pub enum Refusal {
     NoSuchPart { parts: usize },
     #[error("there is no item '{item_id}' that is complete")]
     NoSuchReference { item_id: String, index: usize },
-    #[error("there is no conversation '{conversation_id}' here: use auto or none")]
+    #[error("there is no conversation '{conversation_id}' here")]
     NoSuchConversation { conversation_id: String },
     #[error("the conversation already has an active response ({response_id}): wait for its end, or cancel it")]
     ResponseActive { response_id: String },

@@ -88,7 +88,7 @@ impl Store {
              WHERE session = ? AND id = ? AND status = 'in_progress'",
         );
         let details = details.as_ref().map_or(Value::Null, details_form);
-        let query = query.bind(status_word(status)).bind(details).bind(usage_form(&usage)).bind(finished_at_ms);
+        let query = query.bind(status.word()).bind(details).bind(usage_form(&usage)).bind(finished_at_ms);
         let query = query.bind(session.key).bind(id.clone());
         let finished = self.execute_in(session, finished_at_ms, query).await?;
         if finished == 1 { Ok(()) } else { Err(Error::NoResponse { response: id }) }
@@ -180,16 +180,6 @@ fn usage_of(form: &Value) -> Option<Usage> {
         cached_tokens: form["input_token_details"]["cached_tokens"].as_u64().unwrap_or(0),
         reasoning_tokens: form["output_token_details"]["reasoning_tokens"].as_u64().unwrap_or(0),
     })
-}
-
-fn status_word(status: ResponseStatus) -> &'static str {
-    match status {
-        ResponseStatus::InProgress => "in_progress",
-        ResponseStatus::Completed => "completed",
-        ResponseStatus::Cancelled => "cancelled",
-        ResponseStatus::Incomplete => "incomplete",
-        ResponseStatus::Failed => "failed",
-    }
 }
 
 fn details_form(details: &StatusDetails) -> Value {

@@ -5,6 +5,7 @@
 mod answers;
 mod args;
 mod corpus;
+mod doors;
 mod files;
 mod generate;
 mod json;

@@ -1,11 +1,10 @@
 //! Checks that stand before every handler: where a request comes from, and which user it is.
 
+use super::bodies;
 use super::policy::Refused;
 use crate::ApiError;
 use crate::App;
-use crate::bodies;
-use crate::unended::Unended;
-use crate::unread;
+use crate::socket::{HalfOpen, counted};
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -16,27 +15,27 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use store::{Identity, KeyScope};
 
-/// The user of all clients where no keys are demanded.
+/// User of all clients if no keys are demanded.
 pub const LOCAL_USER: &str = "local";
 
-/// Of the connection that a request came on.
+/// Connection that a request came on.
 #[derive(Clone)]
 pub struct Peer {
-    /// Behind a trusted proxy the client's.
+    /// Client's address, also behind a trusted proxy.
     pub address: IpAddr,
-    pub unended: Arc<Unended>,
+    pub half_open: Arc<HalfOpen>,
     /// Kept as long as the connection is used, also after it became a websocket.
     pub _place: Arc<super::gate::ConnectionPlace>,
 }
 
-/// What stands in the URL before the route's path.
+/// Part of the URL before the route's path.
 #[derive(Clone)]
 pub struct PathBefore(pub String);
 
 /// Browsers cannot set headers on a websocket, so the key may come as a sub-protocol.
 pub const KEY_PROTOCOL: &str = "openai-insecure-api-key.";
 
-/// Before every route: where the request says it comes from, how large its headers are, how many came before.
+/// Checks before every route the origin of a request, the size of its headers and the allowance of its address.
 pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
     if let Some(peer) = request.extensions().get::<Peer>() {
         let peer = Peer { address: app.gate.client(peer.address, request.headers()), ..peer.clone() };
@@ -44,7 +43,7 @@ pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> 
     }
     // A refused body may be unread, so its connection ends: a client that used it again would fail.
     let has_body = !request.body().is_end_stream();
-    let mut response = unread::counted(app.runtime.held(), answer(&app, request, next).await);
+    let mut response = counted(app.replies.runtime.held(), answer(&app, request, next).await);
     if has_body && response.status().is_client_error() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -77,7 +76,7 @@ async fn answer(app: &App, request: Request, next: Next) -> Response {
 fn check(app: &App, request: &Request) -> Result<Option<HeaderValue>, ApiError> {
     let headers = request.headers();
     let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER_EXTRA).sum();
-    let limit = app.settings.limits.header_bytes;
+    let limit = app.replies.settings.limits.header_bytes;
     if bytes + request.uri().to_string().len() > limit {
         let message = format!("the headers are larger than {limit} bytes (limits.header_bytes)");
         return Err(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", message));
@@ -99,7 +98,7 @@ fn check(app: &App, request: &Request) -> Result<Option<HeaderValue>, ApiError> 
     Ok(origin.and_then(|origin| HeaderValue::from_str(origin).ok()))
 }
 
-/// Before a protected route: lets a caller in that may do this.
+/// Lets a caller into a protected route if it may do this.
 pub async fn require(State((app, scope)): State<(App, KeyScope)>, request: Request, next: Next) -> Response {
     let address = request.extensions().get::<Peer>().map(|peer| peer.address);
     let path = request.extensions().get::<PathBefore>().map(|path| path.0.clone());
@@ -115,7 +114,7 @@ pub async fn require(State((app, scope)): State<(App, KeyScope)>, request: Reque
     }
 }
 
-/// The caller, where it may do this.
+/// Finds the caller, and refuses one that may not do this.
 pub async fn caller(
     app: &App,
     headers: &HeaderMap,
@@ -127,7 +126,7 @@ pub async fn caller(
     let identity = match &presented {
         Some(key) => {
             // A right key is let in, whatever was guessed from its address before.
-            match app.store.identify(key, runtime::wall_ms()).await? {
+            match app.replies.store.identify(key, runtime::wall_ms()).await? {
                 Some(identity) => identity,
                 // Stock clients insist on having some key.
                 None if !app.policy.keys_required => local(),
@@ -175,7 +174,6 @@ fn presented(headers: &HeaderMap) -> Option<String> {
     bearer.or_else(|| protocols(headers).find_map(|name| name.strip_prefix(KEY_PROTOCOL).map(str::to_owned)))
 }
 
-/// The websocket sub-protocols that the client offers.
 pub fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let lists = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     lists.flat_map(|list| list.split(',').map(str::trim))

@@ -1,16 +1,15 @@
-//! How much each key and each address may have: connections and requests, by key and by address. Time is an argument.
+//! Allowances of keys and addresses: connections, requests, bytes of bodies. Time is an argument.
 
 use crate::ApiError;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use replies::BegunBySecrets;
+use replies::Caller;
 use settings::{LimitSettings, ProxyHeader, Settings};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -18,7 +17,6 @@ pub struct Gate {
     started: Instant,
     trusted_proxies: Vec<IpNet>,
     proxy_header: ProxyHeader,
-    pub begun: Arc<BegunBySecrets>,
     /// Places for refused connections that are told why.
     goodbyes: Arc<Semaphore>,
     state: Mutex<State>,
@@ -30,17 +28,16 @@ struct State {
     failures_of_address: Buckets<IpAddr>,
     connections: usize,
     connections_of: HashMap<Whose, usize>,
-    /// Of bodies that are being read.
     body_bytes_of_address: HashMap<IpAddr, usize>,
     limits: LimitSettings,
 }
 
-/// What is left of an allowance.
+/// Rest of an allowance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Left {
     pub limit: u64,
     pub remaining: u64,
-    /// Until the allowance is whole again.
+    /// Seconds until the allowance is whole again.
     pub reset_s: f64,
 }
 
@@ -73,13 +70,12 @@ impl Gate {
             started: Instant::now(),
             trusted_proxies: settings.server.trusted_proxies.clone(),
             proxy_header: settings.server.proxy_header,
-            begun: Arc::new(BegunBySecrets::new(Duration::from_secs(settings.auth.client_secret_s))),
             goodbyes: Arc::new(Semaphore::new(settings.limits.goodbyes)),
             state: Mutex::new(state),
         }
     }
 
-    /// A connection from this address, before anything of it is read.
+    /// Takes a place for a connection, before anything of it is read.
     pub fn connect(self: &Arc<Gate>, address: IpAddr) -> Result<ConnectionPlace, ApiError> {
         let state = &mut *self.state.lock();
         let all = state.limits.connections;
@@ -100,7 +96,6 @@ impl Gate {
         self.goodbyes.clone().try_acquire_owned().ok()
     }
 
-    /// A websocket of this key.
     pub fn connect_key(self: &Arc<Gate>, key: &str) -> Result<ConnectionPlace, ApiError> {
         let state = &mut *self.state.lock();
         let limit = state.limits.connections_per_key;
@@ -123,7 +118,6 @@ impl Gate {
         Ok(ConnectionPlace { gate: self.clone(), of })
     }
 
-    /// A body that this address begins to send.
     pub fn body(self: &Arc<Gate>, address: IpAddr) -> BodyPlace {
         BodyPlace { gate: self.clone(), address: network(address), bytes: 0 }
     }
@@ -132,6 +126,12 @@ impl Gate {
         let now = self.now();
         let taken = self.state.lock().requests_of_address.take(&network(address), now);
         taken.map_err(|wait_s| too_fast("requests from your address", wait_s))
+    }
+
+    /// Takes a request from the allowances of the caller's address and key, and returns the rest of the key's.
+    pub fn request(&self, caller: &Caller) -> Result<Left, ApiError> {
+        self.request_of_address(caller.address)?;
+        self.request_of_key(&caller.account)
     }
 
     pub fn request_of_key(&self, key: &str) -> Result<Left, ApiError> {
@@ -143,7 +143,7 @@ impl Gate {
             .map_err(|wait_s| too_fast("requests of this key", wait_s))
     }
 
-    /// Refused with a time to wait where this address guesses.
+    /// Counts a wrong key, and refuses an address that guesses.
     pub fn wrong_key(&self, address: IpAddr) -> Result<Left, ApiError> {
         let now = self.now();
         let taken = self.state.lock().failures_of_address.take(&network(address), now);
@@ -189,7 +189,6 @@ impl Gate {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Connections now.
     pub fn connections(&self) -> usize {
         self.state.lock().connections
     }
@@ -244,7 +243,7 @@ impl Drop for BodyPlace {
     }
 }
 
-/// What an address stands for: one machine has one address of the old kind, and a whole network of the new kind.
+/// Returns the address under which limits count: an IPv4 client has one address, an IPv6 client a /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -281,11 +280,11 @@ fn too_fast(what: &str, wait_s: f64) -> ApiError {
 const KEPT_PER_CONNECTION: usize = 16;
 const MINUTE_S: f64 = 60.0;
 
-/// An allowance a minute for each key: all of it at once, then as it comes back.
+/// Allowance a minute for each key: all of it at once, then as it comes back.
 struct Buckets<K> {
     per_minute: f64,
     buckets: HashMap<K, Bucket>,
-    /// Those for whom there is no room share one.
+    /// Bucket shared by keys for which there is no room.
     crowd: Bucket,
     most: usize,
 }

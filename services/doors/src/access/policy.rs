@@ -1,4 +1,4 @@
-//! Which names and pages may address this server, and whether keys are demanded.
+//! Names and pages that may address this server, and the demand for keys.
 //!
 //! A page that a browser in the house opens can talk to any address in the house. Two checks keep foreign pages out: the
 //! `Origin` that the browser states must be known, and the `Host` must be this server's name, because a foreign name that
@@ -17,7 +17,6 @@ pub struct Policy {
     allowed_hosts: Vec<String>,
 }
 
-/// What the headers say of where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     NoHost,
@@ -56,7 +55,7 @@ impl Policy {
         }
     }
 
-    /// The origin, where one is stated and known.
+    /// Returns the origin if one is stated and known.
     pub fn check<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Refused> {
         let host = headers.get(header::HOST).ok_or(Refused::NoHost)?;
         let host = host.to_str().map_err(|_| Refused::ForeignHost)?;
@@ -79,7 +78,7 @@ impl Policy {
     }
 }
 
-/// Whether the origin is this server itself, as the same request addresses it.
+/// Tells whether the origin is this server itself, as the same request addresses it.
 fn is_page_of(origin: &str, host: &str) -> bool {
     let origin = plain(origin);
     let own = |scheme: &str, port: &str| {

@@ -2,8 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{Error, Store};
 use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Cheap to clone.
 #[derive(Clone, Default)]
@@ -12,8 +17,18 @@ pub struct RevokedKeys {
 }
 
 impl RevokedKeys {
-    /// A key is revoked by a command beside the service, so the store is asked now and then.
-    pub async fn look(&self, store: &Store) -> Result<(), Error> {
+    /// Looks into the store now and then until `stopping`: a command beside the service revokes keys.
+    pub async fn watch(self, store: Store, stopping: CancellationToken) {
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stopping.run_until_cancelled(looks.tick()).await.is_some() {
+            if let Err(error) = self.look(&store).await {
+                tracing::warn!(%error, "connections with keys that were revoked may still be open");
+            }
+        }
+    }
+
+    async fn look(&self, store: &Store) -> Result<(), Error> {
         let keys = store.keys(None).await?;
         let revoked = keys.into_iter().filter(|key| key.revoked_at_ms.is_some()).map(|key| key.id).collect();
         self.ids.send_if_modified(|known| {

@@ -1,9 +1,9 @@
-//! What stands in a session's prompt for what left it, over HTTP: summaries to read, undo, redo and edit, and pins.
+//! Summaries to read, undo, redo and edit, and pins: the context of a session's prompt.
 
-use super::{Answer, JsonBody, OwnSession};
-use crate::App;
+use crate::extract::{JsonAnswer, JsonBody, OwnSession};
 use axum::Json;
 use axum::extract::{Path, State};
+use replies::Completions;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ pub struct NewPin {
     text: String,
 }
 
-pub async fn summaries(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
-    let mut summaries = app.store.summaries(&session).await?;
+pub async fn summaries(State(replies): State<Completions>, OwnSession(session): OwnSession) -> JsonAnswer {
+    let mut summaries = replies.store.summaries(&session).await?;
     summaries.reverse();
     let in_use = summaries.iter().find(|summary| summary.is_in_use()).map(|summary| summary.version);
     let data: Vec<Value> = summaries.iter().map(|summary| view(summary, Some(summary.version) == in_use)).collect();
@@ -36,56 +36,55 @@ pub async fn summaries(State(app): State<App>, OwnSession(session): OwnSession) 
 }
 
 pub async fn undo(
-    State(app): State<App>,
+    State(replies): State<Completions>,
     OwnSession(session): OwnSession,
     body: Option<JsonBody<SummaryVersion>>,
-) -> Answer {
+) -> JsonAnswer {
     let version = body.and_then(|JsonBody(SummaryVersion { version })| version);
-    Ok(Json(view(&app.runtime.undo_summary(&session, version).await?, false)))
+    Ok(Json(view(&replies.runtime.undo_summary(&session, version).await?, false)))
 }
 
 pub async fn redo(
-    State(app): State<App>,
+    State(replies): State<Completions>,
     OwnSession(session): OwnSession,
     body: Option<JsonBody<SummaryVersion>>,
-) -> Answer {
+) -> JsonAnswer {
     let version = body.and_then(|JsonBody(SummaryVersion { version })| version);
-    Ok(Json(view(&app.runtime.redo_summary(&session, version).await?, true)))
+    Ok(Json(view(&replies.runtime.redo_summary(&session, version).await?, true)))
 }
 
 pub async fn edit(
-    State(app): State<App>,
+    State(replies): State<Completions>,
     OwnSession(session): OwnSession,
     JsonBody(edit): JsonBody<SummaryEdit>,
-) -> Answer {
+) -> JsonAnswer {
     let SummaryEdit { text, version } = edit;
-    Ok(Json(view(&app.runtime.edit_summary(&session, version, &text).await?, true)))
+    Ok(Json(view(&replies.runtime.edit_summary(&session, version, &text).await?, true)))
 }
 
-pub async fn pins(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
-    let pins: Vec<Pin> = app.store.pins(&session, false).await?;
+pub async fn pins(State(replies): State<Completions>, OwnSession(session): OwnSession) -> JsonAnswer {
+    let pins: Vec<Pin> = replies.store.pins(&session, false).await?;
     Ok(Json(json!({ "object": "list", "data": pins, "has_more": false })))
 }
 
 pub async fn add_pin(
-    State(app): State<App>,
+    State(replies): State<Completions>,
     OwnSession(session): OwnSession,
     JsonBody(pin): JsonBody<NewPin>,
-) -> Answer {
+) -> JsonAnswer {
     let NewPin { text } = pin;
-    Ok(Json(json!(app.runtime.add_pin(&session, &text).await?)))
+    Ok(Json(json!(replies.runtime.add_pin(&session, &text).await?)))
 }
 
 pub async fn remove_pin(
-    State(app): State<App>,
+    State(replies): State<Completions>,
     OwnSession(session): OwnSession,
     Path((_, pin)): Path<(String, String)>,
-) -> Answer {
-    app.runtime.remove_pin(&session, &pin).await?;
+) -> JsonAnswer {
+    replies.runtime.remove_pin(&session, &pin).await?;
     Ok(Json(json!({ "object": "pin.deleted", "id": pin, "deleted": true })))
 }
 
-/// Of those that could be in use the newest is.
 fn view(summary: &Summary, in_use: bool) -> Value {
     let mut view = json!(summary);
     view["in_use"] = Value::Bool(in_use);

@@ -1,10 +1,11 @@
-//! What experiments need of clients: the user's thumb, and a way to move a session on purpose.
+//! Experiments over HTTP: the user's thumb, and a way to move a session on purpose.
 
-use super::{Answer, JsonBody, OwnSession};
+use crate::ApiError;
 use crate::access::Caller;
-use crate::{ApiError, App};
+use crate::extract::{JsonAnswer, JsonBody, OwnSession};
 use axum::extract::State;
 use axum::{Extension, Json};
+use replies::Completions;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -20,16 +21,16 @@ pub struct Feedback {
 }
 
 pub async fn feedback(
-    State(app): State<App>,
+    State(replies): State<Completions>,
     Extension(caller): Extension<Caller>,
     JsonBody(feedback): JsonBody<Feedback>,
-) -> Answer {
+) -> JsonAnswer {
     let Feedback { session_id, response_id, value } = feedback;
     if !(-1..=1).contains(&value) {
         return Err(ApiError::bad("invalid_value", "value must be 1, -1 or 0").param("value"));
     }
-    let session = app.gate.begun.open_session(&app.store, &caller, &session_id).await?;
-    app.store.set_feedback(&session, &response_id, value).await?;
+    let session = replies.open_session(&caller, &session_id).await?;
+    replies.store.set_feedback(&session, &response_id, value).await?;
     Ok(Json(json!({ "object": "feedback", "session_id": session_id, "response_id": response_id, "value": value })))
 }
 
@@ -41,12 +42,12 @@ pub struct PlacementRequest {
 }
 
 pub async fn place(
-    State(app): State<App>,
+    State(replies): State<Completions>,
     OwnSession(session): OwnSession,
     JsonBody(PlacementRequest { preset }): JsonBody<PlacementRequest>,
-) -> Answer {
+) -> JsonAnswer {
     let id = session.id();
-    let placed = app.runtime.move_session(&session, preset.as_deref()).await?;
+    let placed = replies.runtime.move_session(&session, preset.as_deref()).await?;
     tracing::info!(
         session = id,
         preset = placed.preset,

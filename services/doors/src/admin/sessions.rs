@@ -1,15 +1,15 @@
 //! A user's sessions over HTTP: list, read, export, search, delete. Another user's session is not there.
 
-use super::{Answer, OwnSession};
 use crate::access::Caller;
-use crate::{ApiError, App, thinking, upkeep};
+use crate::extract::{Asked, JsonAnswer, OwnSession, rows};
+use crate::{ApiError, thinking};
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::stream;
+use replies::Completions;
 use runtime::wall_ms;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -44,18 +44,20 @@ pub struct SearchQuery {
     limit: Option<u32>,
 }
 
-type Asked<T> = Result<Query<T>, QueryRejection>;
-
-pub async fn list(State(app): State<App>, Extension(caller): Extension<Caller>, page: Asked<SessionsPage>) -> Answer {
+pub async fn list(
+    State(replies): State<Completions>,
+    Extension(caller): Extension<Caller>,
+    page: Asked<SessionsPage>,
+) -> JsonAnswer {
     let Query(SessionsPage { limit, before }) = page?;
-    let limit = app.rows(limit);
-    let Page { rows: lines, has_more } = app.store.sessions_page(&caller.identity.user, before, limit).await?;
+    let limit = rows(&replies.settings, limit, None);
+    let Page { rows: lines, has_more } = replies.store.sessions_page(&caller.identity.user, before, limit).await?;
     let next = if has_more { lines.last().map(|line| line.session.updated_at_ms) } else { None };
     Ok(Json(json!({ "object": "list", "data": lines, "has_more": has_more, "before": next })))
 }
 
-pub async fn read(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
-    let view = app.store.load(&session).await?;
+pub async fn read(State(replies): State<Completions>, OwnSession(session): OwnSession) -> JsonAnswer {
+    let view = replies.store.load(&session).await?;
     Ok(Json(json!({
         "object": "session",
         "session": view.session,
@@ -66,16 +68,20 @@ pub async fn read(State(app): State<App>, OwnSession(session): OwnSession) -> An
     })))
 }
 
-pub async fn items(State(app): State<App>, OwnSession(session): OwnSession, page: Asked<ItemsPage>) -> Answer {
+pub async fn items(
+    State(replies): State<Completions>,
+    OwnSession(session): OwnSession,
+    page: Asked<ItemsPage>,
+) -> JsonAnswer {
     let Query(ItemsPage { limit, after }) = page?;
-    let limit = app.rows(limit);
-    let Page { rows: items, has_more } = app.store.items_page(&session, after.as_deref(), limit).await?;
+    let limit = rows(&replies.settings, limit, None);
+    let Page { rows: items, has_more } = replies.store.items_page(&session, after.as_deref(), limit).await?;
     let after = if has_more { items.last().map(|item| item.item_id.clone()) } else { None };
     Ok(Json(json!({ "object": "list", "data": items, "has_more": has_more, "after": after })))
 }
 
-pub async fn export(State(app): State<App>, OwnSession(session): OwnSession) -> Result<Response, ApiError> {
-    let lines = app.store.export(&session).await?;
+pub async fn export(State(replies): State<Completions>, OwnSession(session): OwnSession) -> Result<Response, ApiError> {
+    let lines = replies.store.export(&session).await?;
     let lines = stream::unfold(lines, |mut lines| async {
         let line = lines.next().await?.map(|line| Bytes::from(line + "\n"));
         if let Err(error) = &line {
@@ -88,26 +94,26 @@ pub async fn export(State(app): State<App>, OwnSession(session): OwnSession) -> 
 }
 
 pub async fn search(
-    State(app): State<App>,
+    State(replies): State<Completions>,
     Extension(caller): Extension<Caller>,
     question: Asked<SearchQuery>,
-) -> Answer {
+) -> JsonAnswer {
     let Query(SearchQuery { q, session, any, limit }) = question?;
     let user = &caller.identity.user;
     let session: Option<SessionRef> = match &session {
-        Some(id) => Some(app.gate.begun.open_session(&app.store, &caller, id).await?),
+        Some(id) => Some(replies.open_session(&caller, id).await?),
         None => None,
     };
-    let hits = app
+    let hits = replies
         .store
         .search(&HistorySearch {
             user,
             place: session.as_ref().map_or(SearchPlace::User, SearchPlace::Session),
             query: &q,
-            most_words: app.settings.limits.search_words,
+            most_words: replies.settings.limits.search_words,
             any_word: any.unwrap_or(false),
             statements: false,
-            limit: app.rows(limit),
+            limit: rows(&replies.settings, limit, None),
             recent_ms: None,
             now_ms: wall_ms(),
             marks: ["**", "**"],
@@ -117,21 +123,14 @@ pub async fn search(
     Ok(Json(json!({ "object": "list", "data": hits, "has_more": false })))
 }
 
-/// Enough to recognise what was said.
+/// Words of a hit's excerpt.
 const EXCERPT_WORDS: u32 = 24;
 
-/// Of the reply that is being made: its words follow, with what was thought so far.
-pub async fn stop_thinking(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
-    thinking::stop(&app.runtime, &session, None).await
+pub async fn stop_thinking(State(replies): State<Completions>, OwnSession(session): OwnSession) -> JsonAnswer {
+    thinking::stop(&replies.runtime, &session, None).await
 }
 
-/// Its connections are closed, then it is gone for good.
-pub async fn delete(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
-    let id = session.id();
-    app.runtime.deleted(&session).await;
-    app.store.delete_session(&session, wall_ms()).await?;
-    app.standing.forget(session.user());
-    upkeep::forget_deleted(&app).await;
-    tracing::info!(session = id, "a session was deleted");
-    Ok(Json(json!({ "object": "session.deleted", "id": id, "deleted": true })))
+pub async fn delete(State(replies): State<Completions>, OwnSession(session): OwnSession) -> JsonAnswer {
+    replies.delete_session(&session).await?;
+    Ok(Json(json!({ "object": "session.deleted", "id": session.id(), "deleted": true })))
 }

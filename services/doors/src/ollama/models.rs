@@ -1,4 +1,4 @@
-//! What models there are, for clients that list, choose and fetch them.
+//! Models, for clients that list, choose and fetch them.
 
 use super::render::timestamp;
 use super::untagged;
@@ -56,7 +56,6 @@ const NEVER: &str = "2318-04-10T00:00:00Z";
 /// Seconds since 1970 at which the service was first asked: the models of a service are those that it started with.
 static FIRST_ASKED: LazyLock<i64> = LazyLock::new(|| runtime::wall_ms() / 1000);
 
-/// `GET /api/version`
 pub async fn version() -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
 }
@@ -79,7 +78,6 @@ pub async fn ps(State(completions): State<Completions>) -> Json<Value> {
     Json(json!({ "models": model.into_iter().collect::<Vec<_>>() }))
 }
 
-/// `POST /api/show`
 pub async fn show(State(completions): State<Completions>, body: Bytes) -> Result<Json<Value>, ApiError> {
     let NamedModel { model, .. } = named(&body)?;
     let choice = completions.runtime.presets().choose(untagged(&model))?;

@@ -1,8 +1,7 @@
 //! Bodies of `/api/chat` and `/api/generate` to a completion.
 
 use crate::ApiError;
-use crate::json::{json_text, read_body};
-use crate::openai_chat::tool;
+use crate::json::{json_text, read_body, tool_of};
 use crate::reader;
 use replies::CompletionRequest;
 use replies::Scope;
@@ -90,23 +89,20 @@ enum Stop {
     Many(Vec<String>),
 }
 
-/// What a client of Ollama asks for.
 #[derive(Debug)]
 pub struct OllamaRequest {
-    /// The model's name as the client wrote it.
     pub name: String,
     pub stream: bool,
     pub task: OllamaTask,
-    /// The window that the client wants.
+    /// Window that the client wants.
     pub num_ctx: Option<u64>,
-    /// Fields that mean nothing here.
     pub unused: Vec<String>,
 }
 
 #[derive(Debug)]
 pub enum OllamaTask {
     Reply(Box<CompletionRequest>),
-    /// Nothing was said: the client wants the model in memory, or out of it.
+    /// Request without words: the client wants the model in memory, or out of it.
     Load {
         unload: bool,
     },
@@ -178,7 +174,7 @@ fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Res
     }
     let stop = stop(options.stop, settings.limits.stop_strings)?;
     let completion = CompletionRequest {
-        prompt: Prompt { messages, tools: tools.iter().map(tool).collect(), options: thinking(think)? },
+        prompt: Prompt { messages, tools: tools.iter().map(tool_of).collect(), options: thinking(think)? },
         arms: 1,
         model: super::untagged(&model).to_owned(),
         max_tokens: options.num_predict.and_then(|tokens| u32::try_from(tokens).ok()).filter(|tokens| *tokens > 0),
@@ -255,7 +251,7 @@ fn response_format(format: Option<Value>) -> Result<ResponseFormat, ApiError> {
     }
 }
 
-/// Of a word that is repeated.
+/// Characters of a repeated word.
 const SHOWN_CHARS: usize = 64;
 
 /// Clients number neither calls nor results, so a result belongs to the oldest call that has none. A client that cuts its
@@ -310,7 +306,7 @@ fn messages(given: Vec<OllamaMessage>) -> Result<Vec<Message>, ApiError> {
     Ok(messages)
 }
 
-/// As chat completions have it, which is how an image travels inside.
+/// Writes an image as chat completions have it: inside the service it travels so.
 fn image(base64: String) -> Part {
     let kind = if base64.starts_with("/9j/") { "jpeg" } else { "png" };
     let url = format!("data:image/{kind};base64,{base64}");

@@ -3,33 +3,32 @@
 
 use super::models::{NamedModel, named};
 use super::{json_response, untagged};
-use crate::pulls::{PullProgress, ended};
+use crate::json::stream_body;
 use crate::{ApiError, App};
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures_util::{StreamExt, stream};
+use hub::{FetchStage, HubClient, HubOptions, Listed, ModelFiles, Name, ended};
 use serde_json::{Value, json};
-use std::convert::Infallible;
+use settings::Settings;
 use std::time::Duration;
 use tokio::sync::watch;
 
 pub async fn pull(State(app): State<App>, body: Bytes) -> Result<Response, ApiError> {
     let NamedModel { model, stream } = named(&body)?;
     let (model, stream) = (untagged(&model), stream != Some(false));
-    let progress = match app.runtime.presets().choose(model) {
-        Ok(_) => watch::channel(PullProgress::Done(Ok("it was there".to_owned()))).1,
-        Err(error) if !app.settings.ollama.pull => {
+    let progress = match app.replies.runtime.presets().choose(model) {
+        Ok(_) => watch::channel(FetchStage::Done(Ok("it was there".to_owned()))).1,
+        Err(error) if !app.replies.settings.ollama.pull => {
             let message = format!("{error}. Fetch it with `reprise pull` where the service runs, or set ollama.pull");
             return Err(ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message));
         }
-        Err(_) => app.pulls.begin(model, &app.settings)?,
+        Err(_) => begin(&app, model)?,
     };
     if stream {
-        let lines = lines(progress).map(|line| Ok::<_, Infallible>(format!("{line}\n")));
-        return Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response());
+        return Ok(stream_body("application/x-ndjson", lines(progress).map(|line| format!("{line}\n"))));
     }
     match ended(progress).await {
         Ok(_) => Ok(json_response(json!({ "status": "success" }).to_string())),
@@ -37,11 +36,70 @@ pub async fn pull(State(app): State<App>, body: Bytes) -> Result<Response, ApiEr
     }
 }
 
-/// At most so often, however fast bytes come.
+/// Begins to fetch a model, or joins the fetch that runs.
+fn begin(app: &App, model: &str) -> Result<watch::Receiver<FetchStage>, ApiError> {
+    let name = name_of(model, &app.replies.settings)?;
+    let (settings, asked) = (app.replies.settings.clone(), model.to_owned());
+    let fetch = async move |stage| {
+        let done = fetch(&name, &settings, &stage).await.map_err(|error| error.to_string());
+        match &done {
+            Ok(path) => tracing::info!(model = asked, path, "a client fetched a model; the next start uses it"),
+            Err(error) => tracing::warn!(model = asked, error, "a model could not be fetched"),
+        }
+        done
+    };
+    app.pulls.begin(model, fetch).map_err(|other| {
+        let message = format!("{other} is being fetched: try again when it is there");
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).retry_after(60)
+    })
+}
+
+/// Returns the hub's name of a preset's model, or `hf.co/OWNER/REPO` as clients of Ollama write it.
+fn name_of(model: &str, settings: &Settings) -> Result<Name, ApiError> {
+    let preset = settings.presets.get(model).and_then(|preset| {
+        let repo = preset.source.repo.as_ref()?;
+        Some(preset.source.file.as_ref().map_or(repo.clone(), |file| format!("{repo}/{file}")))
+    });
+    let bare = ["hf.co/", "huggingface.co/"].into_iter().find_map(|host| model.strip_prefix(host)).unwrap_or(model);
+    Name::parse(preset.as_deref().unwrap_or(bare)).filter(|name| name.hub.is_none()).ok_or_else(|| {
+        let message = format!("{model} is neither a preset with a model to fetch nor OWNER/REPO (with /FILE)");
+        ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message).param("model")
+    })
+}
+
+/// Fetches the files of a model and returns its path.
+async fn fetch(name: &Name, settings: &Settings, stage: &watch::Sender<FetchStage>) -> Result<String, hub::Error> {
+    let config = &settings.hub;
+    let token_env = config.token_env.clone().unwrap_or_default();
+    let hub = HubClient::new(HubOptions {
+        url: config.url.clone(),
+        token: std::env::var(&token_env).ok().filter(|token| !token.is_empty()),
+        token_env,
+        connect: Duration::from_millis(config.connect_ms),
+        silence: Duration::from_secs(config.silence_s),
+        retries: config.retries,
+        retry: Duration::from_millis(config.retry_ms),
+        listing_bytes: config.listing_bytes,
+        on_trouble: |why| tracing::info!(why, "fetching a model"),
+    })?;
+    let listing = hub.list(name).await?;
+    let chosen = hub::choose(&name.repo, &listing, name.file.as_deref())?;
+    let files = ModelFiles::new(name, chosen, &settings.model.models_dir);
+    if let Some(path) = settings.used_in_place_of(&name.repo, &files.model()) {
+        return Err(hub::Error::Another { path });
+    }
+    let mut tell = |file: &Listed, completed: u64| {
+        stage.send_replace(FetchStage::of(file, completed));
+    };
+    files.fetch(&hub, name, &listing, &mut tell).await?;
+    Ok(files.model().display().to_string())
+}
+
+/// Least time between two lines.
 const BETWEEN_LINES: Duration = Duration::from_millis(200);
 
-/// A client draws a bar of them.
-fn lines(progress: watch::Receiver<PullProgress>) -> impl stream::Stream<Item = Value> {
+/// Lines of progress, of which a client draws a bar.
+fn lines(progress: watch::Receiver<FetchStage>) -> impl stream::Stream<Item = Value> {
     stream::unfold((progress, true, false), |(mut progress, is_first, is_over)| async move {
         if is_over {
             return None;
@@ -52,14 +110,14 @@ fn lines(progress: watch::Receiver<PullProgress>) -> impl stream::Stream<Item = 
         tokio::time::sleep(BETWEEN_LINES).await;
         let now = progress.borrow_and_update().clone();
         let (line, is_over) = match now {
-            PullProgress::Begins => (json!({ "status": "pulling manifest" }), false),
-            PullProgress::Fetches { digest, total, completed } => {
+            FetchStage::Begins => (json!({ "status": "pulling manifest" }), false),
+            FetchStage::Fetches { digest, total, completed } => {
                 let short: String = digest.trim_start_matches("sha256:").chars().take(12).collect();
                 let status = format!("pulling {short}");
                 (json!({ "status": status, "digest": digest, "total": total, "completed": completed }), false)
             }
-            PullProgress::Done(Ok(_)) => (json!({ "status": "success" }), true),
-            PullProgress::Done(Err(error)) => (json!({ "error": error }), true),
+            FetchStage::Done(Ok(_)) => (json!({ "status": "success" }), true),
+            FetchStage::Done(Err(error)) => (json!({ "error": error }), true),
         };
         Some((line, (progress, false, is_over)))
     })

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TurnReport, Usage};
 
-/// Which of the two shapes a client reads.
+/// Shape of the lines that a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineShape {
     /// Words in `message`.
@@ -15,7 +15,6 @@ pub enum LineShape {
     Generate,
 }
 
-/// One line of a stream.
 #[derive(Serialize)]
 struct Line<'a> {
     model: &'a str,
@@ -65,12 +64,11 @@ struct End {
     prompt_eval_duration: u64,
     eval_count: u64,
     eval_duration: u64,
-    /// What Ollama does not have.
+    /// Extra that Ollama does not have.
     #[serde(skip_serializing_if = "Option::is_none")]
     reprise: Option<Value>,
 }
 
-/// A reply on its way to a client of Ollama.
 pub struct OllamaReply {
     model: String,
     shape: LineShape,
@@ -98,7 +96,7 @@ impl OllamaReply {
         }
     }
 
-    /// For a client that waits: it says that the reply is still coming.
+    /// Returns a line for a client that waits: the reply is still coming.
     pub fn empty_line(&self) -> String {
         self.line(String::new(), String::new(), Vec::new())
     }
@@ -115,13 +113,12 @@ impl OllamaReply {
         Ok(())
     }
 
-    /// The whole reply in one object.
     pub fn whole(&self) -> String {
         let done_reason = self.done_reason.unwrap_or("stop");
         self.last(done_reason, self.content.clone(), self.thinking.clone(), self.calls.clone())
     }
 
-    /// What a client gets that said nothing.
+    /// Returns the answer to a request without words.
     pub fn loaded(model: String, shape: LineShape, unload: bool) -> String {
         let done_reason = if unload { "unload" } else { "load" };
         OllamaReply::new(model, shape).last(done_reason, String::new(), String::new(), Vec::new())
@@ -147,7 +144,6 @@ impl OllamaReply {
         line_json(&self.line_of(content, thinking, calls, Some(end)))
     }
 
-    /// Only where there is something to tell.
     fn extra(&self) -> Option<Value> {
         let TurnReport { reused_tokens, computed_tokens, reason, notes, .. } = &self.report;
         let notes = notes_view(notes.as_ref()?);
@@ -214,7 +210,7 @@ impl Render for OllamaReply {
     }
 }
 
-/// As RFC 3339 has it.
+/// Writes a time as RFC 3339 has it.
 pub fn timestamp(unix_seconds: i64) -> String {
     jiff::Timestamp::from_second(unix_seconds).map(|time| time.to_string()).unwrap_or_default()
 }

@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 /// One choice on its way. Every chunk has the same id.
 pub struct ChatReply {
-    /// Among the choices of the request.
+    /// Index among the choices of the request.
     index: usize,
-    /// What all of them have cost so far.
+    /// Cost of all choices so far.
     all: Arc<Mutex<ChoicesUsage>>,
     id: String,
     created: i64,
     model: String,
     include_usage: bool,
-    /// Of a durable session, so that a client learns the id of a new one.
+    /// Id of a durable session, which may be new.
     session_id: Option<String>,
     begun: bool,
     content: String,
@@ -44,7 +44,6 @@ struct Call {
     arguments: String,
 }
 
-/// The last word of a stream.
 const DONE: &str = "[DONE]";
 
 impl ChatReply {
@@ -69,7 +68,6 @@ impl ChatReply {
         }
     }
 
-    /// The choices of one request.
     pub fn choices(self, count: usize) -> Vec<ChatReply> {
         self.all.lock().left = count;
         let ChatReply { all, id, created, model, include_usage, session_id, .. } = self;
@@ -80,7 +78,7 @@ impl ChatReply {
         (0..count).map(reply).collect()
     }
 
-    /// Of all choices, when they are over.
+    /// Joins the answers of all choices.
     pub fn whole_of(choices: &[ChatReply]) -> Value {
         let mut wholes = choices.iter().map(ChatReply::whole);
         let mut whole = wholes.next().unwrap_or_default();
@@ -186,7 +184,7 @@ impl ChatReply {
         })
     }
 
-    /// What the reply cost: an extra that other servers do not have.
+    /// Writes the report: an extra that other servers do not have.
     fn report_value(&self) -> Value {
         let report = &self.report;
         let mut value = json!({
@@ -289,7 +287,7 @@ impl Call {
     }
 }
 
-/// To microseconds: what is behind them is noise.
+/// Rounds to microseconds.
 fn rounded(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
 }

@@ -1,11 +1,11 @@
 //! `GET /v1/realtime`: from a request to a connection of a session.
 
 use super::render::interest;
-use super::websocket::{Socket, converse};
-use super::{EXTENSION, event_limits, session_update};
-use crate::ApiError;
-use crate::App;
+use super::websocket::RealtimeClient;
+use super::{EXTENSION, Renderer, event_limits, session_update};
 use crate::access::{Caller, Peer};
+use crate::socket::{OwnFrames, admit, upgrade as upgrade_socket};
+use crate::{ApiError, App};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -22,8 +22,6 @@ use session::ConfigUpdate;
 use session::machine::Replay;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-use tracing::Instrument;
 
 #[derive(Deserialize, JsonSchema)]
 pub struct ConnectQuery {
@@ -53,58 +51,42 @@ pub async fn connect(
         ApiError::bad("websocket_expected", "this is the address of a websocket: connect with a Realtime client")
     })?;
     let Query(asked) = asked?;
-    if app.stopping.is_cancelled() {
-        return Err(runtime::Error::Stopping.into());
-    }
-    let key_place = app.gate.connect_key(&caller.account)?;
-    app.model.wake();
+    let place = admit(&app, &caller)?;
     let extensions =
         asked.extensions.as_ref().is_some_and(|names| names.split(',').any(|name| name.trim() == EXTENSION));
     let secret = caller.identity.session.as_ref();
     let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
-    let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
+    let update = secret.map(|session| session_update(session, &event_limits(&app.replies.settings))).transpose()?;
     let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
     let clues = clues(&asked, secret, model, update.as_ref())?;
-    let scope = app.persons.scope(&caller, &headers, &clues, &mut []).await?;
+    let scope = app.replies.persons.scope(&caller, &headers, &clues, &mut []).await?;
     let (session, replay) = match &asked.session {
         Some(id) => {
-            let session = app.gate.begun.open_session(&app.store, &caller, id).await?;
+            let session = app.replies.open_session(&caller, id).await?;
             (session, asked.after.clone().map_or(Replay::All, Replay::After))
         }
         None => {
             let new = NewSession { update: update.as_ref(), ..scope.new_session(model) };
-            let session = app.runtime.create(new).await?;
-            app.gate.begun.began(&caller, &session);
+            let session = app.replies.runtime.create(new).await?;
+            app.replies.begun.began(&caller, &session);
             (session, Replay::Nothing)
         }
     };
     let extensions = Arc::new(AtomicBool::new(extensions));
     let attach = Attach { replay, interest: interest(extensions.clone()), person: Some(scope.person) };
-    let (connected, written) = app.runtime.attach(&session, attach).await?;
+    let (connected, written) = app.replies.runtime.attach(&session, attach).await?;
     let seed = runtime::random()?;
-    let limits = &app.settings.limits;
-    let upgrade = upgrade
-        .protocols(["realtime"])
-        .max_frame_size(limits.frame_bytes)
-        .max_message_size(limits.message_bytes)
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(WRITE_BUFFER_BYTES)
-        .max_write_buffer_size(limits.outgoing_bytes.saturating_add(2 * WRITE_BUFFER_BYTES));
     let span = tracing::info_span!("connection", session = %session.id(), conn = connected.conn.0);
-    Ok(upgrade.on_upgrade(move |websocket| {
-        let limits = event_limits(&app.settings);
-        let unended = peer.unended.clone();
-        unended.watch(app.runtime.held().share(), Duration::from_millis(app.settings.limits.body_ms));
-        let socket = Socket { app, caller, headers, clues, connected, written, unended, limits, extensions, seed };
-        async move {
-            converse(socket, websocket).await;
-            drop((peer, key_place));
-        }
-        .instrument(span)
-    }))
+    let (limits, own_frames) = (event_limits(&app.replies.settings), OwnFrames::default());
+    let (renderer, own) = (Renderer::new(extensions.clone(), seed), Renderer::new(extensions.clone(), !seed));
+    let opened = (&caller.clone(), peer, place);
+    let client =
+        RealtimeClient { app: app.clone(), caller, headers, clues, connected, limits, extensions, own, own_frames };
+    let converse = |reader, writer| client.converse(reader, writer, written, renderer);
+    Ok(upgrade_socket(&app, opened, (upgrade, &["realtime"]), span, converse))
 }
 
-/// What a new session begins with tells of its speaker: the URL, and what its client secret was made with.
+/// Collects the clues to a new session's speaker from the URL and from the request for its client secret.
 fn clues(
     asked: &ConnectQuery,
     secret: Option<&Value>,
@@ -122,11 +104,6 @@ fn clues(
         ..BodyClues::default()
     })
 }
-
-/// Frames are handed to the network when this much has gathered, and whenever nothing more waits.
-const WRITE_BUFFER_BYTES: usize = 16 << 10; // not a window: bytes of a buffer
-/// Read at once. It is held for as long as the connection is silent; a longer message gets its room when it comes.
-const READ_BUFFER_BYTES: usize = 4 << 10; // not a window: bytes of a buffer
 
 pub async fn schema() -> Json<Value> {
     Json(super::schema())

@@ -1,7 +1,8 @@
 //! The `error` event's body.
 
+use crate::ApiError;
+use crate::printable::printable;
 use crate::reader::Wrong;
-use crate::words::sayable;
 use schemars::JsonSchema;
 use serde::Serialize;
 use session::{ItemUse, Refusal};
@@ -28,11 +29,11 @@ impl ErrorBody {
             "rate_limit_exceeded" => "rate_limit_error",
             _ => "invalid_request_error",
         };
-        ErrorBody { kind, code, message: sayable(message), param: None, event_id: None }
+        ErrorBody { kind, code, message: printable(message), param: None, event_id: None }
     }
 
     pub fn param(mut self, param: impl Into<String>) -> ErrorBody {
-        self.param = Some(sayable(param));
+        self.param = Some(printable(param));
         self
     }
 
@@ -46,6 +47,12 @@ impl ErrorBody {
 impl From<Wrong> for ErrorBody {
     fn from(wrong: Wrong) -> ErrorBody {
         ErrorBody::new(wrong.code, wrong.message()).param(wrong.path)
+    }
+}
+
+impl From<ErrorBody> for ApiError {
+    fn from(error: ErrorBody) -> ApiError {
+        ApiError { param: error.param, ..ApiError::bad(error.code, error.message) }
     }
 }
 
@@ -81,6 +88,7 @@ pub fn error_body(refusal: &Refusal, event_id: Option<String>) -> ErrorBody {
         ),
         // Stock clients know this message by its first words.
         Refusal::NoActiveResponse => "Cancellation failed: no active response found".to_owned(),
+        Refusal::NoSuchConversation { .. } => format!("{refusal}: use auto or none"),
         Refusal::NothingSaid => {
             "nothing was said: send input_text_buffer.update first, or commit with a text".to_owned()
         }

@@ -1,4 +1,4 @@
-//! What a client may say over the websocket, as it is written. `parse` makes inputs of it; the schema is derived from it.
+//! Events of clients as they are written. `parse` makes inputs of them; the schema is derived from them.
 //! The log names fields that are not named here. A field that is `null` is one that is not there.
 
 use super::EXTENSION;

@@ -1,4 +1,4 @@
-//! What a client may say, to what a session takes. `parse` never fails otherwise than with an error event's body.
+//! Events of clients to inputs of a session. `parse` fails with the body of an error event.
 
 use super::ErrorBody;
 use super::events::{
@@ -18,13 +18,12 @@ use settings::{Settings, person_name};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// How large the parts of an event may be; the values come from the settings.
+/// Limits of an event's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Text of one item, of instructions, of a partial transcript, of metadata, of one tool.
+    /// Bytes of one item, of instructions, of a partial transcript, of metadata, of one tool.
     pub item_bytes: usize,
     pub tools: usize,
-    /// Length of an id that a client chooses.
     pub id_chars: usize,
 }
 
@@ -38,7 +37,7 @@ pub fn event_limits(settings: &Settings) -> Limits {
 pub struct Received {
     pub event_id: Option<String>,
     pub input: Input,
-    /// Whether only a connection that opted in to the extensions may say this.
+    /// True if the event is for connections that opted in to the extensions.
     pub is_extension: bool,
     /// The extensions that the connection opts in to from now on.
     pub extensions: Option<Vec<String>>,
@@ -75,10 +74,8 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
     }
 }
 
-/// Of each kind of event.
 static FIELDS: LazyLock<BTreeMap<String, KnownFields>> = LazyLock::new(KnownFields::of_kinds::<ClientEvent>);
 
-/// Names in the log, once, what is not read of a client's event.
 pub fn note_unread(unread: Vec<String>) {
     note("realtime", unread);
 }
@@ -262,7 +259,7 @@ fn new_item(fields: NewItemFields, limits: &Limits) -> Read<NewItem> {
     Ok(NewItem { id: id("id", given_id, limits)?, body })
 }
 
-/// Whose person it is, the connection finds out.
+/// Reads a speaker; the connection finds the person.
 fn speaker_of(name: Option<String>) -> Read<Option<NamedSpeaker>> {
     match name {
         Some(name) if person_name(&name).is_none() => Err(Wrong::invalid("speaker", WRONG_SPEAKER)),

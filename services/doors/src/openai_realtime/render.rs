@@ -1,4 +1,4 @@
-//! From a session's events to the frames of one connection.
+//! Events of a session to frames of one connection.
 
 use super::error::error_body;
 use super::events::{MaxTokensView, Unlimited};
@@ -15,20 +15,20 @@ use serde::Serialize;
 use serde_json::Value;
 use session::sentences::Sentence;
 use session::{
-    Compaction, CompactionStage, Event, Failure, Ids, Item, ItemBody, ItemStatus, MaxTokens, Placed, Response,
-    ResponseStatus, Role, SessionState, StatusDetails, Tool, TurnReport, Usage,
+    Compaction, CompactionStage, Event, Failure, Ids, Item, ItemBody, MaxTokens, Placed, Response, Role, SessionState,
+    StatusDetails, Tool, TurnReport, Usage,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What one connection has opted in to, and the ids of its frames.
+/// Renderer of one connection.
 pub struct Renderer {
-    /// The connection's reader changes it where the client says so.
+    /// True while the client has opted in to the extensions.
     extensions: Arc<AtomicBool>,
     ids: Ids,
 }
 
-/// The events that become frames. `extensions`: whether the connection has opted in, now.
+/// Accepts the events that become frames. `extensions`: whether the connection has opted in, now.
 pub fn interest(extensions: Arc<AtomicBool>) -> Interest {
     Arc::new(move |event| match event {
         Event::ReasoningDelta { .. } => false,
@@ -43,7 +43,7 @@ pub fn interest(extensions: Arc<AtomicBool>) -> Interest {
     })
 }
 
-/// The only content of a reply's message.
+/// Index of the only content of a reply's message.
 const CONTENT_INDEX: usize = 0;
 
 impl Renderer {
@@ -85,7 +85,8 @@ impl Renderer {
             }),
             Event::ItemDeleted { item_id } => push(Body::ItemDeleted { item_id }),
             Event::SpeechDropped => push(Body::InputAudioBufferCleared {}),
-            Event::DoorFrame(frame) => out.push(frame.clone()),
+            // A frame of the door's own takes this place.
+            Event::Reached { .. } => {}
             Event::ResponseStarted { response } => push(Body::ResponseCreated { response: response_view(response) }),
             Event::ResponseDone { response } => push(Body::ResponseDone { response: response_view(response) }),
             Event::ReplyStarted { response_id, output_index, item, place } => {
@@ -157,7 +158,6 @@ impl Renderer {
         }
     }
 
-    /// What the door itself refuses.
     pub fn error(&mut self, error: &ErrorBody) -> String {
         self.write(Body::Error { error })
     }
@@ -181,7 +181,6 @@ impl Renderer {
     }
 }
 
-/// An item as this protocol writes it.
 pub fn item_value(item: &Item) -> Value {
     serde_json::to_value(item_view(item)).unwrap_or_default()
 }
@@ -199,11 +198,7 @@ fn item_view(item: &Item) -> ItemView<'_> {
         ItemBody::FunctionCall { call_id, name, arguments } => BodyView::FunctionCall { call_id, name, arguments },
         ItemBody::FunctionCallOutput { call_id, output } => BodyView::FunctionCallOutput { call_id, output },
     };
-    let status = match item.status {
-        ItemStatus::InProgress => "in_progress",
-        ItemStatus::Completed => "completed",
-        ItemStatus::Incomplete => "incomplete",
-    };
+    let status = item.status.word();
     ItemView { id: &item.id, object: "realtime.item", body, status }
 }
 
@@ -218,13 +213,7 @@ fn response_view(response: &Response) -> ResponseView<'_> {
     ResponseView {
         object: "realtime.response",
         id: &response.id,
-        status: match response.status {
-            ResponseStatus::InProgress => "in_progress",
-            ResponseStatus::Completed => "completed",
-            ResponseStatus::Cancelled => "cancelled",
-            ResponseStatus::Incomplete => "incomplete",
-            ResponseStatus::Failed => "failed",
-        },
+        status: response.status.word(),
         status_details: details,
         output: response.output.iter().map(item_view).collect(),
         conversation_id: response.conversation_id.as_deref(),
@@ -253,7 +242,6 @@ fn usage_view(usage: Usage) -> UsageView {
     }
 }
 
-/// A session as this protocol writes it.
 pub fn session_view(state: &SessionState, extensions: bool) -> SessionView<'_> {
     let SessionState { session_id, model, config } = state;
     SessionView {

@@ -70,7 +70,7 @@ fn spread(schema: &mut Schema) {
     }
 }
 
-/// What is sent has no more fields than it says.
+/// Forbids other fields in objects that the server sends.
 fn close(schema: &mut Schema) {
     if schema.get("properties").is_some() {
         schema.insert("additionalProperties".into(), json!(false));

@@ -9,13 +9,16 @@ use session::{
     ResponseRequest, ResponseStatus, Role, SessionConfig, SessionState, StatusDetails, TokenLogprob, Tool, ToolChoice,
     TurnReport, Usage,
 };
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-mod validator;
-use validator::check as check_against_schema;
+use std::sync::{Arc, LazyLock};
 
 const LIMITS: Limits = Limits { item_bytes: 1000, tools: 3, id_chars: 40 };
+
+/// Checks a frame against the door's own schema.
+fn check_against_schema(definition: &str, value: &Value) -> Result<(), String> {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(schema);
+    ::tests::json_schema::check(&SCHEMA, definition, value)
+}
 
 fn read(value: Value) -> Result<Received, ErrorBody> {
     parse(&value.to_string(), &LIMITS)

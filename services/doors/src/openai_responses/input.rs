@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use session::{Message, MessageRole, Part, ToolCall};
 use settings::LimitSettings;
 
-/// Text is a user's. None: nothing new.
+/// Reads an input. A text is a user's.
 pub fn input(given: Option<&Value>, limits: &LimitSettings) -> Read<Vec<Message>> {
     match given {
         None | Some(Value::Null) => Ok(Vec::new()),
@@ -20,7 +20,7 @@ pub fn input(given: Option<&Value>, limits: &LimitSettings) -> Read<Vec<Message>
     }
 }
 
-/// `field`: where the list stands.
+/// Reads a list of items. `field`: the name of the list.
 pub fn of_items(items: &[Value], field: &str, limits: &LimitSettings) -> Read<Vec<Message>> {
     let mut messages = Vec::new();
     for (at, given) in items.iter().enumerate() {
@@ -114,7 +114,7 @@ fn parts(content: &Value, field: &str, limits: &LimitSettings) -> Read<Vec<Part>
     content.as_array().into_iter().flatten().enumerate().map(part).collect()
 }
 
-/// As chat completions have it, which is how an image travels inside. A model without eyes refuses it.
+/// Writes an image as chat completions have it: inside the service it travels so. A model without eyes refuses it.
 fn image(part: &Value) -> Read<Part> {
     let Some(url) = part["image_url"].as_str() else {
         return Err(unsupported("image_url", "an image must be an image_url: this server keeps no files"));

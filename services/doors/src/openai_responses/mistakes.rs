@@ -1,4 +1,4 @@
-//! What is wrong with a request, in the words that OpenAI's clients know.
+//! Mistakes of a request in the words that OpenAI's clients know.
 
 use crate::reader::Wrong;
 

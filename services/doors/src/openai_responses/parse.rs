@@ -7,6 +7,7 @@ use crate::ApiError;
 use crate::fields::KnownFields;
 use crate::json::{json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
+use replies::GoesOnFrom;
 use replies::identity::{BodyClues, Scope, is_private};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -91,7 +92,6 @@ struct ReasoningFields {
 
 static FIELDS: LazyLock<KnownFields> = LazyLock::new(KnownFields::of::<ResponsesBody>);
 
-/// What a client asks for.
 #[derive(Debug)]
 pub struct ResponsesRequest {
     pub stream: bool,
@@ -103,7 +103,7 @@ pub struct ResponsesRequest {
     pub tool_choice: ToolChoice,
     pub parallel_tool_calls: bool,
     pub reasoning_effort: Option<String>,
-    /// The reply tells what the model thought.
+    /// True if the reply tells the model's thoughts.
     pub tells_reasoning: bool,
     pub max_output_tokens: Option<u32>,
     pub options: GenerationOptions,
@@ -112,24 +112,15 @@ pub struct ResponsesRequest {
     pub clues: BodyClues,
     pub scope: Scope,
     pub goes_on_from: Option<GoesOnFrom>,
-    /// False: only prepare for what comes next.
+    /// False only prepares the next response.
     pub generate: bool,
-    /// Fields of the response that repeat the request.
     pub echo: Map<String, Value>,
-    /// Fields that are not done.
     pub unread: Vec<String>,
 }
 
-/// What was said before the input.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GoesOnFrom {
-    Response(String),
-    Conversation(String),
-}
-
-/// As many likeliest tokens as the protocol allows.
+/// Most likeliest tokens that the protocol allows.
 const TOP_LOGPROBS: u64 = 20;
-/// As OpenAI has them: pairs, characters of a name and of a text.
+/// Limits as OpenAI has them: pairs, characters of a name and of a text.
 const METADATA: (usize, usize, usize) = (16, 64, 512);
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
@@ -199,7 +190,7 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
     })
 }
 
-/// What this server cannot do, and what would be another answer without it.
+/// Refuses fields that this server cannot honour and that change the answer.
 fn refuse(fields: &ResponsesBody) -> Read<()> {
     if fields.background == Some(true) {
         return Err(unsupported("background", "background is not supported: wait for the reply, or stream it"));
@@ -276,7 +267,7 @@ pub fn metadata(given: Map<String, Value>) -> Read<Map<String, Value>> {
     Err(wrong("metadata", format!("metadata may have {allowed}")))
 }
 
-/// What the response says of the request, in each event that has it.
+/// Returns the fields of the response that repeat the request.
 fn echo(fields: &ResponsesBody, body: &Value, metadata: Map<String, Value>) -> Map<String, Value> {
     let given = |name: &str| body.get(name).cloned().unwrap_or_default();
     let text = match &body["text"]["format"] {

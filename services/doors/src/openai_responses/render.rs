@@ -7,41 +7,38 @@ use replies::Render;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TokenLogprob, Usage};
 
-/// How frames leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameShape {
     /// Server-sent events.
     Sse,
     /// Messages of a websocket.
     Message,
-    /// None leaves: the client waits for the whole.
+    /// One object: the client waits for the whole.
     Whole,
 }
 
-/// A response on its way.
 pub struct ResponsesReply {
-    /// What every response object of it has.
+    /// Fields that every response object has.
     base: Map<String, Value>,
     pub id: String,
     shape: FrameShape,
     tells_reasoning: bool,
     sequence: u64,
     begun: bool,
-    /// Items that are done, as they were told.
+    /// Items that are done.
     output: Vec<Value>,
-    /// Items that were begun.
+    /// Number of items that were begun.
     outputs: usize,
     thought: Option<Thought>,
     /// Bytes of the open call's arguments that were told.
     arguments: usize,
-    /// Of the open message.
+    /// Log probabilities of the open message.
     logprobs: Vec<Value>,
-    /// The response as it ended.
     ended: Option<Value>,
     is_over: bool,
 }
 
-/// What the model thinks, while it does.
+/// Thought of the model that is being told.
 struct Thought {
     id: String,
     text: String,
@@ -107,7 +104,6 @@ impl ResponsesReply {
         self.end(ResponseStatus::Completed, None, Usage::default(), frames);
     }
 
-    /// The item that is being told.
     fn index(&self) -> usize {
         self.outputs.saturating_sub(1)
     }

@@ -1,22 +1,18 @@
 //! Responses that are kept: read, deleted, cancelled.
 
-use super::state::find;
 use super::view::{ResponseState, item_view, usage_view};
-use crate::ApiError;
 use crate::access::Caller;
-use crate::thinking;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use crate::extract::{Asked, JsonAnswer, named};
+use crate::{ApiError, App, thinking};
+use axum::extract::{FromRequestParts, Query, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::{Extension, Json};
 use replies::{Completions, MARK};
-use runtime::{Attach, ToWrite};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use session::machine::Replay;
 use session::{Event, Input, ResponseStatus};
-use std::sync::Arc;
 use store::StoredResponse;
 
 #[derive(Deserialize, JsonSchema)]
@@ -25,79 +21,68 @@ pub struct StoredQuery {
     stream: Option<bool>,
 }
 
-type Answer = Result<Json<Value>, ApiError>;
+/// Stored response of the caller that the path names.
+pub struct OwnResponse(StoredResponse);
 
-/// `GET /v1/responses/{response_id}`: what is kept of it. Of its instructions and tools nothing is.
+impl FromRequestParts<App> for OwnResponse {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<OwnResponse, ApiError> {
+        let (caller, id) = named(parts, app, "response_id").await?;
+        let found = app.replies.find_response(&caller, &id).await?;
+        Ok(OwnResponse(found.ok_or_else(|| not_found(&id))?))
+    }
+}
+
+fn not_found(id: &str) -> ApiError {
+    let message = format!("there is no response {id}");
+    ApiError::new(StatusCode::NOT_FOUND, "response_not_found", message).param("response_id")
+}
+
+/// `GET /v1/responses/{response_id}`: without its instructions and tools, which are not kept.
 pub async fn read(
-    State(completions): State<Completions>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    asked: Result<Query<StoredQuery>, QueryRejection>,
-) -> Answer {
+    State(replies): State<Completions>,
+    asked: Asked<StoredQuery>,
+    found: Result<OwnResponse, ApiError>,
+) -> JsonAnswer {
     let Query(StoredQuery { stream }) = asked?;
     if stream == Some(true) {
         let message = "a response that is kept is not streamed: leave stream out";
         return Err(ApiError::bad("unsupported_parameter", message).param("stream"));
     }
-    let found = found(&completions, &caller, &id).await?;
-    view(&completions, found).await
+    view(&replies, found?.0).await
 }
 
-/// `DELETE /v1/responses/{response_id}`: it is not found any more, and what was said stays in its conversation.
-pub async fn delete(
-    State(completions): State<Completions>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
-    let StoredResponse { session, .. } = found(&completions, &caller, &id).await?;
-    completions.store.delete_response(&session, &id, runtime::wall_ms()).await?;
+/// `DELETE /v1/responses/{response_id}`: what was said stays in its conversation.
+pub async fn delete(State(replies): State<Completions>, OwnResponse(found): OwnResponse) -> JsonAnswer {
+    let StoredResponse { session, id, .. } = found;
+    replies.store.delete_response(&session, &id, runtime::wall_ms()).await?;
     Ok(Json(json!({ "id": id, "object": "response", "deleted": true })))
 }
 
 /// `POST /v1/responses/{response_id}/cancel`: one that is over stays as it is.
 pub async fn cancel(
-    State(completions): State<Completions>,
+    State(replies): State<Completions>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
-    let StoredResponse { session, status, .. } = found(&completions, &caller, &id).await?;
+    OwnResponse(found): OwnResponse,
+) -> JsonAnswer {
+    let StoredResponse { session, id, status, .. } = found;
     if status == ResponseStatus::InProgress {
-        let interest = |event: &Event| matches!(event, Event::ResponseDone { .. } | Event::Refused { .. });
-        let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest), person: None };
-        let (connected, mut written) = completions.runtime.attach(&session, attach).await?;
-        connected.say(Some(id.clone()), Input::CancelResponse { response_id: Some(id.clone()) }).await;
-        while let ToWrite::Event(event) = written.next().await {
-            written.done(1);
-            match &*event {
-                Event::ResponseDone { response } if response.id == id => break,
-                // It was over before.
-                Event::Refused { input_id, .. } if *input_id == Some(id.clone()) => break,
-                _ => {}
-            }
-        }
+        let cancel = vec![Input::CancelResponse { response_id: Some(id.clone()) }];
+        let ends = |event: &Event| matches!(event, Event::ResponseDone { .. });
+        let is_over = |event: &Event| matches!(event, Event::ResponseDone { response } if response.id == id);
+        // The session refuses to cancel a response that was over before.
+        replies.runtime.say_and_wait(&session, None, cancel, ends, is_over).await?;
     }
-    let found = found(&completions, &caller, &id).await?;
-    view(&completions, found).await
+    let found = replies.find_response(&caller, &id).await?.ok_or_else(|| not_found(&id))?;
+    view(&replies, found).await
 }
 
-/// `POST /v1/responses/{response_id}/stop_thinking`: its words follow, with what was thought so far.
-pub async fn stop_thinking(
-    State(completions): State<Completions>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
-    let StoredResponse { session, .. } = found(&completions, &caller, &id).await?;
-    thinking::stop(&completions.runtime, &session, Some(id)).await
+pub async fn stop_thinking(State(replies): State<Completions>, OwnResponse(found): OwnResponse) -> JsonAnswer {
+    thinking::stop(&replies.runtime, &found.session, Some(found.id)).await
 }
 
-async fn found(completions: &Completions, caller: &Caller, id: &str) -> Result<StoredResponse, ApiError> {
-    find(completions, caller, id).await?.ok_or_else(|| {
-        let message = format!("there is no response {id}");
-        ApiError::new(StatusCode::NOT_FOUND, "response_not_found", message).param("response_id")
-    })
-}
-
-async fn view(completions: &Completions, found: StoredResponse) -> Answer {
+async fn view(completions: &Completions, found: StoredResponse) -> JsonAnswer {
     let StoredResponse { session, id, status, details, metadata, usage, started_at_ms, output, .. } = found;
     let model = super::model_of(completions, &session, None).await?;
     let mut metadata = if let Value::Object(metadata) = metadata { metadata } else { Map::new() };

@@ -1,7 +1,7 @@
 //! Tools, which this protocol writes flat.
 
 use super::mistakes::{unsupported, wrong};
-use crate::json::json_text;
+use crate::json::tool_of;
 use crate::reader::{Read, Wrong};
 use serde_json::{Value, json};
 use session::Tool;
@@ -16,7 +16,7 @@ pub fn tools(given: &[Value], limits: &LimitSettings) -> Read<Vec<Tool>> {
     given.iter().enumerate().map(tool).collect()
 }
 
-/// Of a word that is repeated.
+/// Characters of a repeated word.
 const SHOWN_CHARS: usize = 64;
 
 fn tool(given: &Value) -> Read<Tool> {
@@ -31,14 +31,14 @@ fn tool(given: &Value) -> Read<Tool> {
     }
     text::chat::check_tool("the tool", given).map_err(|error| wrong("", error.to_string()))?;
     // Some clients send the shape of chat completions.
-    let function = given.get("function").unwrap_or(given);
-    let name = function["name"].as_str().filter(|name| !name.is_empty()).ok_or_else(|| Wrong::missing("name"))?;
-    let parameters = function.get("parameters").filter(|parameters| parameters.is_object()).map(json_text);
-    let description = function["description"].as_str().map(str::to_owned);
-    Ok(Tool { name: name.to_owned(), description, parameters, verbatim: None })
+    let tool = tool_of(given);
+    if tool.name.is_empty() {
+        return Err(Wrong::missing("name"));
+    }
+    Ok(Tool { verbatim: None, ..tool })
 }
 
-/// As a response repeats them.
+/// Writes tools as a response repeats them.
 pub fn tool_views(given: &[Value]) -> Vec<Value> {
     let view = |given: &Value| {
         let function = given.get("function").unwrap_or(given);

@@ -1,13 +1,12 @@
 //! Responses and items as this protocol writes them.
 
 use serde_json::{Map, Value, json};
-use session::{FailureCode, Item, ItemBody, ItemStatus, ResponseStatus, Role, StatusDetails, Usage};
+use session::{FailureCode, Item, ItemBody, ResponseStatus, Role, StatusDetails, Usage};
 
-/// How far a response is.
 pub struct ResponseState {
     pub status: ResponseStatus,
     pub details: Option<StatusDetails>,
-    /// None: it is not over.
+    /// Usage of a response that is over.
     pub usage: Option<Value>,
 }
 
@@ -18,13 +17,7 @@ impl ResponseState {
 
     /// `base` has the fields that stay the same.
     pub fn view(&self, id: &str, base: &Map<String, Value>, output: Vec<Value>) -> Value {
-        let status = match self.status {
-            ResponseStatus::InProgress => "in_progress",
-            ResponseStatus::Completed => "completed",
-            ResponseStatus::Cancelled => "cancelled",
-            ResponseStatus::Incomplete => "incomplete",
-            ResponseStatus::Failed => "failed",
-        };
+        let status = self.status.word();
         let (mut error, mut incomplete) = (Value::Null, Value::Null);
         match &self.details {
             Some(StatusDetails::MaxOutputTokens) => incomplete = json!({ "reason": "max_output_tokens" }),
@@ -66,11 +59,7 @@ pub fn usage_view(usage: &Usage) -> Value {
 
 /// An item that was said, or is about to be: then its arguments are empty.
 pub fn item_view(item: &Item) -> Value {
-    let status = match item.status {
-        ItemStatus::InProgress => "in_progress",
-        ItemStatus::Completed => "completed",
-        ItemStatus::Incomplete => "incomplete",
-    };
+    let status = item.status.word();
     match &item.body {
         ItemBody::Message { role: Role::Assistant, parts, .. } => {
             let part =

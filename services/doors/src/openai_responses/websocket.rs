@@ -1,35 +1,28 @@
 //! `GET /v1/responses`: responses over a websocket, one after the other. The newest one that is not kept lives in the
 //! connection, so that the next one may go on from it.
 
-use super::parse::{GoesOnFrom, ResponsesRequest};
+use super::parse::ResponsesRequest;
 use super::render::{FrameShape, ResponsesReply};
 use super::{answer, parse, prepared, refused, resolve_past};
 use crate::access::{Caller, Peer};
-use crate::openai_realtime::{broken, say_goodbye};
-use crate::unended::Unended;
+use crate::socket::{SocketEnd, SocketMessage, SocketReader, SocketWriter, admit, upgrade as upgrade_socket};
 use crate::{ApiError, App};
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{Message as Frame, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{Utf8Bytes, WebSocketUpgrade};
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use futures_util::future::BoxFuture;
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
 use prompt::{ItemText, push_item};
 use replies::heavy;
-use replies::{Completion, Completions, Render};
+use replies::{Completion, GoesOnFrom, Render};
 use runtime::{End, HeldShare};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use session::{Event, Failure, FailureCode, Item, Message, ResponseStatus};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
-use tracing::Instrument;
 
 #[derive(Deserialize, JsonSchema)]
 pub struct ResponsesQuery {
@@ -37,18 +30,8 @@ pub struct ResponsesQuery {
     model: Option<String>,
 }
 
-/// Frames are handed to the network when this much has gathered, and whenever nothing more waits.
-const WRITE_BUFFER_BYTES: usize = 16 << 10; // not a window: bytes of a buffer
-/// Read at once. It is held for as long as the connection is silent; a longer message gets its room when it comes.
-const READ_BUFFER_BYTES: usize = 4 << 10; // not a window: bytes of a buffer
-/// How long a goodbye may take on either side.
-const GOODBYE: Duration = Duration::from_secs(2);
-/// Pings that may go unanswered.
-const PINGS: u32 = 3;
-
 pub async fn connect(
     State(app): State<App>,
-    State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
@@ -59,68 +42,40 @@ pub async fn connect(
         ApiError::bad("websocket_expected", "this is the address of a websocket: ask for one response with POST")
     })?;
     let Query(ResponsesQuery { model }) = asked?;
-    if app.stopping.is_cancelled() {
-        return Err(runtime::Error::Stopping.into());
-    }
-    let key_place = app.gate.connect_key(&caller.account)?;
-    app.model.wake();
-    let limits = &app.settings.limits;
-    let upgrade = upgrade
-        .protocols(["responses", "realtime"])
-        .max_frame_size(limits.frame_bytes)
-        .max_message_size(limits.message_bytes)
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(WRITE_BUFFER_BYTES)
-        .max_write_buffer_size(limits.outgoing_bytes.saturating_add(2 * WRITE_BUFFER_BYTES));
+    let place = admit(&app, &caller)?;
     let span = tracing::info_span!("responses", user = %caller.identity.user);
-    Ok(upgrade.on_upgrade(move |websocket| {
-        async move {
-            let model = model.unwrap_or_default();
-            let (unended, body_ms) = (peer.unended.clone(), app.settings.limits.body_ms);
-            unended.watch(app.runtime.held().share(), Duration::from_millis(body_ms));
-            Connection::new(app, completions, caller, headers, model, unended, websocket).converse().await;
-            drop((peer, key_place));
-        }
-        .instrument(span)
-    }))
+    let (opened, held) = ((&caller.clone(), peer, place), app.replies.runtime.held().share());
+    let (model, service) = (model.unwrap_or_default(), app.clone());
+    let converse = |reader, writer| async move {
+        let (newest, prepared, waiting) = (None, None, None);
+        let connection =
+            Connection { app: service, caller, headers, model, reader, writer, newest, prepared, waiting, held };
+        connection.converse().await;
+    };
+    Ok(upgrade_socket(&app, opened, (upgrade, &["responses", "realtime"]), span, converse))
 }
 
 struct Connection {
-    completions: Completions,
-    caller: Caller,
-    /// Of the request that opened the connection.
-    headers: HeaderMap,
-    model: String,
-    sink: SplitSink<WebSocket, Frame>,
-    ear: Ear,
-    /// The newest response that is not kept.
-    newest: Option<Unkept>,
-    /// What was prepared for and not asked yet.
-    prepared: Option<Prepared>,
-    /// A response that is asked for while another is said.
-    waiting: Option<Utf8Bytes>,
-    /// Of what is said in `newest`, `prepared` and `waiting`.
-    held: HeldShare,
-}
-
-/// What the client says, and how long it may be silent.
-struct Ear {
     app: App,
-    stream: SplitStream<WebSocket>,
-    unended: Arc<Unended>,
-    revoked: BoxFuture<'static, ()>,
-    pings: Interval,
-    last_heard: Instant,
-    /// When it last sent a message.
-    last_said: Instant,
-    has_spoken: bool,
-    /// The message that came last is in memory until the next one is awaited.
-    has_message: bool,
+    caller: Caller,
+    /// Headers of the request that opened the connection.
+    headers: HeaderMap,
+    /// Model of responses that name none.
+    model: String,
+    reader: SocketReader,
+    writer: SocketWriter,
+    /// Newest response that is not kept.
+    newest: Option<Unkept>,
+    /// Prompt that was read ahead for the next response.
+    prepared: Option<Prepared>,
+    /// Request that came while another response is made.
+    waiting: Option<Utf8Bytes>,
+    /// Share of the text in `newest`, `prepared` and `waiting`.
+    held: HeldShare,
 }
 
 struct Unkept {
     id: String,
-    /// All that was said until its end.
     messages: Vec<Message>,
 }
 
@@ -130,84 +85,38 @@ struct Prepared {
     input: Vec<Message>,
 }
 
-enum Heard {
-    Text(Utf8Bytes),
-    Binary,
-    /// It is time for a ping.
-    PingDue,
-}
-
-type Alive = Result<(), End>;
+type Alive = Result<(), SocketEnd>;
 
 impl Connection {
-    fn new(
-        app: App,
-        completions: Completions,
-        caller: Caller,
-        headers: HeaderMap,
-        model: String,
-        unended: Arc<Unended>,
-        websocket: WebSocket,
-    ) -> Connection {
-        let (sink, stream) = websocket.split();
-        let revoked = Box::pin(app.revoked.clone().until(caller.identity.key.clone()));
-        let mut pings = interval(Duration::from_secs(app.settings.limits.ping_s));
-        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        pings.reset();
-        let now = Instant::now();
-        let held = app.runtime.held().share();
-        let ear = Ear {
-            app,
-            stream,
-            unended,
-            revoked,
-            pings,
-            last_heard: now,
-            last_said: now,
-            has_spoken: false,
-            has_message: false,
-        };
-        let (newest, prepared, waiting) = (None, None, None);
-        Connection { completions, caller, headers, model, sink, ear, newest, prepared, waiting, held }
-    }
-
     async fn converse(mut self) {
         let end = loop {
             if let Err(end) = self.next().await {
                 break end;
             }
         };
-        let _ = timeout(GOODBYE, async {
-            say_goodbye(&mut self.sink, end).await;
-            while let Some(Ok(_)) = self.ear.stream.next().await {}
-        })
-        .await;
-        tracing::debug!(?end, "disconnected");
+        self.reader.close(end, self.writer.say_goodbye(end)).await;
     }
 
     async fn next(&mut self) -> Alive {
-        let heard = match self.waiting.take() {
-            Some(text) => Heard::Text(text),
-            None => {
-                let stopping = self.ear.app.stopping.clone();
-                tokio::select! {
-                    heard = self.ear.hear() => heard?,
-                    () = stopping.cancelled() => return Err(End::Draining),
-                }
-            }
+        let message = match self.waiting.take() {
+            Some(text) => SocketMessage::Text(text),
+            None => tokio::select! {
+                message = self.reader.next() => message?,
+                () = self.writer.ping_due() => return self.writer.ping().await,
+                () = self.app.stopping.cancelled() => return Err(SocketEnd::BySession(End::Draining)),
+            },
         };
-        match heard {
-            Heard::PingDue => self.send([Frame::Ping(Default::default())]).await,
-            Heard::Binary => self.tell(&binary()).await,
-            Heard::Text(text) => match self.create(&text).await? {
+        match message {
+            SocketMessage::Binary => self.tell(&binary()).await,
+            SocketMessage::Text(text) => match self.create(&text).await? {
                 Ok(()) => Ok(()),
                 Err(error) => self.tell(&error).await,
             },
         }
     }
 
-    /// What the client wants while no response is under way.
-    async fn create(&mut self, text: &str) -> Result<Result<(), ApiError>, End> {
+    /// Does what the client wants while no response is under way.
+    async fn create(&mut self, text: &str) -> Result<Result<(), ApiError>, SocketEnd> {
         let frame: Value = match heavy::run(text.len(), || serde_json::from_str(text)).await {
             Ok(frame) => frame,
             Err(error) => return Ok(Err(ApiError::bad("invalid_json", format!("the message is no JSON: {error}")))),
@@ -218,7 +127,7 @@ impl Connection {
                     self.newest = None;
                     self.reply(*under_way).await
                 }
-                Ok(Asked::Prepared(frames)) => self.send(frames.into_iter().map(Frame::text)).await.map(Ok),
+                Ok(Asked::Prepared(frames)) => self.writer.send(frames).await.map(Ok),
                 Err(error) => Ok(Err(error)),
             },
             // Its end was on its way when the client sent this: a word now would be taken for the next response's.
@@ -239,43 +148,42 @@ enum Asked {
 struct UnderWay {
     completion: Completion,
     reply: ResponsesReply,
-    /// The whole conversation, where it is not kept.
+    /// Whole conversation of a response that is not kept.
     said: Option<Vec<Message>>,
 }
 
 impl Connection {
     async fn asked(&mut self, frame: Value, bytes: usize) -> Result<Asked, ApiError> {
-        let gate = &self.ear.app.gate;
-        gate.request_of_address(self.caller.address)?;
-        gate.request_of_key(&self.caller.account)?;
-        let mut share = self.ear.app.model.preparation().share();
+        self.app.gate.request(&self.caller)?;
+        let completions = self.app.replies.clone();
+        let mut share = completions.model.preparation().share();
         share.add_body(bytes).await?;
         share.take_work(bytes as u64).await?;
-        let mut request = heavy::run(bytes, || parse::request(&frame, &self.completions.settings)).await?;
+        let mut request = heavy::run(bytes, || parse::request(&frame, &completions.settings)).await?;
         drop(frame);
         if request.model.is_empty() {
             request.model.clone_from(&self.model);
         }
-        let (persons, caller, headers) = (&self.completions.persons, &self.caller, &self.headers);
+        let (persons, caller, headers) = (&completions.persons, &self.caller, &self.headers);
         request.scope = persons.scope(caller, headers, &request.clues, &mut request.input).await?;
         self.recall(&mut request);
         if !request.generate {
-            let (id, frames) = prepared(&self.completions, &request)?;
+            let (id, frames) = prepared(&completions, &request)?;
             self.prepared = None;
             self.hold(&request.input)?;
             self.prepared = Some(Prepared { id, goes_on_from: request.goes_on_from, input: request.input });
             return Ok(Asked::Prepared(frames));
         }
         if !request.store {
-            resolve_past(&self.completions, &self.caller, &mut request).await?;
+            resolve_past(&completions, &self.caller, &mut request).await?;
         }
         let said = (!request.store).then(|| request.input.clone());
         let (completion, reply) =
-            answer(&self.completions, &self.caller, None, request, Arc::new(share), FrameShape::Message).await?;
+            answer(&completions, &self.caller, None, request, Arc::new(share), FrameShape::Message).await?;
         Ok(Asked::Reply(Box::new(UnderWay { completion, reply, said })))
     }
 
-    /// What this connection knows of the response that the client goes on from.
+    /// Adds the past that this connection knows, if the client goes on from its newest or prepared response.
     fn recall(&mut self, request: &mut ResponsesRequest) {
         let Some(GoesOnFrom::Response(id)) = &request.goes_on_from else { return };
         if let Some(prepared) = self.prepared.take_if(|prepared| prepared.id == *id) {
@@ -289,8 +197,8 @@ impl Connection {
         }
     }
 
-    /// Until the response is over. A client that leaves stops it.
-    async fn reply(&mut self, under_way: UnderWay) -> Result<Result<(), ApiError>, End> {
+    /// Tells the reply to its end. A client that leaves stops it.
+    async fn reply(&mut self, under_way: UnderWay) -> Result<Result<(), ApiError>, SocketEnd> {
         let UnderWay { mut completion, mut reply, said } = under_way;
         let canceller = completion.canceller();
         let mut output = None;
@@ -312,10 +220,10 @@ impl Connection {
                         reply.failed(&failure, &mut frames);
                     }
                 },
-                heard = self.ear.hear() => match heard? {
-                    Heard::PingDue => self.send([Frame::Ping(Default::default())]).await?,
-                    Heard::Binary => self.tell(&binary()).await?,
-                    Heard::Text(text) => match meanwhile(&text, &reply.id) {
+                () = self.writer.ping_due() => self.writer.ping().await?,
+                message = self.reader.next() => match message? {
+                    SocketMessage::Binary => self.tell(&binary()).await?,
+                    SocketMessage::Text(text) => match meanwhile(&text, &reply.id) {
                         Meanwhile::Cancel => canceller.cancel(),
                         Meanwhile::Next if self.waiting.is_some() => self.tell(&too_many()).await?,
                         Meanwhile::Next if self.held.take(text.len()) => self.waiting = Some(text),
@@ -325,7 +233,7 @@ impl Connection {
                     },
                 },
             }
-            self.send(frames.into_iter().map(Frame::text)).await?;
+            self.writer.send(frames).await?;
         }
         let newest = said.zip(output).map(|(messages, output)| unkept(reply.id, messages, output));
         // Where there is no room for it, the client says all of it again, as after a connection that broke.
@@ -333,7 +241,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Takes room for what was said, beside what is held already.
+    /// Takes room for text beside what is held already.
     fn hold(&mut self, said: &[Message]) -> Result<(), ApiError> {
         let newest = self.newest.as_ref().map_or(&[][..], |newest| &newest.messages);
         let prepared = self.prepared.as_ref().map_or(&[][..], |prepared| &prepared.input);
@@ -347,64 +255,16 @@ impl Connection {
         let ApiError { status, kind, code, message, param, .. } = error;
         let body = json!({ "type": kind, "code": code, "message": message, "param": param });
         let frame = json!({ "type": "error", "status": status.as_u16(), "error": body });
-        self.send([Frame::text(frame.to_string())]).await
-    }
-
-    async fn send(&mut self, frames: impl IntoIterator<Item = Frame>) -> Alive {
-        for frame in frames {
-            self.sink.feed(frame).await.map_err(|_| End::ClientLeft)?;
-        }
-        self.sink.flush().await.map_err(|_| End::ClientLeft)
+        self.writer.send([frame.to_string()]).await
     }
 }
 
-impl Ear {
-    /// The next message of the client, or why there will be none. May be dropped and called again.
-    async fn hear(&mut self) -> Result<Heard, End> {
-        if std::mem::take(&mut self.has_message) {
-            self.unended.message_ended();
-        }
-        let limits = self.app.settings.limits.clone();
-        let dead = Duration::from_secs(limits.ping_s) * PINGS;
-        let patience = match self.has_spoken {
-            true => Duration::from_secs(limits.idle_s),
-            false => Duration::from_millis(limits.first_message_ms),
-        };
-        loop {
-            // A pong shows that the client is there, and says nothing.
-            let message = tokio::select! {
-                message = self.stream.next() => message,
-                () = &mut self.revoked => return Err(End::KeyRevoked),
-                _ = self.pings.tick() => return Ok(Heard::PingDue),
-                () = sleep_until(self.last_heard + dead) => return Err(End::Dead),
-                () = sleep_until(self.last_said + patience) => {
-                    return Err(if self.has_spoken { End::Idle } else { End::NeverSpoke });
-                }
-            };
-            self.last_heard = Instant::now();
-            let heard = match message {
-                None | Some(Ok(Frame::Close(_))) => return Err(End::ClientLeft),
-                Some(Err(error)) => return Err(self.unended.end().unwrap_or_else(|| broken(&error))),
-                Some(Ok(Frame::Ping(carried) | Frame::Pong(carried))) => {
-                    self.unended.control_frame(carried.len());
-                    continue;
-                }
-                Some(Ok(Frame::Binary(_))) => Heard::Binary,
-                Some(Ok(Frame::Text(text))) => Heard::Text(text),
-            };
-            self.has_message = true;
-            (self.has_spoken, self.last_said) = (true, self.last_heard);
-            return Ok(heard);
-        }
-    }
-}
-
-/// What a client may say while a response is under way.
+/// Message of a client while a response is made.
 enum Meanwhile {
     Cancel,
-    /// It asks for the next response.
+    /// Request for the next response.
     Next,
-    /// It speaks of a response that is over.
+    /// Cancel of a response that is over.
     Nothing,
     Wrong(ApiError),
 }
@@ -437,7 +297,7 @@ fn unknown(frame: &Value) -> ApiError {
     ApiError::bad("unsupported_parameter", message).param("type")
 }
 
-/// Of a type that is repeated.
+/// Characters of a repeated type.
 const KIND_CHARS: usize = 64;
 
 fn binary() -> ApiError {

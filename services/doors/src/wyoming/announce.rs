@@ -4,9 +4,9 @@ use mdns_sd::{DaemonEvent, Error, ServiceDaemon, ServiceInfo};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// What Home Assistant looks for.
+/// Service that Home Assistant looks for.
 const SERVICE: &str = "_wyoming._tcp.local.";
-/// How long the goodbye may take.
+/// Time that the goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The network hears of the programs until `end`.

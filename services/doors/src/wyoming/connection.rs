@@ -4,18 +4,18 @@ use super::frames::{FrameLimits, FrameReader, WyomingEvent};
 use super::intents;
 use super::parse::{Transcript, WyomingRequest, parse};
 use super::program::WyomingProgram;
-use super::render::{WyomingReply, error, interrupted, left, pong, refused};
+use super::render::{WyomingReply, error, info, interrupted, left, pong, refused};
 use crate::access::ConnectionPlace;
 use crate::fields::note;
 use crate::reader::{Read, Wrong};
+use crate::socket::say_goodbye;
 use crate::{ApiError, App};
-use axum::extract::FromRef;
 use axum::http::StatusCode;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
 use replies::BodyClues;
-use replies::{Completion, Completions};
+use replies::Completion;
 use serde_json::{Map, Value};
 use session::{ItemBody, NewItem, NewTurn, ResponseRequest, Role};
 use std::future::pending;
@@ -28,16 +28,13 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// From the connection to its end, whichever side ends it.
+/// Serves a connection until either side ends it.
 pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, address: SocketAddr) {
     let _ = stream.set_nodelay(true);
     let place = app.gate.connect(address.ip());
-    let (write_limit, settings) = (Duration::from_millis(app.settings.limits.write_ms), &app.settings.wyoming);
-    let limits = FrameLimits {
-        line_bytes: settings.line_bytes,
-        data_bytes: settings.data_bytes,
-        payload_bytes: settings.payload_bytes,
-    };
+    let (write_limit, settings) =
+        (Duration::from_millis(app.replies.settings.limits.write_ms), &app.replies.settings.wyoming);
+    let limits = FrameLimits::of(settings);
     let idle = Duration::from_secs(settings.idle_s);
     let mut connection = WyomingConnection {
         app,
@@ -59,7 +56,7 @@ pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, ad
         && let Some(_told) = connection.app.gate.goodbye()
     {
         let goodbye = error(wrong.code, &wrong.message());
-        let _ = timeout(GOODBYE, connection.say_goodbye(&goodbye)).await;
+        let _ = timeout(GOODBYE, say_goodbye(&mut connection.stream, goodbye.as_bytes())).await;
     }
     if connection.turn.take().is_some() {
         left();
@@ -67,14 +64,14 @@ pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, ad
     tracing::debug!(%address, ended = ?ended.err(), "disconnected");
 }
 
-/// How long a goodbye may take.
+/// Time that a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 8192; // not a window: bytes of a buffer
 
-/// Why a connection ends that the client did not close.
+/// Reason why the service ends a connection.
 #[derive(Debug)]
 enum WyomingEnd {
-    /// Where the next event begins is not known, or there is no room. The client is told.
+    /// The begin of the next event is lost, or there is no room. The client is told.
     Refused(Wrong),
     Broken,
     Idle,
@@ -141,7 +138,7 @@ impl WyomingConnection {
         let request = self.allowed(event);
         counter!("reprise_wyoming_events_total", "event" => word(&request)).increment(1);
         match request {
-            Ok(WyomingRequest::Describe) => self.write(&self.program.info.clone()).await,
+            Ok(WyomingRequest::Describe) => self.write(&self.info()).await,
             Ok(WyomingRequest::Ping { text }) => self.write(&pong(text.as_deref())).await,
             Ok(WyomingRequest::Transcript(transcript)) => self.answer(transcript).await,
             Ok(WyomingRequest::Other) => {
@@ -152,9 +149,16 @@ impl WyomingConnection {
         }
     }
 
-    /// What the client wants, where it has not wanted too much.
+    fn info(&self) -> String {
+        let WyomingProgram { name, model, .. } = &*self.program;
+        let replies = &self.app.replies;
+        let shown = if model.is_empty() { &replies.runtime.presets().model } else { model };
+        info(name, shown, replies.settings.wyoming.intents)
+    }
+
+    /// Reads an event, and refuses a client that wants too much.
     fn allowed(&self, event: WyomingEvent) -> Read<WyomingRequest> {
-        let (gate, settings) = (&self.app.gate, &self.app.settings);
+        let (gate, settings) = (&self.app.gate, &self.app.replies.settings);
         let too_fast = |refused: ApiError| Wrong::new(refused.code, "", refused.message);
         let request = parse(event, &settings.limits)?;
         if request != WyomingRequest::Other {
@@ -216,21 +220,12 @@ impl WyomingConnection {
             _ => Err(WyomingEnd::Broken),
         }
     }
-
-    /// What was sent is read, because closing on unread bytes would take ours back.
-    async fn say_goodbye(&mut self, goodbye: &str) -> std::io::Result<()> {
-        self.stream.write_all(goodbye.as_bytes()).await?;
-        self.stream.shutdown().await?;
-        let mut unread = [0; 1024];
-        while self.stream.read(&mut unread).await? > 0 {}
-        Ok(())
-    }
 }
 
 /// Characters of an unknown event's name in the log.
 const SHOWN_CHARS: usize = 64;
 
-/// Never, where there is no turn.
+/// Returns the next frame of the turn; waits for ever without one.
 async fn next_frame(turn: &mut Option<Turn>) -> Option<String> {
     match turn {
         Some(turn) => turn.frames.next().await,
@@ -245,20 +240,20 @@ async fn ask(
     transcript: Transcript,
 ) -> Result<Completion, ApiError> {
     let Transcript { text, name, satellite, device, .. } = transcript;
-    let (user, model) = (&app.settings.wyoming.user, &program.model);
+    let (user, model) = (&app.replies.settings.wyoming.user, &program.model);
     let clues = BodyClues { model: model.clone(), satellite, device, ..BodyClues::default() };
-    let scope = app.persons.scope_without_key(user, &clues).await?;
+    let scope = app.replies.persons.scope_without_key(user, &clues).await?;
     let new = scope.new_session(model);
     let session = match name {
-        Some(name) => app.runtime.named(new, program.session_name(name)).await?,
-        None => own.get_or_try_init(|| app.runtime.create(new)).await?.clone(),
+        Some(name) => app.replies.runtime.named(new, program.session_name(name)).await?,
+        None => own.get_or_try_init(|| app.replies.runtime.create(new)).await?.clone(),
     };
     tracing::debug!(session = session.id(), program = %program.name, "a turn begins");
     let item = NewItem { id: None, body: ItemBody::message(Role::User, text) };
     let request =
-        ResponseRequest { config: intents::config(app.settings.wyoming.intents), ..ResponseRequest::default() };
+        ResponseRequest { config: intents::config(app.replies.settings.wyoming.intents), ..ResponseRequest::default() };
     let turn = NewTurn { interrupts: true, items: vec![item], request, ..NewTurn::default() };
-    Ok(Completions::from_ref(&app).talk(&session, &scope, turn).await?)
+    Ok(app.replies.talk(&session, &scope, turn).await?)
 }
 
 fn word(request: &Read<WyomingRequest>) -> &'static str {

@@ -5,8 +5,9 @@
 use crate::reader::{Read, Wrong, read};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use settings::WyomingSettings;
 
-/// Of one event.
+/// Limits of one event.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameLimits {
     pub line_bytes: usize,
@@ -21,13 +22,13 @@ pub struct WyomingEvent {
     pub data: Map<String, Value>,
 }
 
-/// What comes on one connection. After a mistake nothing more can be read: where the next event begins is not known.
+/// Bytes of one connection. After a mistake nothing more can be read: the begin of the next event is lost.
 pub struct FrameReader {
     limits: FrameLimits,
     buffer: Vec<u8>,
-    /// Where in the buffer the rest begins.
+    /// Begin of the unread rest in the buffer.
     at: usize,
-    /// So many bytes behind that have no end of a line.
+    /// Bytes behind `at` without an end of a line.
     searched: usize,
     stage: Stage,
 }
@@ -47,6 +48,13 @@ struct Head {
     payload_length: Option<u64>,
 }
 
+impl FrameLimits {
+    pub fn of(settings: &WyomingSettings) -> FrameLimits {
+        let &WyomingSettings { line_bytes, data_bytes, payload_bytes, .. } = settings;
+        FrameLimits { line_bytes, data_bytes, payload_bytes }
+    }
+}
+
 impl FrameReader {
     pub fn new(limits: FrameLimits) -> FrameReader {
         FrameReader { limits, buffer: Vec::new(), at: 0, searched: 0, stage: Stage::Line }
@@ -58,7 +66,6 @@ impl FrameReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next event that is whole.
     pub fn event(&mut self) -> Read<Option<WyomingEvent>> {
         loop {
             match std::mem::replace(&mut self.stage, Stage::Line) {
@@ -135,7 +142,7 @@ fn object(json: &[u8], part: &str) -> Read<Map<String, Value>> {
     }
 }
 
-/// As the protocol's own library writes it: data always behind the line, so that no line is ever too long to be read.
+/// Writes an event as the protocol's own library does: data behind the line, so that no line is too long to be read.
 pub fn write(kind: &str, data: Map<String, Value>) -> String {
     if data.is_empty() {
         return format!("{}\n", json!({ "type": kind, "version": VERSION }));
@@ -144,7 +151,7 @@ pub fn write(kind: &str, data: Map<String, Value>) -> String {
     format!("{}\n{data}", json!({ "type": kind, "version": VERSION, "data_length": data.len() }))
 }
 
-/// Of the library whose events these are.
+/// Version of the library whose events these are.
 const VERSION: &str = "1.10.2";
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ fn tool(Intent { name, description, texts, numbers }: Intent) -> Tool {
     Tool { name, description: Some(description), parameters: Some(parameters), verbatim: None }
 }
 
-/// What a turn asks for beside the words.
+/// Returns the configuration of a turn: with the tools for devices, if they are on.
 pub fn config(are_on: bool) -> ConfigUpdate {
     match are_on {
         true => {

@@ -1,4 +1,4 @@
-//! From an event to what the client wants.
+//! Events to requests.
 
 use super::frames::WyomingEvent;
 use crate::fields::KnownFields;
@@ -17,17 +17,17 @@ pub enum WyomingRequest {
         text: Option<String>,
     },
     Transcript(Transcript),
-    /// Of a kind that means nothing here. Servers let such events go.
+    /// Event of a kind that means nothing here. Servers let such events go.
     Other,
 }
 
-/// What the user said.
+/// Words of the user.
 #[derive(Debug, Default, PartialEq)]
 pub struct Transcript {
     pub text: String,
     /// Echoed as it came.
     pub context: Option<Map<String, Value>>,
-    /// What the client calls its conversation. None: it says nothing of it.
+    /// Client's name of its conversation.
     pub name: Option<String>,
     pub satellite: Option<String>,
     pub device: Option<String>,
@@ -83,7 +83,7 @@ fn transcript(data: Map<String, Value>, limits: &LimitSettings) -> Read<Transcri
     Ok(Transcript { text, context, name, satellite, device, unread })
 }
 
-/// What the data of a transcript tells of its speaker.
+/// Returns the clues of a transcript to its speaker.
 pub fn clues(data: &Value, limits: &LimitSettings) -> Read<BodyClues> {
     let data = data.as_object().cloned().unwrap_or_default();
     let Transcript { satellite, device, .. } = transcript(data, limits)?;

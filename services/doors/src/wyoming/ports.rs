@@ -1,5 +1,6 @@
-//! Which ports are listened on, and what answers there.
+//! Ports of Wyoming clients, and the program behind each.
 
+use super::program::WyomingProgram;
 use crate::Error;
 use settings::{Settings, WYOMING_PORT};
 use std::net::{IpAddr, SocketAddr};
@@ -7,23 +8,16 @@ use tokio::net::TcpListener;
 
 pub struct WyomingPort {
     pub listener: TcpListener,
-    /// The program's, as clients list it.
-    pub name: String,
-    /// What its new sessions ask for. Empty: the chosen preset.
-    pub model: String,
-    /// By which its sessions are told from those of other programs.
-    pub door: String,
+    pub program: WyomingProgram,
 }
 
 /// A port that the user wrote must be free; the usual one is used where it may be.
 pub async fn listen(settings: &Settings) -> Result<Vec<WyomingPort>, Error> {
     let (host, wyoming) = (settings.wyoming_host(), &settings.wyoming);
     let mut ports = Vec::new();
-    let own = |listener| WyomingPort {
-        listener,
-        name: wyoming.name.clone(),
-        model: String::new(),
-        door: "wyoming".to_owned(),
+    let own = |listener| {
+        let (name, door) = (wyoming.name.clone(), "wyoming".to_owned());
+        WyomingPort { listener, program: WyomingProgram { name, model: String::new(), door } }
     };
     match wyoming.port {
         Some(0) => {}
@@ -42,7 +36,7 @@ pub async fn listen(settings: &Settings) -> Result<Vec<WyomingPort>, Error> {
         let key = format!("personas.{}.wyoming_port", persona.name);
         let listener = bind(host, persona.wyoming_port, &key).await?;
         let (name, door) = (persona.name.clone(), format!("wyoming persona {}", persona.name));
-        ports.push(WyomingPort { listener, model: name.clone(), name, door });
+        ports.push(WyomingPort { listener, program: WyomingProgram { model: name.clone(), name, door } });
     }
     Ok(ports)
 }

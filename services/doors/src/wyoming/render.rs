@@ -1,16 +1,16 @@
-//! From a session's events to the events of this protocol, each as it is written.
+//! Events of a session to events of this protocol, each as it is written.
 
 use super::frames::write;
 use super::intents::intent_of;
 use super::parse::Transcript;
 use crate::ApiError;
-use crate::words::sayable;
+use crate::printable::printable;
 use metrics::counter;
 use replies::Render;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, ItemBody, Response, ResponseStatus, StatusDetails};
 
-/// What a client is told of the only program of a port. No language is named, so none is excluded. `controls`: its replies
+/// Describes the only program of a port. No language is named, so none is excluded. `controls`: its replies
 /// may be intents.
 pub fn info(name: &str, model: &str, controls: bool) -> String {
     let attribution = json!({ "name": "Reprise", "url": "" });
@@ -37,7 +37,7 @@ pub fn pong(text: Option<&str>) -> String {
 
 /// Home Assistant speaks the text.
 pub fn error(code: &str, text: &str) -> String {
-    event("error", json!({ "text": sayable(text), "code": code }))
+    event("error", json!({ "text": printable(text), "code": code }))
 }
 
 pub fn refused(refused: &ApiError) -> String {

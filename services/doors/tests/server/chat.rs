@@ -56,7 +56,7 @@ impl Lines {
         Lines { bytes: Box::pin(response.bytes_stream()), buffer: String::new() }
     }
 
-    /// None at the end of the stream.
+    /// Returns the next event, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<String> {
         loop {
             if let Some((line, rest)) = self.buffer.split_once('\n') {
@@ -77,7 +77,7 @@ impl Lines {
         serde_json::from_str(line.strip_prefix("data: ").expect(&line)).expect(&line)
     }
 
-    /// Everything that is left.
+    /// Returns the rest of the stream.
     pub async fn rest(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while let Some(line) = self.next().await {

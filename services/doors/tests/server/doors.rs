@@ -1,4 +1,4 @@
-//! Which clients may come in, how much each may take, and what becomes of connections that misbehave.
+//! Admission of clients, their allowances, and the ends of connections that misbehave.
 
 use crate::client::{Client, Closed, Refused, user};
 use crate::support::{Chat, Server};

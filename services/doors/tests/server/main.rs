@@ -2,10 +2,6 @@
 
 mod chat;
 mod choices;
-/// The same client as the black-box tests have, which use more of it.
-#[allow(dead_code)]
-#[path = "../../../../tests/src/client.rs"]
-mod client;
 mod compaction;
 mod doors;
 mod early;
@@ -15,9 +11,6 @@ mod heads;
 mod held;
 mod home;
 mod kept;
-#[allow(dead_code)]
-#[path = "../../../../tests/src/kept_secret.rs"]
-mod kept_secret;
 mod looking;
 mod ollama;
 mod personas;
@@ -41,6 +34,6 @@ mod thinking;
 mod trust;
 mod upstream;
 mod wyoming;
-#[allow(dead_code)]
-#[path = "../../../../tests/src/wyoming.rs"]
-mod wyoming_client;
+
+use tests::client;
+use tests::wyoming as wyoming_client;

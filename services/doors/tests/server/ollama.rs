@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use session::{Delta, Failure, FailureCode, Finish, Priority};
 use tokio::task::JoinHandle;
 
-/// As Home Assistant sends a turn.
+/// Writes a turn as Home Assistant does.
 fn turn(text: &str, more: Value) -> Value {
     let mut body = json!({
         "model": "test-model:latest", "stream": true, "options": { "num_ctx": 8192 }, "keep_alive": -1.0, "tools": [],
@@ -86,11 +86,19 @@ async fn errors_are_text_before_and_within_a_stream() {
         ("/api/show", json!({ "model": "no-such-model" }), 404),
         ("/api/pull", json!({ "model": "no-such-model", "stream": false }), 404),
         ("/api/embed", json!({ "model": "test-model" }), 404),
+        ("/api", json!({}), 404),
+        ("/api/", json!({}), 404),
+        ("/api/tags", json!({}), 405),
+        ("/kitchen/api/chat", json!({ "model": "test-model" }), 404),
     ] {
         let (found, _, lines) = posting(&server, path, body).await.unwrap();
         assert_eq!(found, status, "{path}: {lines:?}");
         assert!(lines[0]["error"].is_string(), "{path}: {lines:?}");
     }
+    let (status, error) = server.http("GET", "/api/tags", &[("host", "evil.example")], "").await;
+    assert!(status == 421 && error["error"].is_string(), "{status} {error}");
+    let (status, error) = server.http("POST", "/v1/embeddings", &[], "{}").await;
+    assert!(status == 404 && error["error"]["code"] == "not_found", "{status} {error}");
     let answer = posting(&server, "/api/chat", turn("Is it late?", json!({})));
     let mut asked = server.reply_asked().await;
     asked.say("It");

@@ -56,7 +56,10 @@ impl Printed {
             None => asked.say(reply),
         }
         asked.done(Finish::Stop);
-        while warms {
+        if !warms {
+            return;
+        }
+        loop {
             let asked = timeout(PATIENCE, server.script.next()).await.expect("a history is read ahead");
             if matches!(asked.request.purpose, Purpose::WarmHistory { .. }) && text_of(&asked.chat()).contains(reply) {
                 return self.add(&asked.request);

@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// For a test that plays the model in a task of its own.
+    /// Takes the script, for a test that plays the model in a task of its own.
     pub fn take_script(&mut self) -> Script {
         let (_, nothing) = scripted::model();
         std::mem::replace(&mut self.script, nothing)
@@ -138,7 +138,7 @@ pub async fn open(folder: &Path) -> Store {
     Store::open(&options, 1).await.unwrap()
 }
 
-/// What was asked, as a template takes it.
+/// Request to the model as a template takes it.
 pub trait Chat {
     fn chat(&self) -> ChatPrompt;
 }

@@ -41,7 +41,7 @@ fn replies(mut asked: Asked, text: &str) {
     asked.done(Finish::Stop);
 }
 
-/// What the model was told that the user said, oldest first.
+/// Returns the user's words in a prompt, oldest first.
 fn said(asked: &Asked) -> Vec<String> {
     let messages = asked.chat().messages;
     let of_user = messages.iter().filter(|message| message["role"] == "user");

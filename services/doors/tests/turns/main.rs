@@ -11,7 +11,13 @@ mod responses;
 mod resume;
 mod stage;
 mod storing;
-#[path = "../../src/openai_realtime/tests/validator.rs"]
-mod validator;
 
 use doors::openai_realtime::schema;
+use serde_json::Value;
+use std::sync::LazyLock;
+
+/// Checks a frame against the door's own schema.
+fn check_against_schema(definition: &str, value: &Value) -> Result<(), String> {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(schema);
+    ::tests::json_schema::check(&SCHEMA, definition, value)
+}

@@ -2,7 +2,7 @@
 //!
 //! Over 600 lines because the clients, the store and the names of ids check each other.
 
-use crate::validator::check as check_against_schema;
+use crate::check_against_schema;
 use doors::openai_realtime::{ErrorBody, Limits, Renderer, item_value, parse};
 use serde_json::{Value, json};
 use session::machine::*;
@@ -18,7 +18,7 @@ pub const SPEAKING: u32 = 170;
 
 pub struct Stage {
     pub machine: Machine,
-    /// What a summary tells stays in memory.
+    /// True if items that a summary tells stay in memory.
     keeps_all: bool,
     pub now: Millis,
     pub clients: BTreeMap<ConnId, Ear>,
@@ -39,20 +39,22 @@ pub struct Stage {
     attached: u64,
     /// Cuts the sentences of the newest generation, as a model does.
     cutter: Cutter,
-    /// What was sent of each item of a reply.
+    /// Text that was sent of each item of a reply.
     sent: HashMap<String, String>,
-    /// What the store was given of each of them before it was sent.
+    /// Text that the store was given of each of them before it was sent.
     written: HashMap<String, String>,
     /// Words cannot be written down.
     pub words_fail: bool,
 }
 
-/// What one client heard, and what it makes of it: as LiveKit does, it mirrors the conversation.
+/// Client that mirrors the conversation, as LiveKit does.
 pub struct Ear {
     pub frames: Vec<Value>,
     read: usize,
     extensions: Arc<AtomicBool>,
     renderer: Renderer,
+    /// Frames of the door's own that wait for their turn.
+    own_frames: Vec<String>,
     pub mirror: Vec<String>,
     /// Items the client was not told, because it asked for no replay.
     blind: bool,
@@ -70,7 +72,7 @@ pub struct FakeStore {
     pub config: Option<SessionConfig>,
     /// Replies that were begun and not ended, done or refused, as the store's queue knows them.
     being_said: HashSet<String>,
-    /// Some operations were refused, so that others cannot be done.
+    /// True if refused operations make others impossible.
     pub torn: bool,
     /// Ends of replies that were refused: they are tried again before whatever comes next, as the store's queue does.
     owed: Vec<StoreOp>,
@@ -184,8 +186,8 @@ impl Stage {
         match received {
             Ok(received) if received.is_extension && !ear.extensions.load(Ordering::Relaxed) => {
                 let error = ErrorBody::new("extension_not_enabled", "not enabled").param("type");
-                let frame = ear.renderer.error(&error.caused_by(received.event_id));
-                self.input(Happening::TellOne { conn, event: Event::DoorFrame(frame) });
+                let event = ear.own(&error.caused_by(received.event_id));
+                self.input(Happening::TellOne { conn, event });
             }
             Ok(received) => {
                 if let Some(names) = received.extensions {
@@ -194,8 +196,8 @@ impl Stage {
                 self.input(Happening::Said { conn, input_id: received.event_id, input: received.input });
             }
             Err(error) => {
-                let frame = ear.renderer.error(&error);
-                self.input(Happening::TellOne { conn, event: Event::DoorFrame(frame) });
+                let event = ear.own(&error);
+                self.input(Happening::TellOne { conn, event });
             }
         }
     }
@@ -270,7 +272,10 @@ impl Stage {
                     for conn in to {
                         let Some(ear) = self.clients.get_mut(&conn) else { continue };
                         let mut frames = Vec::new();
-                        ear.renderer.render(&event, &mut frames);
+                        match &event {
+                            Event::Reached { mark, .. } => frames.push(ear.own_frames[*mark as usize].clone()),
+                            event => ear.renderer.render(event, &mut frames),
+                        }
                         for frame in frames {
                             self.hear(conn, serde_json::from_str(&frame).unwrap());
                         }
@@ -344,7 +349,7 @@ impl Stage {
         }
     }
 
-    /// What clients are told about items is in the store.
+    /// Checks that the store has the items which clients hear of.
     fn check_promise(&self, frame: &Value) {
         let kind = frame["type"].as_str().unwrap();
         let id = frame["item"]["id"].as_str().or(frame["item_id"].as_str()).unwrap_or_default();
@@ -367,7 +372,7 @@ impl Stage {
         }
     }
 
-    /// What the client heard since it was last asked, one line an event.
+    /// Returns what the client heard since the last call, one line an event.
     pub fn heard(&mut self, conn: u64) -> Vec<String> {
         let Some(ear) = self.clients.get_mut(&ConnId(conn)) else { return Vec::new() };
         let new = &ear.frames[ear.read..];
@@ -398,13 +403,13 @@ impl Stage {
         items.iter().map(|item| self.names.item(item)).collect()
     }
 
-    /// What the store would read back, one line an item.
+    /// Returns the items of the store, one line each.
     pub fn stored(&mut self) -> Vec<String> {
         let items: Vec<Value> = self.store.items.iter().map(item_value).collect();
         items.iter().map(|item| self.names.item(item)).collect()
     }
 
-    /// Everything is over: mirrors, store and machine agree.
+    /// Checks at the end that mirrors, store and machine agree.
     pub fn check_agreement(&self) {
         let announced: Vec<&str> =
             self.machine.entries().iter().filter(|entry| entry.announced).map(|entry| entry.item.id.as_str()).collect();
@@ -417,7 +422,7 @@ impl Stage {
         assert_eq!(stored, said);
     }
 
-    /// What has left memory comes back.
+    /// Brings items back that left memory.
     pub fn recover(&mut self) {
         self.store.settle();
         let is_complete = |item: &&Item| item.status != ItemStatus::InProgress;
@@ -454,12 +459,21 @@ impl Ear {
             read: 0,
             renderer: Renderer::new(extensions.clone(), seed),
             extensions,
+            own_frames: Vec::new(),
             mirror: Vec::new(),
             blind,
             said: HashMap::new(),
             open_responses: HashSet::new(),
             seen_responses: HashSet::new(),
         }
+    }
+
+    /// Keeps an error of the door's own, and returns the event that tells its turn.
+    fn own(&mut self, error: &ErrorBody) -> Event {
+        let frame = self.renderer.error(error);
+        let bytes = frame.len();
+        self.own_frames.push(frame);
+        Event::Reached { mark: self.own_frames.len() as u64 - 1, bytes }
     }
 
     fn hear(&mut self, frame: Value) {

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::USER_AGENT;
 use parking_lot::Mutex;
 use serde_json::Value;
-use session::Message;
+use session::{Input, Message};
 use settings::{Settings, person_name};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -62,8 +62,22 @@ impl Persons {
         Ok(scope)
     }
 
+    /// Gives the words of each speaker of an input the person that rules name.
+    pub async fn name_speakers(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        body: &BodyClues,
+        input: &mut Input,
+    ) -> Result<(), Error> {
+        for speaker in input.speakers() {
+            speaker.person = self.person_of(caller, headers, body, &speaker.name).await?;
+        }
+        Ok(())
+    }
+
     /// Finds the person of a speaker in a conversation of several. None: no rule looks at speakers, or none holds.
-    pub async fn person_of(
+    async fn person_of(
         &self,
         caller: &Caller,
         headers: &HeaderMap,

@@ -4,7 +4,7 @@
 
 use crate::owners::{confirm, users};
 use anyhow::{Context, Result, anyhow, bail};
-use doors::explain::{Explanation, RecordedRequest, explain};
+use doors::recorded::{Explanation, RecordedRequest, explain};
 use engine::OwnerId;
 use lab::output::{clean, print_json, print_rows};
 use lab::store::with_store;

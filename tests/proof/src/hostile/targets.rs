@@ -1,8 +1,8 @@
 //! The parsers that meet bytes from outside. A new one is a row here and a folder of inputs.
 
+use super::doors::{self, of_door};
 use super::told::told;
 use super::{answers, files, stored};
-use doors::hostile::{DOORS, HostileDoor};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -22,15 +22,15 @@ pub struct HostileTarget {
 const MIB: u64 = 1 << 20;
 
 pub const TARGETS: [HostileTarget; 27] = [
-    door("chat", "chat", |bytes| of_door(0, bytes)),
-    door("ollama_chat", "ollama", |bytes| of_door(1, bytes)),
-    door("ollama_generate", "ollama", |bytes| of_door(2, bytes)),
-    door("responses", "responses", |bytes| of_door(3, bytes)),
-    door("responses_frame", "responses", |bytes| of_door(4, bytes)),
-    door("realtime", "realtime", |bytes| of_door(5, bytes)),
-    door("wyoming", "wyoming", |bytes| of_door(6, bytes)),
-    door("items", "items", |bytes| of_door(7, bytes)),
-    door("bodies", "bodies", |bytes| of_door(8, bytes)),
+    door("chat", "chat", |bytes| of_door(doors::chat, bytes)),
+    door("ollama_chat", "ollama", |bytes| of_door(doors::ollama_chat, bytes)),
+    door("ollama_generate", "ollama", |bytes| of_door(doors::ollama_generate, bytes)),
+    door("responses", "responses", |bytes| of_door(doors::responses, bytes)),
+    door("responses_frame", "responses", |bytes| of_door(doors::responses_frame, bytes)),
+    door("realtime", "realtime", |bytes| of_door(doors::realtime, bytes)),
+    door("wyoming", "wyoming", |bytes| of_door(doors::wyoming, bytes)),
+    door("items", "items", |bytes| of_door(doors::items, bytes)),
+    door("bodies", "bodies", |bytes| of_door(doors::bodies, bytes)),
     HostileTarget { name: "calls", corpus: "calls", take: calls, most_ms: 1000, most_bytes: 64 * MIB },
     HostileTarget { name: "schemas", corpus: "schemas", take: schemas, most_ms: 10_000, most_bytes: 1024 * MIB },
     HostileTarget { name: "template", corpus: "chat", take: template, most_ms: 2000, most_bytes: 256 * MIB },
@@ -68,15 +68,6 @@ impl HostileTarget {
     /// A build without optimisation is slower, and machines that run other tests are.
     pub fn most_time(&self) -> Duration {
         Duration::from_millis(self.most_ms * if cfg!(debug_assertions) { 10 } else { 1 })
-    }
-}
-
-fn of_door(at: usize, bytes: &[u8]) -> Result<bool, String> {
-    let HostileDoor { read, .. } = &DOORS[at];
-    match read(bytes) {
-        Ok(()) => Ok(true),
-        Err(message) if message.chars().any(char::is_control) => Err(format!("the error is no text: {message:?}")),
-        Err(message) => told(&message),
     }
 }
 

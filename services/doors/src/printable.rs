@@ -1,7 +1,7 @@
-//! Messages to clients, which repeat words of theirs.
+//! Messages to clients, which may repeat their words.
 
-/// One line that can be shown and spoken: no control characters, and of a long message its begin and its end.
-pub fn sayable(message: impl Into<String>) -> String {
+/// Makes one line that can be shown and spoken: without control characters, and with the begin and end of a long message.
+pub fn printable(message: impl Into<String>) -> String {
     let message: String = message.into();
     if message.len() <= MOST_CHARS && !message.contains(char::is_control) {
         return message;
@@ -16,18 +16,18 @@ pub fn sayable(message: impl Into<String>) -> String {
 }
 
 const MOST_CHARS: usize = 400;
-/// Where a message says what to do.
+/// Characters of the end, where a message says what to do.
 const END_CHARS: usize = 200;
 
 #[cfg(test)]
 mod tests {
-    use super::sayable;
+    use super::printable;
 
     #[test]
     fn a_message_is_one_line_that_ends() {
-        assert_eq!(sayable("there is no response x"), "there is no response x");
-        assert_eq!(sayable("there is no\u{0}response\nx"), "there is no response x");
-        let long = sayable(format!("there is no model {}: there are default, kitchen", "ü".repeat(100_000)));
+        assert_eq!(printable("there is no response x"), "there is no response x");
+        assert_eq!(printable("there is no\u{0}response\nx"), "there is no response x");
+        let long = printable(format!("there is no model {}: there are default, kitchen", "ü".repeat(100_000)));
         assert_eq!(long.chars().count(), 400);
         assert!(long.starts_with("there is no model ü") && long.ends_with("ü: there are default, kitchen"), "{long}");
     }

@@ -1,15 +1,15 @@
 //! `/openapi.json`: made from the table of routes, the types that they read, and the words of `openapi.toml`. A route
 //! without words fails a test, and so do words without their route.
 
+use super::route::{Route, Success};
 use crate::api_error::ErrorAnswer;
-use crate::route::{Route, Success};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What is said of one route.
+/// Words about one route.
 #[derive(Deserialize)]
 struct Words {
     summary: String,
@@ -80,7 +80,7 @@ fn operation(route: &Route, words: &Words, keys_required: bool) -> Value {
     let common = common.chain(WITH_A_KEY.iter().filter(|_| route.scope.is_some()));
     let common = common.chain(WITH_A_BODY.iter().filter(|_| route.body.is_some()));
     let common = common.filter(|(status, _)| keys_required || *status != "401").copied();
-    let form = if route.path.starts_with("/api/") { "OllamaError" } else { "Error" };
+    let form = route.errors.schema;
     let error = json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{form}") } } });
     // What a route says of a status is said of it.
     for (status, why) in common.chain(words.refusals.iter().map(|(status, why)| (status.as_str(), why.as_str()))) {
@@ -102,7 +102,7 @@ fn operation(route: &Route, words: &Words, keys_required: bool) -> Value {
     operation
 }
 
-/// Why a request is refused, by status, before its route is looked at.
+/// Refusals by status that every route has.
 const EVERYWHERE: [(&str, &str); 5] = [
     ("400", "the request is wrong"),
     ("403", "the key or the page may not do this"),
@@ -139,12 +139,10 @@ fn query_parameters(schema: &Value) -> Vec<Value> {
     schema["properties"].as_object().into_iter().flatten().map(parameter).collect()
 }
 
-/// The schema of what is read.
 pub fn read<T: JsonSchema>() -> Value {
     in_one_piece::<T>(SchemaSettings::draft2020_12())
 }
 
-/// The schema of what is written.
 pub fn written<T: JsonSchema>() -> Value {
     in_one_piece::<T>(SchemaSettings::draft2020_12().for_serialize())
 }

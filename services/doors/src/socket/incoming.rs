@@ -1,12 +1,12 @@
 //! Connections as they come in on a port.
 
-use crate::open_files;
+use super::open_files;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// The next connection. None: the service stops.
+/// Returns the next connection. None: the service stops.
 pub async fn next(listener: &TcpListener, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
     loop {
         let accepted = tokio::select! {

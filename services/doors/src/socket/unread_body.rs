@@ -1,4 +1,4 @@
-//! Answers that clients have not read, counted until they are on their way.
+//! Bodies of answers that clients have not read, counted until they are on their way.
 
 use crate::ApiError;
 use axum::body::{Body, Bytes, HttpBody};
@@ -8,7 +8,7 @@ use runtime::{HeldShare, HeldText};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Counts what the client has to read. An answer that has no room becomes an error, and one that comes piece by piece breaks off.
+/// Counts the bytes of an answer until the client reads them. An answer that has no room becomes an error, and one that comes piece by piece breaks off.
 pub fn counted(text: &HeldText, response: Response) -> Response {
     let (parts, body) = response.into_parts();
     let mut whole = text.share();
@@ -23,11 +23,11 @@ pub fn counted(text: &HeldText, response: Response) -> Response {
 struct CountedBody {
     body: Body,
     text: HeldText,
-    /// Of a body whose size is known: it comes in one piece.
+    /// Room of a body of known size, which comes in one piece.
     whole: Option<HeldShare>,
 }
 
-/// Lives until the connection has written it.
+/// Piece of a body, alive until the connection has written it.
 struct Piece {
     bytes: Bytes,
     _held: HeldShare,

@@ -1,8 +1,10 @@
-//! Messages that a client begins on a websocket: counted byte by byte as they come, and with as much time as a body of a
-//! request. The websocket's library tells of a message when it has ended; until then only the stream under it sees its bytes.
+//! Messages that a client has begun on a websocket: counted byte by byte, with as much time as the body of a request. The
+//! websocket library tells of a message when it has ended; until then only the stream under it sees its bytes.
+
+use super::end::SocketEnd;
 
 use parking_lot::Mutex;
-use runtime::{End, HeldShare};
+use runtime::HeldShare;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,35 +14,35 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Of one connection.
+/// Message that one connection has begun.
 #[derive(Default)]
-pub struct Unended {
-    /// None: it is no websocket yet.
+pub struct HalfOpen {
+    /// Empty until the connection is a websocket.
     state: Mutex<Option<State>>,
 }
 
 struct State {
-    /// Of what has come of it.
+    /// Share of the bytes that came.
     held: HeldShare,
-    /// When so many bytes had come that they are more than pings.
+    /// Time at which more bytes had come than pings have.
     begun_at: Option<Instant>,
     most_time: Duration,
-    /// Why no more is read.
-    end: Option<End>,
+    /// Reason why nothing more is read.
+    end: Option<SocketEnd>,
 }
 
-/// A message that is longer has to come in time.
+/// Bytes of a message that may take any time.
 const SHORT_BYTES: u64 = 64 << 10; // not a window: bytes of a message
-/// Of a control frame of a client, before what it carries.
+/// Bytes of a client's control frame before its payload.
 const CONTROL_HEADER_BYTES: usize = 6;
 
-impl Unended {
-    /// From here on the connection is a websocket.
+impl HalfOpen {
+    /// Counts from now on: the connection is a websocket.
     pub fn watch(&self, held: HeldShare, most_time: Duration) {
         *self.state.lock() = Some(State { held, begun_at: None, most_time, end: None });
     }
 
-    /// A message came to its end.
+    /// Gives the room back when a message is whole.
     pub fn message_ended(&self) {
         if let Some(state) = &mut *self.state.lock() {
             state.begun_at = None;
@@ -48,15 +50,15 @@ impl Unended {
         }
     }
 
-    /// A ping or pong came, which may stand within a message.
+    /// Discounts a ping or pong, which may come within a message.
     pub fn control_frame(&self, carried: usize) {
         if let Some(state) = &mut *self.state.lock() {
             state.held.give_back(carried + CONTROL_HEADER_BYTES);
         }
     }
 
-    /// Why no more is read of the connection, if that was decided here.
-    pub fn end(&self) -> Option<End> {
+    /// Returns the reason why nothing more is read, if it was decided here.
+    pub fn end(&self) -> Option<SocketEnd> {
         self.state.lock().as_ref().and_then(|state| state.end)
     }
 
@@ -69,22 +71,22 @@ impl Unended {
         }
         let is_late = state.begun_at.is_some_and(|begun_at| begun_at.elapsed() > state.most_time);
         if is_late || !has_room {
-            state.end = Some(if is_late { End::TooSlow } else { End::NoRoom });
+            state.end = Some(if is_late { SocketEnd::TooSlow } else { SocketEnd::NoRoom });
             return Err(io::Error::other("the message is not read to its end"));
         }
         Ok(())
     }
 }
 
-/// A client's connection, whose unended messages are counted.
+/// A client's connection, whose half-open messages are counted.
 pub struct ClientStream {
     stream: TcpStream,
-    unended: Arc<Unended>,
+    half_open: Arc<HalfOpen>,
 }
 
 impl ClientStream {
-    pub fn new(stream: TcpStream, unended: Arc<Unended>) -> ClientStream {
-        ClientStream { stream, unended }
+    pub fn new(stream: TcpStream, half_open: Arc<HalfOpen>) -> ClientStream {
+        ClientStream { stream, half_open }
     }
 }
 
@@ -96,7 +98,7 @@ impl AsyncRead for ClientStream {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        Poll::Ready(self.unended.came(buffer.filled().len() - before))
+        Poll::Ready(self.half_open.came(buffer.filled().len() - before))
     }
 }
 
@@ -131,10 +133,10 @@ mod tests {
     use super::*;
     use runtime::HeldText;
 
-    fn watched(text: &HeldText) -> Unended {
-        let unended = Unended::default();
-        unended.watch(text.share(), Duration::from_secs(60));
-        unended
+    fn watched(text: &HeldText) -> HalfOpen {
+        let half_open = HalfOpen::default();
+        half_open.watch(text.share(), Duration::from_secs(60));
+        half_open
     }
 
     #[test]
@@ -143,7 +145,7 @@ mod tests {
         let (first, second) = (watched(&text), watched(&text));
         first.came(1 << 20).unwrap();
         second.came(60 << 10).unwrap();
-        assert!(second.came(10 << 10).is_err() && second.end() == Some(End::NoRoom));
+        assert!(second.came(10 << 10).is_err() && second.end() == Some(SocketEnd::NoRoom));
         first.message_ended();
         assert_eq!((text.bytes(), first.end()), (60 << 10, None));
         drop((first, second));
@@ -159,10 +161,10 @@ mod tests {
             silent.control_frame(4);
         }
         assert_eq!(text.bytes(), 0);
-        let slow = Unended::default();
+        let slow = HalfOpen::default();
         slow.watch(text.share(), Duration::ZERO);
         let came = (0..1 << 20).map(|_| slow.came(1));
         assert!(came.take_while(Result::is_ok).count() as u64 >= SHORT_BYTES);
-        assert_eq!(slow.end(), Some(End::TooSlow));
+        assert_eq!(slow.end(), Some(SocketEnd::TooSlow));
     }
 }

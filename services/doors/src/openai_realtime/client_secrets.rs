@@ -1,13 +1,14 @@
 //! Secrets that a web page may have: short-lived, and good for nothing but talking.
 
+use super::{SessionFields, SessionView, event_limits, session_update, session_view};
+use crate::ApiError;
 use crate::access::Caller;
-use crate::openai_realtime::{SessionFields, SessionView, event_limits, session_update, session_view};
 use crate::reader;
-use crate::{ApiError, App};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use replies::Completions;
 use runtime::wall_ms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,7 @@ pub struct ClientSecretAnswer<'a> {
 }
 
 pub async fn create_client_secret(
-    State(app): State<App>,
+    State(replies): State<Completions>,
     Extension(caller): Extension<Caller>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
@@ -53,7 +54,7 @@ pub async fn create_client_secret(
     let body: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::bad("invalid_json", format!("the body is not a JSON object: {error}")))?;
     let ClientSecretRequest { expires_after, session, session_id } = reader::read(&body)?;
-    let longest_s = app.settings.auth.client_secret_s;
+    let longest_s = replies.settings.auth.client_secret_s;
     let seconds = expires_after.and_then(|after| after.seconds).unwrap_or(longest_s);
     if !(1..=longest_s).contains(&seconds) {
         let message = format!("from 1 to {longest_s} seconds (auth.client_secret_s)");
@@ -62,17 +63,17 @@ pub async fn create_client_secret(
     let mut session = session.unwrap_or_else(|| json!({}));
     let model = session.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
     // What is wrong with it is told now, and not to the page that connects with the secret.
-    let choice = app.runtime.presets().choose(&model)?;
-    let update = session_update(&session, &event_limits(&app.settings))?;
+    let choice = replies.runtime.presets().choose(&model)?;
+    let update = session_update(&session, &event_limits(&replies.settings))?;
     if let Some(id) = session_id {
-        app.gate.begun.open_session(&app.store, &caller, &id).await?;
+        replies.open_session(&caller, &id).await?;
         session["session_id"] = json!(id);
     }
-    let mut config = app.runtime.first_config(&choice);
+    let mut config = replies.runtime.first_config(&choice);
     config.apply(&update);
     let lifetime_ms = i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
-    let secret = app.store.create_client_secret(&caller.identity, session, lifetime_ms, wall_ms()).await?;
-    let model = app.runtime.presets().model.clone();
+    let secret = replies.store.create_client_secret(&caller.identity, session, lifetime_ms, wall_ms()).await?;
+    let model = replies.runtime.presets().model.clone();
     let state = SessionState { session_id: String::new(), model, config };
     let expires_at = secret.expires_at_ms / 1000;
     Ok(Json(json!(ClientSecretAnswer { value: secret.value, expires_at, session: session_view(&state, false) })))

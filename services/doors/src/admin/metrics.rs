@@ -17,12 +17,11 @@ use model::ModelStatus;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Where the numbers are collected. None until `collect`, and in commands that serve no clients.
+/// Collector of the numbers. Empty until `collect`, and in commands that serve no clients.
 static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
 
-/// A histogram's samples are drawn together so often.
+/// Interval at which samples of histograms are merged.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Seconds, from what no user notices to what no user waits for.
 const SECONDS: [f64; 15] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 15.0, 60.0];
 const TOKENS_PER_SECOND: [f64; 12] = [1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0];
 
@@ -99,14 +98,13 @@ pub fn collect() {
     });
 }
 
-/// What is so now, not counted as it happens.
+/// Values that are read and not counted.
 pub struct Now {
     pub status: ModelStatus,
     pub connections: usize,
     pub sessions_in_memory: usize,
 }
 
-/// The text for `/metrics`.
 pub fn render(now: &Now) -> String {
     let Some(handle) = HANDLE.get() else { return String::new() };
     gauge!("reprise_connections").set(now.connections as f64);

@@ -14,14 +14,14 @@ use tokio::time::timeout;
 /// Reads the body of a request that is let in. The handler finds it in memory, and what was taken for it as an extension.
 pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Request, ApiError> {
     let (mut parts, body) = request.into_parts();
-    let (limits, preparation) = (&app.settings.limits, app.model.preparation());
+    let (limits, preparation) = (&app.replies.settings.limits, app.replies.model.preparation());
     let mut share = preparation.share();
     if body.is_end_stream() {
         parts.extensions.insert(Arc::new(share));
         return Ok(Request::from_parts(parts, body));
     }
     // The model gets ready while the rest comes.
-    app.model.wake();
+    app.replies.model.wake();
     let (limit, most) = (limits.body_bytes as u64, preparation.most_body_bytes());
     let check = |bytes: u64| match bytes {
         bytes if bytes > limit => Err(too_large(limit, "limits.body_bytes")),
@@ -61,7 +61,7 @@ pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Reques
     }
 }
 
-/// How long the rest of a body is read that is not wanted.
+/// Time in which the rest of a refused body is read.
 const LEFTOVER: Duration = Duration::from_secs(1);
 
 fn too_large(most: u64, key: &str) -> ApiError {

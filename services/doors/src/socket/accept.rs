@@ -1,11 +1,11 @@
-//! From the listening socket to requests.
+//! Requests from a listening socket.
 
+use super::goodbye::say_goodbye;
+use super::half_open::{ClientStream, HalfOpen};
+use super::incoming::next;
 use crate::ApiError;
 use crate::App;
 use crate::access::Peer;
-use crate::incoming::next;
-use crate::unended::{ClientStream, Unended};
-use crate::wyoming::WyomingPort;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -18,22 +18,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-/// Where the service listens.
-pub struct Listeners {
-    pub main: TcpListener,
-    /// Answers at `/` as Ollama does.
-    pub ollama: Option<TcpListener>,
-    pub wyoming: Vec<WyomingPort>,
-}
-
-/// Takes connections until `stop`; those that are open then are told to end. Returns their tasks.
+/// Takes connections until `stop`, tells those that are open then to end, and returns their tasks.
 pub async fn run(listener: TcpListener, router: Router, app: App, stop: &CancellationToken) -> TaskTracker {
     let tasks = TaskTracker::new();
     while let Some((stream, address)) = next(&listener, stop).await {
@@ -54,20 +45,20 @@ async fn connection(app: App, router: Router, mut stream: TcpStream, address: So
         }
     };
     let _ = stream.set_nodelay(true);
-    let unended = Arc::new(Unended::default());
-    let peer = Peer { address: address.ip(), unended: unended.clone(), _place: place };
+    let half_open = Arc::new(HalfOpen::default());
+    let peer = Peer { address: address.ip(), half_open: half_open.clone(), _place: place };
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(peer.clone());
         router.clone().oneshot(request)
     });
-    let limits = &app.settings.limits;
+    let limits = &app.replies.settings.limits;
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(limits.handshake_ms))
         .max_buf_size(limits.header_bytes.max(SMALLEST_BUFFER));
     // A client that reads nothing holds what it is sent, and a reader of the store.
-    let mut stream = TimeoutStream::new(ClientStream::new(stream, unended));
+    let mut stream = TimeoutStream::new(ClientStream::new(stream, half_open));
     stream.set_write_timeout(Some(Duration::from_millis(limits.write_ms)));
     let serving = http.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades();
     let mut serving = std::pin::pin!(serving);
@@ -83,20 +74,12 @@ async fn connection(app: App, router: Router, mut stream: TcpStream, address: So
     }
 }
 
-/// The least that the HTTP library works with.
+/// Least buffer that the HTTP library works with.
 const SMALLEST_BUFFER: usize = 8192;
 const REFUSING: Duration = Duration::from_secs(1);
 
-/// Answers all clients with 503 until the future is done: a health check is told that the model is not there yet.
-pub async fn while_starting<T>(listeners: &Listeners, starting: impl Future<Output = T>) -> T {
-    tokio::select! {
-        done = starting => done,
-        never = tell_starting(Some(&listeners.main)) => never,
-        never = tell_starting(listeners.ollama.as_ref()) => never,
-    }
-}
-
-async fn tell_starting<T>(listener: Option<&TcpListener>) -> T {
+/// Answers all clients with 503.
+pub async fn tell_starting<T>(listener: Option<&TcpListener>) -> T {
     let Some(listener) = listener else { return std::future::pending().await };
     loop {
         if let Ok((mut stream, _)) = listener.accept().await {
@@ -107,7 +90,7 @@ async fn tell_starting<T>(listener: Option<&TcpListener>) -> T {
     }
 }
 
-/// Says why, whatever the request is. What was sent is read, because closing on unread words would take ours back.
+/// Tells the client the reason, whatever it asks for.
 async fn refuse(stream: &mut TcpStream, error: ApiError) -> std::io::Result<()> {
     let retry_after_s = error.retry_after_s;
     let response = error.into_response();
@@ -120,9 +103,5 @@ async fn refuse(stream: &mut TcpStream, error: ApiError) -> std::io::Result<()> 
         body.len()
     );
     // In one piece: websocket clients take for the body what comes with the head.
-    stream.write_all(&[head.as_bytes(), &body].concat()).await?;
-    stream.shutdown().await?;
-    let mut unread = [0; 1024];
-    while stream.read(&mut unread).await? > 0 {}
-    Ok(())
+    say_goodbye(stream, &[head.as_bytes(), &body].concat()).await
 }

@@ -1,6 +1,7 @@
 //! A row of the table of routes.
 
 use crate::App;
+use axum::response::Response;
 use axum::routing::MethodRouter;
 use serde_json::Value;
 use store::KeyScope;
@@ -8,23 +9,35 @@ use store::KeyScope;
 pub struct Route {
     pub method: &'static str,
     pub path: &'static str,
-    /// None: no key is needed.
+    /// Scope that a key needs; `None` needs no key.
     pub scope: Option<KeyScope>,
     pub handler: MethodRouter<App>,
-    /// The schemas of what it reads.
+    /// Schema of the query, then of the body.
     pub query: Option<fn() -> Value>,
     pub body: Option<fn() -> Value>,
     pub success: Success,
+    pub errors: ErrorForm,
 }
 
-/// What a success is.
+/// Form in which the clients of a route read errors.
+#[derive(Clone, Copy)]
+pub struct ErrorForm {
+    /// Name of its schema in the document.
+    pub schema: &'static str,
+    /// Writes an error anew that `ApiError` wrote.
+    pub render: fn(Response) -> Response,
+}
+
+pub const OPENAI_ERRORS: ErrorForm = ErrorForm { schema: "Error", render: std::convert::identity };
+
+/// Body of a successful answer.
 pub enum Success {
     Object,
     List,
     Of(fn() -> Value),
     /// JSON Lines.
     Lines,
-    /// Lines as Ollama has them, or one object.
+    /// Lines of JSON as Ollama sends them, or one object.
     OllamaLines,
     /// Events, or one object.
     Events,

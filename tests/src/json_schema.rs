@@ -1,13 +1,10 @@
-//! As much of a JSON schema validator as our schema needs. An unknown keyword is an error, so that nothing in the
+//! JSON schemas as far as the schema of the websocket's events needs. An unknown keyword is an error, so that nothing in the
 //! schema goes unchecked.
 
 use serde_json::Value;
-use std::sync::OnceLock;
 
-/// Checks `value` against `$defs/definition`.
-pub fn check(definition: &str, value: &Value) -> Result<(), String> {
-    static ROOT: OnceLock<Value> = OnceLock::new();
-    let root = ROOT.get_or_init(super::schema);
+/// Checks `value` against `$defs/definition` of a schema.
+pub fn check(root: &Value, definition: &str, value: &Value) -> Result<(), String> {
     let schema = root["$defs"].get(definition).ok_or_else(|| format!("no definition {definition}"))?;
     validate(root, schema, value, "$")
 }

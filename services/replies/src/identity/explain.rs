@@ -1,0 +1,91 @@
+//! Reasons why the rules of the configuration take a request for one of a person.
+
+use super::{Clues, Outcome, Recognised, changed_head_of, outcomes, recognise};
+use serde::Serialize;
+use settings::{KeptConversations, RuleClue, RuleCondition, Settings, WantedText};
+
+#[derive(Debug, Serialize)]
+pub struct Explanation {
+    pub rules: Vec<RuleTrial>,
+    /// First rule that holds, counted from 1. None: no rule holds.
+    pub rule: Option<usize>,
+    /// Empty: the home's guest.
+    pub person: String,
+    pub room: String,
+    /// Fate of the conversation.
+    pub kept: &'static str,
+    /// True if the conversation leaves facts, and other conversations find what was said in it.
+    pub is_remembered: bool,
+    pub continue_minutes: u64,
+    /// Treatment of instructions that the client changes, if the preset leaves it to the rules of `[prompt]`.
+    pub changed_head: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub struct RuleTrial {
+    /// Counted from 1.
+    pub rule: usize,
+    pub holds: bool,
+    pub conditions: Vec<ConditionTrial>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ConditionTrial {
+    /// Condition as the configuration writes it.
+    pub condition: String,
+    pub holds: bool,
+    pub name: Option<String>,
+    pub why: Option<&'static str>,
+}
+
+/// Tries all rules on a request. `is_durable`: the client asks for a durable session.
+pub fn explain(clues: &Clues, is_durable: bool, settings: &Settings) -> Explanation {
+    let rules = &settings.remember.who;
+    let Recognised { person, room, rule, is_private, continue_minutes, .. } = recognise(rules, clues);
+    let trials = rules.iter().enumerate().map(|(at, rule)| {
+        let trials = rule.conditions.iter().zip(outcomes(rule, clues));
+        let conditions: Vec<ConditionTrial> = trials.map(|(condition, outcome)| trial(condition, outcome)).collect();
+        RuleTrial { rule: at + 1, holds: conditions.iter().all(|condition| condition.holds), conditions }
+    });
+    let is_named = !person.is_empty() || !room.is_empty();
+    let conversations = settings.remember.conversations;
+    let is_to_be_kept = conversations.keeps(is_named);
+    let kept = match (is_durable, is_private, is_to_be_kept) {
+        (true, _, _) => "in a durable session, which the client asks for",
+        (false, true, _) => "no: it is private",
+        (false, false, true) => "beside the reply, in a session that the next request is recognised by",
+        (false, false, false) if conversations == KeptConversations::None => "no: remember.conversations is \"none\"",
+        (false, false, false) => "no: no rule names a person or a room, and remember.conversations is \"named\"",
+    };
+    Explanation {
+        rules: trials.collect(),
+        rule: rule.map(|at| at + 1),
+        person,
+        room,
+        kept,
+        is_remembered: is_to_be_kept && !is_private,
+        continue_minutes: continue_minutes.unwrap_or(settings.conversation.continue_minutes),
+        changed_head: changed_head_of(&settings.prompt.clients, clues).into(),
+    }
+}
+
+fn trial(condition: &RuleCondition, outcome: Outcome) -> ConditionTrial {
+    let wanted = match &condition.wanted {
+        WantedText::Any => "*".to_owned(),
+        WantedText::Exactly(text) => text.clone(),
+        WantedText::Around { before, after } => format!("{before}{{name}}{after}"),
+    };
+    let clue = match &condition.clue {
+        RuleClue::Header(name) => format!("header {name}"),
+        clue => clue.key().to_owned(),
+    };
+    let why = match &outcome {
+        Outcome::Holds(_) => None,
+        Outcome::Absent => Some("the request has none"),
+        Outcome::Other => Some("the request has another"),
+        Outcome::Ulid => Some("a ULID names a conversation and no person"),
+        Outcome::NoName => Some("what stands there is no name"),
+    };
+    let name = if let Outcome::Holds(name) = outcome { name } else { None };
+    ConditionTrial { condition: format!("{clue} = {wanted:?}"), holds: why.is_none(), name, why }
+}

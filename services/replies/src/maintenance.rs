@@ -1,0 +1,120 @@
+//! Regular work: deletes sessions unused for long, expired secrets and unused facts; drops computed prompts of deleted
+//! sessions, because they hold the same words; gives freed memory back to the system.
+
+use crate::Completions;
+use runtime::wall_ms;
+use std::time::{Duration, Instant};
+use store::SessionRef;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+const SWEEP_EVERY: Duration = Duration::from_secs(3600);
+/// Interval between looks for changes by commands beside the service, which cannot reach into its memory.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Interval between returns of freed memory. Between pieces in use the C library keeps it: with two thousand clients 2 MB
+/// more in a minute.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(60);
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+impl Completions {
+    /// Works until `stopping`; work in progress is finished.
+    pub async fn maintain(self, stopping: CancellationToken) {
+        let ticks = |every| {
+            let mut ticks = interval(every);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        };
+        let (mut sweeps, mut looks, mut frees) = (ticks(SWEEP_EVERY), ticks(LOOK_EVERY), ticks(GIVE_BACK_EVERY));
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                _ = sweeps.tick() => {
+                    self.delete_unused_sessions().await;
+                    self.forget_unused_facts().await;
+                }
+                _ = frees.tick() => {
+                    let began = Instant::now();
+                    // No async work waits behind it.
+                    let _ = tokio::task::spawn_blocking(model::give_memory_back).await;
+                    tracing::debug!(took_ms = began.elapsed().as_secs_f64() * 1e3, "memory that was freed went back");
+                }
+                _ = looks.tick() => self.runtime.look_for_changes().await,
+            }
+            // A command beside the service, or the sweep, deleted them: their user is no longer known.
+            if self.forget_deleted().await {
+                self.standing.forget_all();
+            }
+        }
+    }
+
+    /// Deletes a session for good, after its connections are closed.
+    pub async fn delete_session(&self, session: &SessionRef) -> Result<(), store::Error> {
+        self.runtime.deleted(session).await;
+        self.store.delete_session(session, wall_ms()).await?;
+        self.standing.forget(session.user());
+        self.forget_deleted().await;
+        tracing::info!(session = session.id(), "a session was deleted");
+        Ok(())
+    }
+
+    /// Deletes a person with all that is kept of them, and returns the number of their sessions.
+    pub async fn delete_person(&self, user: &str, person: &str) -> Result<usize, store::Error> {
+        for session in self.store.sessions_of_person(user, person).await? {
+            self.runtime.deleted(&session).await;
+        }
+        let deleted = self.store.delete_person(user, person, wall_ms()).await?;
+        self.persons.forget(user, person);
+        self.standing.forget(user);
+        self.forget_deleted().await;
+        tracing::info!(sessions = deleted.len(), "a person was deleted");
+        Ok(deleted.len())
+    }
+
+    /// Drops the computed prompts of deleted sessions, and returns whether there were any. The next call retries those that
+    /// cannot be dropped now.
+    pub async fn forget_deleted(&self) -> bool {
+        let forgotten = async {
+            let mut forgotten = Vec::new();
+            for owner in self.store.pasts_to_forget().await? {
+                match self.model.forget(owner).await {
+                    Ok(()) => forgotten.push(owner),
+                    Err(failure) => tracing::warn!(%failure, "what was computed of a deleted session is still there"),
+                }
+            }
+            let is_some = !forgotten.is_empty();
+            if is_some {
+                self.owners.clear();
+                self.recent.clear();
+                self.store.pasts_forgotten(forgotten).await?;
+            }
+            Ok::<_, store::Error>(is_some)
+        };
+        forgotten.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "what was computed of deleted sessions may still be there");
+            false
+        })
+    }
+
+    async fn delete_unused_sessions(&self) {
+        let days = i64::try_from(self.settings.store.retention_days).ok().filter(|days| *days > 0);
+        match self.store.sweep(days.map(|days| days.saturating_mul(DAY_MS)), wall_ms()).await {
+            Ok(deleted) if !deleted.is_empty() => {
+                let sessions = deleted.len();
+                tracing::info!(sessions, "sessions were deleted: they were unused for long, or empty");
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!(%error, "old sessions could not be deleted"),
+        }
+    }
+
+    async fn forget_unused_facts(&self) {
+        let days = i64::try_from(self.settings.remember.unused_days).ok().filter(|days| *days > 0);
+        let Some(days) = days else { return };
+        let now_ms = wall_ms();
+        match self.store.forget_unused_facts(now_ms.saturating_sub(days.saturating_mul(DAY_MS)), now_ms).await {
+            Ok(0) => {}
+            Ok(facts) => tracing::info!(facts, "facts that were unused for long were forgotten"),
+            Err(error) => tracing::error!(%error, "facts that were unused for long could not be forgotten"),
+        }
+    }
+}
