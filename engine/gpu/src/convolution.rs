@@ -25,7 +25,7 @@ pub struct ConvolveArguments {
     pub log_rows: u64,
     pub memory: u64,
     pub layer: u64,
-    /// What the projections gave becomes gates; 0: it is gates already.
+    /// Address of the projections that become gates; 0: gates are there already.
     pub decay: u64,
     pub beta: u64,
     pub a_log_neg: u64,

@@ -35,7 +35,7 @@ pub(crate) struct Cuda {
     functions: Mutex<HashMap<String, (sys::CUfunction, usize)>>,
     /// Compute capability, as 90 for 9.0.
     target: u32,
-    /// Whether the device reads the host's own memory where it lies, at a time of its own.
+    /// True if the device reads the host's own memory where it lies, at a time of its own.
     reads_host: bool,
     /// Each kernel that was started since `profile` began.
     profile: Mutex<Option<Vec<profile::Span>>>,

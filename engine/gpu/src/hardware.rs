@@ -34,12 +34,12 @@ pub struct Capabilities {
     pub processors: Processors,
     /// Threads that step together: a warp or a subgroup.
     pub lanes: u32,
-    /// Whether one instruction multiplies four pairs of 8-bit integers.
+    /// True if one instruction multiplies four pairs of 8-bit integers.
     pub integer_dot: bool,
     pub matrix_units: MatrixUnits,
-    /// Whether the GPU puts a kernel in place while the one before is still at work.
+    /// True if the GPU puts a kernel in place while the one before is still at work.
     pub overlapping_launches: bool,
-    /// Whether the GPU has a clock that times kernels.
+    /// True if the GPU has a clock that times kernels.
     pub events: bool,
     pub memory: GpuMemory,
 }

@@ -15,7 +15,7 @@ const BATCH_ROWS: std::ops::RangeInclusive<usize> = 2..=64;
 /// Exactness of the activations that a product reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
-    /// As f32; by tiles as two halves.
+    /// Values as f32; by tiles as two halves.
     Exact,
     /// One row as 8-bit integers where weights are quantised, more as halves.
     Rounded,

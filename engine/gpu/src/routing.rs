@@ -12,7 +12,7 @@ pub struct RouteArguments {
     pub scores: u64,
     pub experts: u64,
     pub shares: u64,
-    /// As for `Arrange`, where pairs stay as they come and are not arranged; 0: not wanted.
+    /// Address as in `Arrange`, for pairs that are not arranged; 0: not wanted.
     pub source: u64,
     pub place: u64,
     pub count: u32,

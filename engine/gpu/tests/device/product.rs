@@ -61,7 +61,7 @@ fn rows_of(device: &Device, x: &[f32], count: usize, cols: usize) -> (DeviceRows
     (rows, to)
 }
 
-/// Which function is asked for the product.
+/// Function that is asked for the product.
 #[derive(Clone, Copy, PartialEq)]
 enum Asked {
     Product(Exactness),
@@ -126,7 +126,7 @@ fn as_integers(p: &Problem, x: &[f32]) -> Vec<f32> {
     activations.rounded()
 }
 
-/// What sums that do not cancel would have: a short product of random signs may be next to nothing by itself.
+/// Size of sums that do not cancel: a short product of random signs may be next to nothing by itself.
 fn size_of_sums(p: &Problem, x: &[f32], bytes: &[u8]) -> f64 {
     let mean = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / values.len() as f64;
     (mean(x) * mean(&row_values(p.format, p.cols, bytes, 0)) * p.cols as f64).sqrt()

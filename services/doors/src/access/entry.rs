@@ -150,6 +150,9 @@ pub async fn caller(
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message));
     }
     let account = identity.key.clone().unwrap_or_else(|| format!("user {}", identity.user));
+    if identity.key.is_some() {
+        app.gate.request_has_key(address);
+    }
     app.gate.request_of_key(&account)?;
     let secret = identity.session.is_some().then(|| presented.as_deref().and_then(|key| key.split('_').nth(1)));
     let secret = secret.map(|id| id.unwrap_or_default().to_owned());

@@ -128,10 +128,19 @@ impl Gate {
         taken.map_err(|wait_s| too_fast("requests from your address", wait_s))
     }
 
-    /// Takes a request from the allowances of the caller's address and key, and returns the rest of the key's.
+    /// Takes a request from the caller's allowance, and returns the rest of it. A key has its own; without one the caller
+    /// shares that of its address.
     pub fn request(&self, caller: &Caller) -> Result<Left, ApiError> {
-        self.request_of_address(caller.address)?;
+        if caller.identity.key.is_none() {
+            self.request_of_address(caller.address)?;
+        }
         self.request_of_key(&caller.account)
+    }
+
+    /// Gives a request back to the allowance of an address, because a right key came with it: one key would otherwise use
+    /// up what others behind the same address have.
+    pub fn request_has_key(&self, address: IpAddr) {
+        self.state.lock().requests_of_address.give_back(&network(address));
     }
 
     pub fn request_of_key(&self, key: &str) -> Result<Left, ApiError> {
@@ -311,6 +320,12 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
         Ok(bucket.left(per_minute))
     }
 
+    fn give_back(&mut self, key: &K) {
+        if let Some(bucket) = self.buckets.get_mut(key) {
+            bucket.spent = (bucket.spent - 1.0).max(0.0);
+        }
+    }
+
     fn bucket(&mut self, key: &K, now: f64) -> &mut Bucket {
         if !self.buckets.contains_key(key) {
             if self.buckets.len() >= self.most {
@@ -351,6 +366,19 @@ mod tests {
     use super::*;
     use axum::http::HeaderValue;
     use settings::Sources;
+
+    #[test]
+    fn a_right_key_uses_up_nothing_of_its_address() {
+        let gate = gate(|settings| settings.limits.requests_per_minute_per_address = 3);
+        let address = IpAddr::from([192, 168, 0, 7]);
+        for _ in 0..20 {
+            gate.request_of_address(address).unwrap();
+            gate.request_has_key(address);
+            gate.request_of_key("ann").unwrap();
+        }
+        let without_key = (0..4).map(|_| gate.request_of_address(address).is_ok()).collect::<Vec<_>>();
+        assert_eq!(without_key, [true, true, true, false]);
+    }
 
     fn gate(change: impl FnOnce(&mut Settings)) -> Arc<Gate> {
         let mut settings = Settings::load(&Sources::default()).unwrap().settings;
