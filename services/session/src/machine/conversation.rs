@@ -13,7 +13,6 @@ pub struct Entry {
     /// True if clients know the item. A reply reserves its place with the request, and announces it with its first
     /// word.
     pub announced: bool,
-    /// True if a summary covers the item: no prompt holds it.
     pub covered: bool,
 }
 
@@ -54,7 +53,6 @@ impl Conversation {
         &self.context
     }
 
-    /// Replaces the context. `most_told`: limit on the covered items in memory.
     pub fn set_context(&mut self, context: Context, most_told: usize) {
         self.context = Arc::new(context);
         self.cover();

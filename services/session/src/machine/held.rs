@@ -31,7 +31,6 @@ pub struct HeldReply {
     is_deleted: bool,
     /// True if nothing interrupted: the client created the item again, or the user said no more than 'mhm'.
     pub goes_on: bool,
-    /// Generation that continues the reply, once the model has stopped.
     pub wanted: Option<GenerationId>,
 }
 

@@ -12,7 +12,6 @@ pub struct Outbox {
     clients: Vec<ConnId>,
     urgent: Vec<Output>,
     steps: VecDeque<Step>,
-    /// Operations that the store has not answered, issued or not.
     pub operations: BTreeMap<OpId, Operation>,
     operation_count: u64,
     said: BTreeMap<String, SaidBytes>,
@@ -130,7 +129,6 @@ impl Outbox {
         self.clients.push(conn);
     }
 
-    /// Drops all steps of the connection. True if it was the last one.
     pub fn detach(&mut self, conn: ConnId) -> bool {
         for step in &mut self.steps {
             if let Step::Send { to, .. } = step {

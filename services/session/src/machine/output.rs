@@ -94,7 +94,6 @@ pub enum StoreOp {
     ReplyFinished {
         item: Item,
     },
-    /// The end of an item without a word, or of half a call.
     ReplyWithdrawn {
         item_id: String,
     },

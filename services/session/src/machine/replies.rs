@@ -53,7 +53,6 @@ impl Replies {
         self.open.iter_mut().find(|reply| reply.response.id == response_id)
     }
 
-    /// Cancels the replies that match. True if there was one.
     pub fn cancel(&mut self, is_meant: impl Fn(&Reply) -> bool, ledger: &mut Ledger, now: Millis) -> bool {
         let before = self.open.len();
         while let Some(index) = self.open.iter().position(&is_meant) {
