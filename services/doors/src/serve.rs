@@ -27,7 +27,7 @@ pub struct Listeners {
     pub wyoming: Vec<WyomingPort>,
 }
 
-/// Answers all clients with 503 until the future is done: a health check is told that the model is not there yet.
+/// Answers all clients with 503 until the future is done. A health check reads there that the model is loading.
 pub async fn while_starting<T>(listeners: &Listeners, starting: impl Future<Output = T>) -> T {
     tokio::select! {
         done = starting => done,

@@ -121,7 +121,7 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
         messages.insert(at, message);
         message_of_item.iter_mut().flatten().filter(|index| **index >= at).for_each(|index| *index += 1);
     };
-    // A summary is told to everyone, and tells no note.
+    // All speakers read a summary, so it holds no note.
     let notes = if layout.audience == Audience::Everyone { &[][..] } else { &context.notes };
     let notes: Vec<&str> = notes.iter().map(|note| note.trim()).filter(|note| !note.is_empty()).collect();
     if let Some(note) = note(&notes.join("\n"), wording) {

@@ -1,6 +1,6 @@
 //! Several persons in one conversation: the names that a prompt shows, and the past that each of them may read.
 //!
-//! All speakers have heard what is said in a conversation. What is remembered of a person beyond it is told in that
+//! All speakers hear the words of a conversation. Facts of a person from earlier ones stand in the prompts of that
 //! person's turns alone.
 
 use session::machine::is_hidden;

@@ -66,7 +66,7 @@ fn rows_of(device: &Device, x: &[f32], count: usize, cols: usize) -> (DeviceRows
 enum Asked {
     Product(Exactness),
     Exact,
-    /// By groups of warps, with tiles of so many rows.
+    /// Product by groups of warps, and the rows of their tile.
     Groups(usize),
 }
 

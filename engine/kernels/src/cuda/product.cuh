@@ -34,6 +34,18 @@ DEVICE const Job& job_of(const Product& a, u32 block) {
     return a.jobs[job];
 }
 
+// Finds a block's tile where there are experts: its rows, and the weight rows of its expert. False: there is none.
+DEVICE bool tile_of_experts(const Experts& experts, u32& first, u32& last, u32& rows_of_w, u64& offset) {
+    follow();
+    if (blockIdx.y >= experts.tiles[0]) return false;
+    const u32* tile = experts.tiles + 1 + 3 * blockIdx.y;
+    first = tile[0];
+    last = first + tile[1];
+    rows_of_w = experts.rows_of_one;
+    offset = static_cast<u64>(tile[2]) * rows_of_w;
+    return true;
+}
+
 // A lane's pairs of one row of the output: pair j at columns first + 8j. What is added to is asked for before any of it is
 // written.
 template <u32 PAIRS>

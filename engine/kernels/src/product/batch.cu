@@ -121,15 +121,7 @@ DEVICE void product_batch(const Product& a) {
     u32 column = (blockIdx.x - job.first_block) * ROWS, rows_of_w = w.rows;
     u32 first = blockIdx.y * TOKENS, last = min(a.rows, first + TOKENS);
     u64 offset = 0;
-    if (a.experts.tiles) {
-        follow();
-        if (blockIdx.y >= a.experts.tiles[0]) return;
-        const u32* tile = a.experts.tiles + 1 + 3 * blockIdx.y;
-        first = tile[0];
-        last = first + tile[1];
-        rows_of_w = a.experts.rows_of_one;
-        offset = static_cast<u64>(tile[2]) * rows_of_w;
-    }
+    if (a.experts.tiles && !tile_of_experts(a.experts, first, last, rows_of_w, offset)) return;
     u32 groups = w.cols / 32, units = (groups + GROUPS - 1) / GROUPS;
 
     // This lane's part of a unit: sixteen bytes of each eighth row; and of high bits, whose rows have whole units.

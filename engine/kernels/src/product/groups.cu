@@ -29,8 +29,7 @@ DEVICE u32 full(u32 step) { return 1 + step % STAGES; }
 DEVICE u32 free_again(u32 step) { return 1 + STAGES + step % STAGES; }
 const u32 AMONG_MULTIPLIERS = 1 + 2 * STAGES;
 
-// Work of a block: every `gridDim.x`th of so many tiles, `down` of them for the same columns. Steps are counted through all
-// tiles of a block.
+// Tiles of a block: every `gridDim.x`th of all. `down` tiles have the same columns. Steps count through all tiles of the block.
 struct Tiles {
     u8* stages;
     u32 down, count, steps;

@@ -7,7 +7,7 @@
 const u32 ONE_WARPS = 4;
 const u32 ONE_ROWS = 2;
 const u32 ONE_STEPS = 4;
-// So many times the blocks that are at work at once, ahead of a block.
+// Laps ahead of a block for which it brings weights near. A lap: the blocks that are at work at once.
 const u32 ONE_LAPS = 3;
 
 // A group of a row of activations as 8-bit integers.

@@ -1,14 +1,14 @@
 //! A body's messages, tools and options, as `text` has put them in order, to the service's own words.
 
 use crate::ApiError;
-use crate::json::json_text;
-use serde_json::{Map, Value, json};
-use session::{Message, MessageRole, Part, Prompt, TemplateOptions, Tool, ToolCall};
+use crate::json::{json_text, tool_of};
+use serde_json::{Map, Value};
+use session::{Message, MessageRole, Part, Prompt, TemplateOptions, ToolCall};
 use text::chat::ChatPrompt;
 
 pub fn prompt_of(chat: ChatPrompt) -> Result<Prompt, ApiError> {
     let messages = chat.messages.iter().map(message).collect::<Result<_, _>>()?;
-    Ok(Prompt { messages, tools: chat.tools.iter().map(tool).collect(), options: options(chat.options) })
+    Ok(Prompt { messages, tools: chat.tools.iter().map(tool_of).collect(), options: options(chat.options) })
 }
 
 /// Of a word that is repeated.
@@ -58,21 +58,6 @@ fn parts(content: &Value) -> Vec<Part> {
         }
         _ => Vec::new(),
     }
-}
-
-pub fn tool(given: &Value) -> Tool {
-    let function = given.get("function").unwrap_or(given);
-    let text = |name: &str| function.get(name).and_then(Value::as_str).map(str::to_owned);
-    let name = text("name").unwrap_or_default();
-    let description = text("description");
-    let parameters = function.get("parameters").filter(|parameters| parameters.is_object());
-    let mut plain = Map::from_iter([("name".to_owned(), json!(name))]);
-    plain.extend(description.as_ref().map(|description| ("description".to_owned(), json!(description))));
-    plain.extend(parameters.map(|parameters| ("parameters".to_owned(), parameters.clone())));
-    let plain = json_text(&json!({ "type": "function", "function": plain }));
-    let given = json_text(given);
-    let verbatim = (given != plain).then_some(given);
-    Tool { name, description, parameters: parameters.map(json_text), verbatim }
 }
 
 fn options(mut options: Map<String, Value>) -> TemplateOptions {

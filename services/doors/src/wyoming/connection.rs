@@ -71,7 +71,7 @@ const READ_BYTES: usize = 8192; // not a window: bytes of a buffer
 /// Reason why the service ends a connection.
 #[derive(Debug)]
 enum WyomingEnd {
-    /// The begin of the next event is lost, or there is no room. The client is told.
+    /// Loss of the next event's begin, or want of room. The service tells the client.
     Refused(Wrong),
     Broken,
     Idle,
