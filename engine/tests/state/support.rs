@@ -62,8 +62,8 @@ pub fn request(tokens: &[u32], new: usize) -> EngineRequest {
 pub struct Answer {
     pub tokens: Vec<u32>,
     pub logprobs: Vec<f32>,
-    /// Lead of the best token's log probability over the second's, at each token.
-    pub leads: Vec<f32>,
+    /// Log probabilities of the best tokens, best first, at each token.
+    pub best: Vec<Vec<f32>>,
     pub text: String,
     pub report: RequestReport,
     pub stop_reason: Option<StopReason>,
@@ -104,8 +104,7 @@ pub fn run(
                 answers[at].tokens.push(token.token);
                 answers[at].text += &token.text;
                 answers[at].logprobs.push(token.logprob.unwrap());
-                let second = token.top.get(1).map_or(f32::NEG_INFINITY, |second| second.1);
-                answers[at].leads.push(token.top.first().map_or(0.0, |first| first.1 - second));
+                answers[at].best.push(token.top.iter().map(|(_, logprob)| *logprob).collect());
             }
             EngineEvent::Done { id, stop_reason, report } => {
                 let Some(at) = ids.iter().position(|other| *other == id) else { continue };
