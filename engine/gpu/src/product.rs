@@ -9,15 +9,18 @@ use crate::rows::{Forms, Halves, RowsArguments};
 
 /// Most rows that go by warps, which read the weights once for all of them.
 pub const FEW_ROWS: usize = 8;
-/// Rows for which quantised weights become halves on their way, if activations are rounded.
-const BATCH_ROWS: std::ops::RangeInclusive<usize> = 2..=64;
+/// Most rows for which quantised weights become halves on their way, if activations are rounded.
+const BATCH_ROWS: usize = 64;
+
+/// Most rows that go by warps where their matrix has few rows itself: by blocks most processors would have none.
+const EXACT_BY_WARPS: usize = 64;
 
 /// Exactness of the activations that a product reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
     /// Values as f32; by tiles as two halves.
     Exact,
-    /// One row as 8-bit integers where weights are quantised, more as halves.
+    /// Few rows as 8-bit integers where weights are quantised, more as halves.
     Rounded,
 }
 
@@ -67,14 +70,12 @@ struct Embed {
     out: u64,
 }
 
-/// Returns the forms that products of `rows` rows read, whatever the matrices' kinds. Few rows meet experts one by one, as
-/// integers.
+/// Returns the forms that products of `rows` rows read, whatever the matrices' kinds.
 pub fn forms(rows: usize, exactness: Exactness) -> Forms {
     let few = rows <= FEW_ROWS;
     let halves = match exactness {
-        Exactness::Exact if few => Halves::No,
+        _ if few => Halves::No,
         Exactness::Exact => Halves::Two,
-        Exactness::Rounded if rows == 1 => Halves::No,
         Exactness::Rounded => Halves::One,
     };
     Forms { values: few, integers: few && exactness == Exactness::Rounded, halves }
@@ -97,7 +98,8 @@ pub fn product(
     let call = ProductCall { device, exactness, x, rows, experts: Experts::default(), accumulate };
     kind_by_kind(jobs, |kind, jobs| match () {
         () if rows == 1 && call.has_codes(kind) => call.by_one(kind, jobs),
-        () if BATCH_ROWS.contains(&rows) && call.has_codes(kind) => call.by_batch(kind, jobs),
+        () if rows <= FEW_ROWS && call.has_codes(kind) => call.by_few(kind, jobs),
+        () if rows <= BATCH_ROWS && call.has_codes(kind) => call.by_batch(kind, jobs),
         () if rows <= FEW_ROWS => call.by_warps(kind, jobs),
         () if device.uses(GpuFeature::GroupProducts) && worth_groups(rows, exactness, kind) => {
             call.by_groups(kind, jobs, None)
@@ -144,7 +146,10 @@ pub fn exact_product(
 ) -> Result<(), Error> {
     let call =
         ProductCall { device, exactness: Exactness::Exact, x, rows, experts: Experts::default(), accumulate: false };
-    kind_by_kind(jobs, |kind, jobs| if rows <= FEW_ROWS { call.by_warps(kind, jobs) } else { call.exactly(kind, jobs) })
+    kind_by_kind(
+        jobs,
+        |kind, jobs| if rows <= EXACT_BY_WARPS { call.by_warps(kind, jobs) } else { call.exactly(kind, jobs) },
+    )
 }
 
 /// Multiplies each row by the rows of its own expert; all experts have equally many.
@@ -210,6 +215,9 @@ fn group_rows(rows: usize, across: usize, processors: usize) -> usize {
 const ONE_ROWS: usize = 2;
 const ONE_DEPTH: usize = 4 * 32 * 32;
 const ONE_BLOCKS: usize = 4;
+/// Weight rows of a block, and warps of a processor that are enough (`few.cu`).
+const FEW_COLUMNS: usize = 32;
+const FEW_WARPS: usize = 32;
 
 /// All jobs are of the kind.
 impl ProductCall<'_> {
@@ -255,17 +263,37 @@ impl ProductCall<'_> {
         self.exactness == Exactness::Rounded && kind.is_quantised()
     }
 
+    /// Multiplies 2 to 8 rows.
+    fn by_few(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
+        let (arguments, blocks) = self.placed(jobs, FEW_COLUMNS);
+        // Of each warp: two stages of weight rows, their high bits, activations and scales of these; scales of the weights.
+        let (groups, high) = match kind {
+            DeviceFormat::WIDE | DeviceFormat::Q8_0 => (2, 0),
+            DeviceFormat::Q5_K => (4, 16),
+            DeviceFormat::Q6_K => (4, 32),
+            _ => (4, 0),
+        };
+        let stage = FEW_COLUMNS * (64 + high) + FEW_ROWS * (32 * groups + 64);
+        let bytes_of_warp = 2 * stage + FEW_COLUMNS * 4 * 2 * size_of::<f32>();
+        // Warps of a block share the depth: as many as keep the processors at work.
+        let processors = self.device.processors();
+        let is_enough = blocks as usize * 8 >= processors.count as usize * FEW_WARPS;
+        let warps = if is_enough || 16 * bytes_of_warp > processors.shared_bytes { 8 } else { 16 };
+        let launch = Launch { grid: (blocks, 1, 1), threads: 32 * warps as u32, shared_bytes: warps * bytes_of_warp };
+        self.device.launch("few", &format!("few_{kind:?}_{warps}"), launch, &arguments)
+    }
+
     fn by_batch(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
         let ProductCall { device, rows, experts, .. } = *self;
         let (tokens, down) = match rows {
             _ if experts.tiles != 0 => (experts.tile_rows, experts.most_tiles),
-            1..=8 => (8, 1),
-            9..=32 => (32, 1),
+            ..=16 => (16, 1),
+            ..=32 => (32, 1),
             _ => (64, 1),
         };
         // More weight rows a block read the activations less often, where that leaves blocks for all processors.
         let (placed, blocks) = self.placed(jobs, 64);
-        let is_wide = tokens > 8 && blocks * down >= 2 * device.processors().count;
+        let is_wide = tokens > 16 && blocks * down >= 2 * device.processors().count;
         let (arguments, blocks) = if is_wide { (placed, blocks) } else { self.placed(jobs, 32) };
         let (weight_rows, threads) = if is_wide { (64, 128) } else { (32, 256) };
         // Of each warp's rows, 256 in all: three units in the ring (`unit_pitch` in `batch.cu`), and the scales of two.

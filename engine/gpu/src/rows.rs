@@ -23,7 +23,7 @@ pub struct Forms {
 pub enum Halves {
     #[default]
     No,
-    /// 11 bits of each value, or of its integer if these are wanted too.
+    /// 11 bits of each value.
     One,
     /// 22 bits.
     Two,

@@ -32,7 +32,7 @@ DEVICE void silu_times_part(const SiluTimes& a, float* row, float* scratch) {
             float4 v = {silu(gate[j].x) * up[j].x, silu(gate[j].y) * up[j].y, silu(gate[j].z) * up[j].z,
                         silu(gate[j].w) * up[j].w};
             largest = fmaxf(largest, largest_of(v));
-            v = write_four(v, start + i, i < end, a.to);
+            write_four(v, start + i, i < end, a.to);
             if (a.to.high && i < end) *reinterpret_cast<float4*>(row + i) = v;
         }
     }

@@ -194,7 +194,7 @@ KERNEL(combine, COMBINE_THREADS, Combine) {
         float4 v = {sum.x * sigmoid(gate.x), sum.y * sigmoid(gate.y), sum.z * sigmoid(gate.z), sum.w * sigmoid(gate.w)};
         bool is_own = own < quads;
         if (is_own) largest = fmaxf(largest, largest_of(v));
-        v = write_four(v, static_cast<u64>(blockIdx.x) * a.to.padded + i, is_own, a.to);
+        write_four(v, static_cast<u64>(blockIdx.x) * a.to.padded + i, is_own, a.to);
         if (a.to.high && is_own) *reinterpret_cast<float4*>(row + i) = v;
     }
     if (a.to.high) write_halves(row, largest, blockIdx.x, a.to, scratch);

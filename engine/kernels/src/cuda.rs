@@ -31,6 +31,7 @@ const VALUES: &str = include_str!("cuda/values.cuh");
 const LANES: &str = include_str!("cuda/lanes.cuh");
 const GROUPS: &str = include_str!("cuda/groups.cuh");
 const HALVES: &str = include_str!("cuda/halves.cuh");
+const UNITS: &str = include_str!("cuda/units.cuh");
 const PRODUCT: &str = include_str!("cuda/product.cuh");
 const ATTENTION: &str = concat!(
     include_str!("attention.cu"),
@@ -50,7 +51,8 @@ pub const PROGRAMS: &[Program] = &[
     program("routing", &[PRELUDE, include_str!("routing.cu")]),
     program("vec", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/vec.cu")]),
     program("one", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/one.cu")]),
-    program("batch", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/batch.cu")]),
+    program("few", &[PRELUDE, ROWS, FORMATS, PRODUCT, UNITS, include_str!("product/few.cu")]),
+    program("batch", &[PRELUDE, ROWS, FORMATS, PRODUCT, UNITS, include_str!("product/batch.cu")]),
     program("tiles", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/tiles.cu")]),
     program("exact", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/exact.cu")]),
     Program {

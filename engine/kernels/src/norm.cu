@@ -47,7 +47,7 @@ DEVICE void norm_row(const NormRows& a, float* row, float* scratch) {
             v = {v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w};
         }
         largest = fmaxf(largest, largest_of(v));
-        v = write_four(v, start + i, i < a.to.padded, a.to);
+        write_four(v, start + i, i < a.to.padded, a.to);
         if (a.to.high && i < a.to.padded) *reinterpret_cast<float4*>(row + i) = v;
     }
     if (a.to.high) write_halves(row, largest, blockIdx.x, a.to, scratch);
@@ -104,7 +104,7 @@ DEVICE void norm_heads_in_fours(const NormHeads& a, u32 first, u32 last, float* 
             float4 v = {x[j].x * scale * weight[j].x * silu(gate[j].x), x[j].y * scale * weight[j].y * silu(gate[j].y),
                         x[j].z * scale * weight[j].z * silu(gate[j].z), x[j].w * scale * weight[j].w * silu(gate[j].w)};
             largest = fmaxf(largest, largest_of(v));
-            v = write_four(v, start + i, i < a.dim, a.to);
+            write_four(v, start + i, i < a.dim, a.to);
             if (a.to.high && i < a.dim) *reinterpret_cast<float4*>(row + head * a.dim + i) = v;
         }
     }

@@ -173,13 +173,14 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures each kernel of a token, of a few, of a spoken turn and of a chunk of a prompt. Kernels do not overlap here. Beside
+    /// Measures each kernel of a token, of a few, of a short and of a longer spoken turn, and of a chunk of a prompt. Kernels do not overlap here. Beside
     /// it, the same step as it is: until the host has asked for all of it, and until it is done.
     fn kernels(&mut self) -> Result<(), Failure> {
         let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
         let mut state = self.state(Q8)?;
         self.fill(&mut state, ctx)?;
-        for (what, count) in [("token", 1), ("few", 8), ("turn", 32), ("chunk", self.args.chunk_tokens)] {
+        for (what, count) in [("token", 1), ("few", 8), ("words", 12), ("turn", 32), ("chunk", self.args.chunk_tokens)]
+        {
             let tokens = self.tokens(7, count);
             let (mut asked_ms, mut done_ms) = (Vec::new(), Vec::new());
             for _ in 0..self.args.rounds.max(3) {

@@ -72,23 +72,6 @@ proptest! {
     }
 
     #[test]
-    fn halves_beside_integers_are_theirs(count in 1usize..5, cols in 1usize..700, seed: u64) {
-        let Some(device) = device_of_tests() else { return Ok(()) };
-        let forms = Forms { values: true, integers: true, halves: Halves::One };
-        let rows = DeviceRows::new(&device, count, cols, forms).unwrap();
-        let x = Buffer::of(&device, &random(count * cols, seed)).unwrap();
-        let to = rows.arguments(forms);
-        let arguments = NormRowsArguments { x: x.address(), weight: 0, chosen: 0, to, eps: 0.0, unused: 0 };
-        norm_rows(&device, count, &arguments).unwrap();
-        let (codes, scales) = (rows.codes.to_vec().unwrap(), rows.scales.to_vec().unwrap());
-        let (high, row_scales) = (rows.high.to_vec().unwrap(), rows.row_scales.to_vec().unwrap());
-        for i in 0..count * rows.padded {
-            let value = f32::from(codes[i]) * scales[i / GROUP] / row_scales[i / rows.padded];
-            prop_assert_eq!(high[i], half::f16::from_f32(value).to_bits());
-        }
-    }
-
-    #[test]
     fn heads_with_gates(
         count in 1usize..4,
         heads in 1usize..10,

@@ -106,7 +106,7 @@ fn check(p: &Problem, asked: Asked) {
         assert_eq!(matrices[i].bytes(), gpu::matrix::device_bytes(p.format, *rows, p.cols));
         let is_groups = matches!(asked, Asked::Groups(_));
         let is_rounded = asked == Asked::Product(Exactness::Rounded) || is_groups;
-        let integers = !is_groups && is_rounded && p.rows == 1 && p.format.is_quantised();
+        let integers = !is_groups && is_rounded && p.rows <= FEW_ROWS && p.format.is_quantised();
         let read = if integers { as_integers(p, &x) } else { x.clone() };
         let row = |n: usize, out: &mut [f32]| out.copy_from_slice(&row_values(p.format, p.cols, &bytes[i], n));
         let mut expected = reference::product(&read, *rows, p.cols, row);
@@ -153,6 +153,11 @@ proptest! {
     }
 
     #[test]
+    fn few_rows_as_integers(p in problem(FEW_ROWS + 1)) {
+        check(&p, Asked::Product(Exactness::Rounded));
+    }
+
+    #[test]
     fn some_rows_as_halves(p in problem(65)) {
         check(&p, Asked::Product(Exactness::Rounded));
     }
@@ -192,20 +197,20 @@ proptest! {
     #[test]
     fn many_rows_without_rounding(
         p in problem(80),
-        more in 9usize..40,
+        more in prop_oneof![9usize..40, 65usize..100],
         outs in prop::collection::vec(prop_oneof![Just(1usize), 1usize..40, 1usize..100], 1..7),
     ) {
         check(&Problem { rows: p.rows.max(more), outs, accumulate: false, ..p }, Asked::Exact);
     }
 }
 
-/// Every kernel for that: of each kind, with blocks of eight rows and of 32.
+/// Every kernel for that: of each kind, by warps, and with blocks of eight rows and of 32.
 #[test]
 fn many_rows_of_every_kind_without_rounding() {
     let Some(device) = device_of_tests() else { return };
     let many = 8 * device.processors().count as usize + 5;
     for format in Format::ALL.to_vec() {
-        for (rows, outs) in [(13, vec![1, 31, 20]), (many, vec![40, 1, 25])] {
+        for (rows, outs) in [(64, vec![1, 31, 20]), (65, vec![1, 31, 20]), (many, vec![40, 1, 25])] {
             let cols = if format.block_len() == 1 { 37 * 7 } else { 512.min(9 * format.block_len()) };
             check(&Problem { format, rows, outs, cols, seed: 5, accumulate: false }, Asked::Exact);
         }
@@ -219,14 +224,14 @@ fn some_rows_of_every_kind() {
     let many = 64 * 2 * device.processors().count as usize;
     for format in Format::ALL.to_vec().into_iter().filter(|format| format.is_quantised()) {
         let short: &[usize] = if format.block_len() == 32 { &[32, 96, 4096 + 32] } else { &[256, 4096 + 256] };
-        for (cols, rows) in short.iter().flat_map(|cols| [2, 8, 9, 32, 33, 64].map(|rows| (*cols, rows))) {
+        for (cols, rows) in short.iter().flat_map(|cols| [2, 7, 8, 9, 16, 17, 32, 33, 64].map(|rows| (*cols, rows))) {
             check(
                 &Problem { format, rows, outs: vec![17, 40, 1], cols, seed: 5, accumulate: rows % 2 == 0 },
                 Asked::Product(Exactness::Rounded),
             );
         }
-        for rows in [31, 61] {
-            let problem = Problem { format, rows, outs: vec![many, 33], cols: 256, seed: 6, accumulate: true };
+        for (rows, out) in [(3, many), (5, many / 2), (31, many), (61, many)] {
+            let problem = Problem { format, rows, outs: vec![out, 33], cols: 256, seed: 6, accumulate: true };
             check(&problem, Asked::Product(Exactness::Rounded));
         }
     }

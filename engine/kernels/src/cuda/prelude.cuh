@@ -28,9 +28,8 @@ DEVICE void follow() {
         name##_of(a);                     \
     }                                     \
     DEVICE void name##_of(const Args& a)
-// For `threads`: few enough registers for two or three blocks at once.
-#define TWICE(threads) threads, 2
-#define THRICE(threads) threads, 3
+// For `threads`: few enough registers for so many blocks at once.
+#define RESIDENT(threads, blocks) threads, blocks
 // One that calls `follow` itself, once in each thread at least.
 #define KERNEL_AHEAD(name, threads, Args) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a)
@@ -108,6 +107,17 @@ DEVICE void mma(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// c [16, 8] = a [16, 16] · b [16, 8], 8-bit integers. The sums come as floats: integers behind the bits of a float whose last
+// place counts ones are that much of it.
+DEVICE void products_of_codes(float (&c)[4], const u32 (&a)[2], u32 b) {
+    const u32 ONES = 0x4b400000; // 1.5 · 2^23
+    u32 sums[4];
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+                 : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b), "r"(ONES));
+    for (u32 i = 0; i < 4; i++) c[i] = __uint_as_float(sums[i]) - __uint_as_float(ONES);
 }
 
 DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }

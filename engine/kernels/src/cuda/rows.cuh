@@ -1,7 +1,6 @@
 // A row of activations in the forms that products read.
 
-// Where a row goes; what is null is not wanted. `padded` is `cols` rounded up to 64, and what lies between is zeros. Halves
-// beside integers, without second ones, are halves of these.
+// Where a row goes; what is null is not wanted. `padded` is `cols` rounded up to 64, and what lies between is zeros.
 struct Rows {
     float* values;     // [rows, padded]
     i8* codes;         // [rows, padded], 8-bit integers
@@ -44,11 +43,10 @@ DEVICE float4 four_of(const float* row, u32 i, u32 end) {
 }
 
 // Writes four numbers that are `there` as values and as integers, if those are wanted. `at`: their place among all rows. A
-// scale's sixteen are four lanes', so whole warps come. Returns what halves are made of: of integers, where a row should mean the
-// same alone and among a few.
-DEVICE float4 write_four(const float4& v, u64 at, bool there, const Rows& to) {
+// scale's sixteen are four lanes', so whole warps come.
+DEVICE void write_four(const float4& v, u64 at, bool there, const Rows& to) {
     if (to.values && there) *reinterpret_cast<float4*>(to.values + at) = v;
-    if (!to.codes) return v;
+    if (!to.codes) return;
     float largest = there ? largest_of(v) : 0.0f;
     for (u32 mask = 2; mask > 0; mask >>= 1) largest = fmaxf(largest, shuffle_xor(largest, mask));
     float factor = largest > 0.0f ? 127.0f / largest : 0.0f;
@@ -62,15 +60,12 @@ DEVICE float4 write_four(const float4& v, u64 at, bool there, const Rows& to) {
         sum += code;
     }
     for (u32 mask = 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
-    if (!there) return v;
+    if (!there) return;
     float scale = largest / 127.0f;
     reinterpret_cast<u32*>(to.codes)[at / 4] = codes;
-    if (at % 16 == 0) {
-        to.scales[at / 16] = scale;
-        to.sums[at / 16] = static_cast<float>(sum) * scale;
-    }
-    if (!to.high || to.low) return v;
-    return {code_of(codes, 0) * scale, code_of(codes, 1) * scale, code_of(codes, 2) * scale, code_of(codes, 3) * scale};
+    if (at % 16 > 0) return;
+    to.scales[at / 16] = scale;
+    to.sums[at / 16] = static_cast<float>(sum) * scale;
 }
 
 // Writes the halves of a whole row that lies in shared memory up to `padded`. `largest`: of what the thread has put there.
@@ -100,7 +95,7 @@ DEVICE void write_row(float* row, u32 index, const Rows& to, float* scratch) {
     for (u32 i = 4 * threadIdx.x; i - 4 * lane < to.padded; i += 4 * blockDim.x) {
         float4 v = four_of<false>(row, i, to.cols);
         largest = fmaxf(largest, largest_of(v));
-        v = write_four(v, start + i, i < to.padded, to);
+        write_four(v, start + i, i < to.padded, to);
         if (to.high && i < to.padded) *reinterpret_cast<float4*>(row + i) = v;
     }
     if (to.high) write_halves(row, largest, index, to, scratch);

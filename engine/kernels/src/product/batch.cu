@@ -1,4 +1,4 @@
-// 2 to 64 rows of activations times a quantised matrix, on tensor cores, as fast as the weights come.
+// 9 to 64 rows of activations times a quantised matrix, on tensor cores, as fast as the weights come.
 //
 // A block multiplies 16 · DOWN weight rows by all rows of activations. Its warps share the depth: the units of each come
 // into a ring of its own by copies that run ahead, so that no warp waits for another before the end. Weights become halves in
@@ -7,45 +7,15 @@
 
 // The ring's units.
 const u32 STAGES = 3;
-// Bytes of a weight row's codes in a unit.
-const u32 UNIT_BYTES = 64;
 // Scales are so much larger in between, for the small ones are not to be subnormal halves.
 const float LARGER = 64.0f;
 // Floats from token to token where warps add up: those of a warp lie in different banks.
 const u32 SHARE_PITCH = 20;
 
-template <int KIND>
-DEVICE constexpr bool has_bytes() {
-    return KIND == Q8_0 || KIND == WIDE;
-}
-
-// Groups of a unit.
-template <int KIND>
-DEVICE constexpr u32 unit_groups() {
-    return has_bytes<KIND>() ? 2 : 4;
-}
-
-// Groups whose scales are read at once.
-template <int KIND>
-DEVICE constexpr u32 scale_groups() {
-    return has_bytes<KIND>() || KIND == Q4_0 ? 1 : 4;
-}
-
-// Sixteen bytes of high bits of a row in a unit.
-template <int KIND>
-DEVICE constexpr u32 high_pieces() {
-    return KIND == Q6_K ? 2 : KIND == Q5_K ? 1 : 0;
-}
-
 // Bytes from row to row of a unit in the ring: an odd number of sixteens, so that eight rows lie in different banks.
 template <int KIND>
 DEVICE constexpr u32 unit_pitch() {
     return 16 * ((UNIT_BYTES / 16 + high_pieces<KIND>()) | 1);
-}
-
-template <int KIND>
-DEVICE constexpr bool keeps_min() {
-    return KIND == Q4_K || KIND == Q5_K || KIND == WIDE;
 }
 
 // What is taken from each code as it lies in a byte without a sign, and 1024.
@@ -54,34 +24,11 @@ DEVICE constexpr u32 offset_halves() {
     return KIND == Q4_K || KIND == Q5_K ? 0x64006400u : KIND == Q4_0 ? 0x64086408u : KIND == Q6_K ? 0x64206420u : 0x64806480u;
 }
 
-// Scales of `scale_groups` groups from `group` on, as they lie.
-template <int KIND>
-DEVICE Raw read_unit_scales(const Matrix& w, u64 group) {
-    Raw raw;
-    if (KIND != Q6_K) {
-        read_scales<KIND>(w, group, raw);
-        return raw;
-    }
-    raw.high = at<uint2>(w.scales, group / 4);
-    raw.scales.y = at<u16>(w.extra, group / 8);
-    return raw;
-}
-
 // A group's scales and minima as halves: for each half of it (scale, min), or the scales of both. `g`: its number in its unit.
 template <int KIND>
-DEVICE uint2 scale_halves(Raw raw, u32 unit, u32 g) {
+DEVICE uint2 scale_halves(const Raw& raw, u32 unit, u32 g) {
     float scale[2], min[2];
-    if (KIND == Q4_K || KIND == Q5_K) {
-        // As `scales_of`, for four groups at once: a compiler sees what is common to them.
-        u32 first = raw.scales.y, second = raw.scales.z, third = raw.scales.w;
-        u32 steps = unit % 2 == 0 ? first & 0x3f3f3f3fu : (third & 0x0f0f0f0fu) | (first >> 2 & 0x30303030u);
-        u32 mins = unit % 2 == 0 ? second & 0x3f3f3f3fu : (third >> 4 & 0x0f0f0f0fu) | (second >> 2 & 0x30303030u);
-        scale[0] = half_to_float(static_cast<u16>(raw.scales.x)) * static_cast<float>(static_cast<u8>(steps >> (8 * g)));
-        min[0] = -half_to_float(static_cast<u16>(raw.scales.x >> 16)) * static_cast<float>(static_cast<u8>(mins >> (8 * g)));
-        return {halves(scale[0] * LARGER, min[0] * LARGER), 0};
-    }
-    if (KIND == Q6_K) raw.scales.x = (g < 2 ? raw.high.x : raw.high.y) >> (16 * (g % 2));
-    scales_of<KIND>(raw, unit * unit_groups<KIND>() + g, scale, min);
+    scales_in_unit<KIND>(raw, unit, g, scale, min);
     if (!keeps_min<KIND>()) return {halves(scale[0] * LARGER, scale[1] * LARGER), 0};
     return {halves(scale[0] * LARGER, min[0] * LARGER), halves(scale[1] * LARGER, min[1] * LARGER)};
 }
@@ -109,8 +56,7 @@ DEVICE uint2 codes_of_lane(const u8* row, u32 group, u32 c) {
 template <int KIND, u32 DOWN, u32 WARPS, u32 ACROSS>
 DEVICE void product_batch(const Product& a) {
     const u32 ROWS = 16 * DOWN, GROUPS = unit_groups<KIND>(), PITCH = unit_pitch<KIND>(), TOKENS = 8 * ACROSS;
-    // Groups of activations that are on their way; of few tokens a group is multiplied sooner.
-    const u32 AHEAD = ACROSS == 1 ? GROUPS : 2;
+    const u32 AHEAD = 2; // groups of activations that are on their way
     SHARED(u8, shared);
     u32 thread = threadIdx.x, lane = thread % 32, warp = thread / 32, r = lane / 4, c = lane % 4;
     u8* ring = shared + warp * STAGES * ROWS * PITCH;
@@ -252,11 +198,11 @@ DEVICE void product_batch(const Product& a) {
     }
 }
 
-#define BATCH_KERNELS(kind)                                                                       \
-    KERNEL_AHEAD(batch_##kind##_32_8, THRICE(256), Product) { product_batch<kind, 2, 8, 1>(a); }  \
-    KERNEL_AHEAD(batch_##kind##_32_32, TWICE(256), Product) { product_batch<kind, 2, 8, 4>(a); }  \
-    KERNEL_AHEAD(batch_##kind##_32_64, 256, Product) { product_batch<kind, 2, 8, 8>(a); }         \
-    KERNEL_AHEAD(batch_##kind##_64_32, 128, Product) { product_batch<kind, 4, 4, 4>(a); }         \
+#define BATCH_KERNELS(kind)                                                                            \
+    KERNEL_AHEAD(batch_##kind##_32_16, RESIDENT(256, 3), Product) { product_batch<kind, 2, 8, 2>(a); } \
+    KERNEL_AHEAD(batch_##kind##_32_32, RESIDENT(256, 2), Product) { product_batch<kind, 2, 8, 4>(a); } \
+    KERNEL_AHEAD(batch_##kind##_32_64, 256, Product) { product_batch<kind, 2, 8, 8>(a); }              \
+    KERNEL_AHEAD(batch_##kind##_64_32, 128, Product) { product_batch<kind, 4, 4, 4>(a); }              \
     KERNEL_AHEAD(batch_##kind##_64_64, 128, Product) { product_batch<kind, 4, 4, 8>(a); }
 
 FOR_QUANTISED(BATCH_KERNELS)

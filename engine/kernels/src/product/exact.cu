@@ -141,8 +141,8 @@ DEVICE void product_exact(const Product& a) {
 }
 
 #define EXACT_KERNELS(kind)                                                                      \
-    KERNEL_AHEAD(exact_##kind##_8, TWICE(EXACT_THREADS), Product) { product_exact<kind, 8>(a); } \
-    KERNEL_AHEAD(exact_##kind##_32, TWICE(EXACT_THREADS), Product) { product_exact<kind, 32>(a); }
+    KERNEL_AHEAD(exact_##kind##_8, RESIDENT(EXACT_THREADS, 2), Product) { product_exact<kind, 8>(a); } \
+    KERNEL_AHEAD(exact_##kind##_32, RESIDENT(EXACT_THREADS, 2), Product) { product_exact<kind, 32>(a); }
 
 FOR_QUANTISED(EXACT_KERNELS)
 FOR_NUMBERS(EXACT_KERNELS)

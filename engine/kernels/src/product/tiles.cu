@@ -127,7 +127,7 @@ DEVICE void product_tiles(const Product& a) {
 
 #define TILES_KERNELS(kind)                                                          \
     KERNEL_AHEAD(tiles_##kind##_32, 256, Product) { product_tiles<kind, 32, 1>(a); } \
-    KERNEL_AHEAD(tiles_##kind##_128, TWICE(256), Product) { product_tiles<kind, 128, 2>(a); }
+    KERNEL_AHEAD(tiles_##kind##_128, RESIDENT(256, 2), Product) { product_tiles<kind, 128, 2>(a); }
 
 FOR_QUANTISED(TILES_KERNELS)
 FOR_NUMBERS(TILES_KERNELS)

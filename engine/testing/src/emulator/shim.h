@@ -35,8 +35,7 @@
         name##_behind(a);                       \
     }                                           \
     static void name##_behind(const Args& a)
-#define TWICE(threads) threads
-#define THRICE(threads) threads
+#define RESIDENT(threads, blocks) threads
 #define SHARED(T, name) T* name = reinterpret_cast<T*>(emulator::shared)
 
 // Aligned as a GPU wants them. They copy their parts one by one, for only that is checked.
@@ -441,6 +440,26 @@ static void multiply_all(void** lanes) {
 static inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     EmulatedProduct own = {c, a, b};
     emulator::together(multiply_all, &own);
+}
+
+struct EmulatedCodes { float* c; const uint32_t* a; uint32_t b; };
+static void multiply_codes_all(void** lanes) {
+    static thread_local int8_t a[16][16], b[8][16];
+    for (int lane = 0; lane < 32; lane++) {
+        const EmulatedCodes* own = static_cast<const EmulatedCodes*>(lanes[lane]);
+        for (int part = 0; part < 2; part++) memcpy(&a[lane / 4 + 8 * part][lane % 4 * 4], &own->a[part], 4);
+        memcpy(&b[lane / 4][lane % 4 * 4], &own->b, 4);
+    }
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 8; j++) {
+            int sum = 0;
+            for (int k = 0; k < 16; k++) sum += a[i][k] * b[j][k];
+            static_cast<const EmulatedCodes*>(lanes[i % 8 * 4 + j / 2])->c[i / 8 * 2 + j % 2] = static_cast<float>(sum);
+        }
+}
+static inline void products_of_codes(float (&c)[4], const uint32_t (&a)[2], uint32_t b) {
+    EmulatedCodes own = {c, a, b};
+    emulator::together(multiply_codes_all, &own);
 }
 
 struct EmulatedParts { float* c; const uint32_t *a, *a_low, *b, *b_low; };
