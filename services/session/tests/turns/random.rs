@@ -335,6 +335,8 @@ fn no_answer_is_lost_where_one_once_was() {
             Refuse,
         ],
         vec![ask(), Answer(2), Call, again(0), Refuse, Answer(1), Refuse, create(0)],
+        // No client heard a word of the reply whose deletion is refused.
+        vec![ask(), Content("Hello"), DeleteReply, Detach(1), Detach(2), Refuse, Answer(1), Answer(2), Refuse],
         // The store takes neither the reply as it was heard nor that it goes on, but the one that is made again behind.
         vec![
             Respond { beside: true },

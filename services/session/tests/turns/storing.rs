@@ -281,6 +281,29 @@ fn a_piece_that_could_not_be_stored_goes_with_the_next() {
     assert_eq!(s.stored(), ["I1 assistant \"One two\" in_progress"]);
 }
 
+/// All clients leave before the store takes the reply's begin, so no client heard a word of it.
+#[test]
+fn a_change_of_an_unheard_reply_that_was_refused_brings_back_what_was_heard() {
+    let changes: [fn(&str) -> session::Input; 2] = [delete, |id| truncate(id, 2)];
+    for change in changes {
+        let mut s = slow_store();
+        s.store.torn = true;
+        s.client(1, respond());
+        s.content("Hello");
+        let reply = s.last_reply();
+        s.client(1, change(&reply));
+        s.detach(1);
+        // The begin and the end of the reply are stored, and the client's change is not.
+        while !matches!(asked(&s)[..], ["deleted" | "truncated"]) {
+            s.answer_one();
+        }
+        s.fail_store();
+        assert_eq!(s.stored(), ["I1 assistant \"\" incomplete"]);
+        assert_eq!(s.history(), s.stored());
+        s.check_store();
+    }
+}
+
 #[test]
 fn a_store_that_never_answers_ends_in_goodbye() {
     let mut start = start();
