@@ -104,6 +104,24 @@ fn what_the_model_said_after_the_stop_is_not_lost() {
 }
 
 #[test]
+fn a_reply_that_a_summary_covers_meanwhile_says_no_word_twice() {
+    let mut s = stage();
+    s.ask("Tell me a story");
+    s.content("Once upon");
+    let item_id = s.last_reply();
+    s.client(1, truncate(&item_id, 4));
+    // It resumes before the model has stopped, and a summary covers it then.
+    s.client(1, resume());
+    s.client(1, user_as("a", "Hm"));
+    s.happen(Happening::Context(Context { covered_through: Some("a".into()), ..Context::default() }));
+    s.model(held());
+    s.content(" a time.");
+    s.done();
+    assert!(s.heard(1).last().unwrap().ends_with("[I2 assistant \"Once upon a time.\"]"));
+    assert_eq!(s.store.items[1].text(), "Once upon a time.");
+}
+
+#[test]
 fn a_reply_that_was_complete_goes_on_where_it_was_cut() {
     let mut s = stage();
     s.ask("Is it late?");
