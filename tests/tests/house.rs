@@ -101,6 +101,19 @@ fn pages_are_short() {
 }
 
 #[test]
+fn walks_enter_each_room_once_and_name_places_that_are_there() {
+    let walks = page("docs/walks.md");
+    for walk in ["An utterance", "A chat completion", "A summary", "A fact", "A tensor"] {
+        assert!(walks.contains(&format!("\n## {walk}\n")), "docs/walks.md has no walk {walk:?}");
+    }
+    let architecture = page("ARCHITECTURE.md");
+    let rooms = walls::rooms(&architecture);
+    none(pages::wrong_walks(&walks, &rooms.iter().map(|room| room.name.as_str()).collect()));
+    none(pages::missing_places(&walks, &files::all()));
+    assert!(architecture.contains("(docs/walks.md)"), "ARCHITECTURE.md does not link docs/walks.md");
+}
+
+#[test]
 fn pages_of_additions_name_files_and_names_that_are_there() {
     let steps = page("docs/adding.md");
     for addition in ["a door", "a format of keys and values", "a weight format", "a model family", "a GPU interface"] {

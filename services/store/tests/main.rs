@@ -4,6 +4,7 @@ mod core;
 mod crash;
 mod delete;
 mod facts;
+mod full_store;
 mod keys;
 mod model;
 mod notes;

@@ -70,10 +70,43 @@ pub fn missing_places(page: &str, files: &[File]) -> Vec<String> {
         let name = name.rsplit("::").next().unwrap_or(name);
         let is_there =
             |text: &str| ["fn", "struct", "enum"].iter().any(|kind| has_word(text, &format!("{kind} {name}")));
-        let is_named = |path: &str| path.trim_end_matches(".rs").replace("/src/", "/").ends_with(&format!("/{file}"));
+        let is_named = |path: &str| {
+            let path = path.trim_end_matches(".rs").replace("/src/", "/");
+            path == *file || path.ends_with(&format!("/{file}"))
+        };
         !files.iter().any(|source| is_named(&source.path) && is_there(&source.text))
     });
     missing.map(|(file, name)| format!("{file}.rs has no {name}")).collect()
+}
+
+/// Finds faults of the walks of a page: tables whose first column is a room. A walk enters no room twice, and names a place
+/// in each.
+pub fn wrong_walks(page: &str, rooms: &BTreeSet<&str>) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for walk in page.split("\n## ").skip(1) {
+        let title = walk.lines().next().unwrap_or_default();
+        let lines: Vec<&str> = walk.lines().collect();
+        let tables = lines.split(|line| !line.starts_with('|')).filter(|rows| !rows.is_empty());
+        let tables: Vec<&[&str]> = tables.map(|rows| rows.get(2..).unwrap_or_default()).collect();
+        if tables.iter().all(|rows| rows.len() < 3) {
+            complaints.push(format!("{title} has no walk"));
+        }
+        for rows in tables {
+            let mut entered = BTreeSet::new();
+            for row in rows {
+                let room = row.split('|').nth(1).unwrap_or_default().trim();
+                if !rooms.contains(room) {
+                    complaints.push(format!("{title}: {room} is no room"));
+                } else if !entered.insert(room) {
+                    complaints.push(format!("{title} enters {room} twice"));
+                }
+                if !row.contains(".rs:") {
+                    complaints.push(format!("{title} names no place in {room}"));
+                }
+            }
+        }
+    }
+    complaints
 }
 
 /// Finds paths of a page that no file or folder has, and names behind a path (`folder/file.rs:name`) that the file has not.
@@ -148,6 +181,19 @@ mod tests {
         let page =
             "`machine/core.rs:heard` then `core.rs:Core` and `core.rs:Core::said`, not `ore.rs:heard`, `cargo test`";
         assert_eq!(missing_places(page, &files), ["core.rs has no Core::said", "ore.rs has no heard"]);
+    }
+
+    #[test]
+    fn a_walk_enters_each_room_once() {
+        let rooms = BTreeSet::from(["doors", "store"]);
+        let head = "\n## A word\n\n| room | places |\n|---|---|\n";
+        let walk = |rows: &str| wrong_walks(&format!("# Walks\n{head}{rows}\n"), &rooms);
+        let good = "| doors | `a.rs:x` |\n| store | `b.rs:y` |\n";
+        assert_eq!(walk(&format!("{good}| doors | `a.rs:z` |")), ["A word enters doors twice"]);
+        assert_eq!(walk(&format!("{good}| cellar | `a.rs:z` |")), ["A word: cellar is no room"]);
+        assert_eq!(walk("| doors | `a.rs` |"), ["A word has no walk", "A word names no place in doors"]);
+        let rooms = BTreeSet::from(["doors", "store", "model"]);
+        assert_eq!(wrong_walks(&format!("# Walks\n{head}{good}| model | `c.rs:z` |\n"), &rooms), [""; 0]);
     }
 
     #[test]

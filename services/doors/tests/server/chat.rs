@@ -30,7 +30,6 @@ async fn post(server: &Server, body: &Value) -> Response {
     timeout(PATIENCE, request.send()).await.expect("an answer").unwrap()
 }
 
-/// Posts in the background: the answer is given by the test.
 pub fn posting(server: &Server, body: Value) -> tokio::task::JoinHandle<(u16, Value)> {
     let request = client().post(url(server, "/v1/chat/completions")).body(body.to_string());
     tokio::spawn(async move {
@@ -45,7 +44,6 @@ pub fn says(text: &str, more: Value) -> Value {
     body
 }
 
-/// A stream read line by line.
 pub struct Lines {
     bytes: std::pin::Pin<Box<dyn futures_util::Stream<Item = reqwest::Result<axum::body::Bytes>>>>,
     buffer: String,
@@ -56,7 +54,6 @@ impl Lines {
         Lines { bytes: Box::pin(response.bytes_stream()), buffer: String::new() }
     }
 
-    /// Returns the next event, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<String> {
         loop {
             if let Some((line, rest)) = self.buffer.split_once('\n') {
@@ -77,7 +74,6 @@ impl Lines {
         serde_json::from_str(line.strip_prefix("data: ").expect(&line)).expect(&line)
     }
 
-    /// Returns the rest of the stream.
     pub async fn rest(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while let Some(line) = self.next().await {

@@ -15,7 +15,6 @@ use store::Summary;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Room for some dozen turns.
 const WINDOW: u32 = 1500;
 const SUMMARY: &str =
     "## User\n- The user is called Ann and has the code 4711.\n## Now\n- They talk about number three.";
@@ -26,17 +25,12 @@ fn small_window(settings: &mut Settings) {
 
 /// Answers whatever is asked, and keeps what was asked.
 struct Model {
-    /// Chats of replies and of summaries, in order.
     replies: Arc<Mutex<Vec<Vec<Value>>>>,
     tools: Arc<Mutex<Vec<usize>>>,
     summaries: Arc<Mutex<Vec<Vec<Value>>>>,
-    /// Prompts that were warmed in the background.
     warmed: Arc<Mutex<Vec<Vec<Value>>>>,
-    /// What was asked with which urgency.
     order: Arc<Mutex<Vec<Priority>>>,
-    /// Requests for summaries that the test answers itself.
     held: mpsc::UnboundedReceiver<Asked>,
-    /// Whose past all of that is.
     owners: Arc<Mutex<BTreeSet<Option<u64>>>>,
 }
 
@@ -109,12 +103,10 @@ impl Model {
     }
 }
 
-/// The user asks for it, and nothing was found yet.
 fn wants_a_search(messages: &[Value]) -> bool {
     messages.last().is_some_and(|last| last["role"] == "user" && content(last).starts_with("Do you recall"))
 }
 
-/// As the scripted model counts.
 fn count(messages: &[Value]) -> u64 {
     messages.iter().map(|message| 4 + content(message).split_whitespace().count() as u64).sum()
 }

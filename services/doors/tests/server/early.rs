@@ -6,7 +6,6 @@ use model::Purpose;
 use serde_json::json;
 use session::{Finish, Priority};
 
-/// The next request for the model that is no warming.
 async fn begun_or_asked(server: &mut Server) -> Asked {
     loop {
         let mut asked = server.script.next().await;

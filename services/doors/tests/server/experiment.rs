@@ -11,7 +11,6 @@ use store::Measurement;
 
 const ARMS: [&str; 2] = ["qwen3.5-9b-16k", "qwen3.5-9b-64k"];
 
-/// Everybody is in this arm.
 fn experiment(arm: &'static str) -> impl FnOnce(&mut Settings) {
     move |settings| {
         settings.experiment = Some(Experiment {

@@ -18,7 +18,6 @@ struct Writer {
     log: Vec<Value>,
 }
 
-/// As a template takes it.
 type Said = Vec<(String, String)>;
 
 fn home_assistant(path: &'static str) -> Writer {
@@ -29,14 +28,12 @@ fn api_client() -> Writer {
     Writer { path: CHAT, headers: vec![("user-agent", "curl/8")], log: Vec::new() }
 }
 
-/// A home whose first line is this.
 fn head(first: &str) -> String {
     let rules = (0..30).map(|at| format!("Rule {at} stands as it stood.")).collect::<Vec<_>>().join("\n");
     format!("{first}\n{rules}")
 }
 
 impl Writer {
-    /// Sends its log behind these instructions, and gives the prompt and the end of the answer.
     async fn says(&mut self, server: &mut Server, head: &str, text: &str, reply: &str) -> (Said, Value) {
         self.log.push(json!({ "role": "user", "content": text }));
         let sent = self.send(server, head, reply).await;

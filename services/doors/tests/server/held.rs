@@ -49,7 +49,6 @@ async fn begin_message(server: &Server, bytes: usize) -> TcpStream {
     stream
 }
 
-/// The code of the close frame with which the server ends the connection.
 async fn close_code(stream: &mut TcpStream) -> u16 {
     let mut bytes = Vec::new();
     let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the server ends the connection");

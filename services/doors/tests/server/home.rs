@@ -21,7 +21,6 @@ fn reply(asked: &mut Asked, with_calls: bool) {
     asked.done(if with_calls { Finish::ToolCalls } else { Finish::Stop });
 }
 
-/// What a client took from its answer.
 #[derive(Debug, Default, PartialEq)]
 struct Taken {
     text: String,

@@ -9,7 +9,6 @@ use settings::Settings;
 use store::{SessionRecord, Store};
 use tempfile::TempDir;
 
-/// A client that keeps the log, as Home Assistant does.
 pub struct Frontend {
     pub path: &'static str,
     pub headers: Vec<(&'static str, String)>,
@@ -48,7 +47,6 @@ impl Frontend {
         (prompt, serde_json::from_str(&answer.await.unwrap()).unwrap())
     }
 
-    /// Says something and hears the reply. Returns the prompt.
     pub async fn says(&mut self, server: &mut Server, text: &str, reply: &str) -> Vec<(String, String)> {
         self.push("user", text);
         let (prompt, answer) = self.send(server, reply, json!({})).await;
@@ -78,7 +76,6 @@ async fn kept(store: &Store) -> Vec<(SessionRecord, Vec<String>)> {
     all
 }
 
-/// Stops, and says what was kept.
 async fn kept_after(server: Server) -> (TempDir, Vec<(SessionRecord, Vec<String>)>) {
     let folder = server.stop().await;
     let store = open(folder.path()).await;

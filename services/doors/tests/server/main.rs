@@ -6,6 +6,7 @@ mod compaction;
 mod doors;
 mod early;
 mod experiment;
+mod extensions;
 mod forgotten;
 mod heads;
 mod held;

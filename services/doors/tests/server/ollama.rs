@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use session::{Delta, Failure, FailureCode, Finish, Priority};
 use tokio::task::JoinHandle;
 
-/// Writes a turn as Home Assistant does.
 fn turn(text: &str, more: Value) -> Value {
     let mut body = json!({
         "model": "test-model:latest", "stream": true, "options": { "num_ctx": 8192 }, "keep_alive": -1.0, "tools": [],

@@ -12,7 +12,6 @@ fn with_butler(settings: &mut Settings) {
     settings.personas.insert(name, butler);
 }
 
-/// The prompt's instructions, where there are any.
 async fn instructions_of(server: &mut Server) -> String {
     let mut asked = server.reply_asked().await;
     let head = asked.chat().messages[0].clone();
@@ -21,7 +20,6 @@ async fn instructions_of(server: &mut Server) -> String {
     if head["role"] == "system" { head["content"].as_str().unwrap().to_owned() } else { String::new() }
 }
 
-/// Posts, answers, and gives back the prompt's instructions and the answer.
 async fn asked_of(server: &mut Server, path: &str, body: Value) -> (String, Value) {
     let url = format!("http://{}{path}", server.address);
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -7,7 +7,6 @@ use session::Finish;
 use settings::{Settings, Sources};
 use std::collections::BTreeMap;
 
-/// Rules as an operator writes them.
 fn rules(text: &str) -> impl FnOnce(&mut Settings) {
     let environment = BTreeMap::from([("REPRISE__REMEMBER__WHO".to_owned(), text.to_owned())]);
     let loaded = Settings::load(&Sources { environment, ..Sources::default() }).unwrap();
@@ -22,7 +21,6 @@ const RULES: &str = r#"[
     { room = "*", instructions = "You are in area {name} (floor" },
 ]"#;
 
-/// Posts to a door, answers, and gives back what was answered.
 async fn asked(server: &mut Server, path: &str, headers: &[(&'static str, &str)], body: Value) -> Value {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
@@ -37,7 +35,6 @@ async fn asked(server: &mut Server, path: &str, headers: &[(&'static str, &str)]
     serde_json::from_str(&answer.await.unwrap()).unwrap()
 }
 
-/// Person or room of a session, and whether it is remembered.
 async fn of_session(server: &Server, id: &Value) -> (String, bool) {
     let session = server.store.open_session("local", id.as_str().expect("an id")).await.unwrap();
     let record = server.store.session(&session).await.unwrap();

@@ -34,7 +34,6 @@ async fn server(change: impl FnOnce(&mut Settings)) -> Server {
     server
 }
 
-/// Requests of a conversation, printed one below the other.
 #[derive(Default)]
 struct Printed(String);
 
@@ -67,7 +66,6 @@ impl Printed {
         }
     }
 
-    /// Posts and answers.
     async fn post(&mut self, server: &mut Server, path: &str, body: Value, reply: &str, warms: bool) -> Value {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
@@ -107,7 +105,6 @@ fn log(head: &str, arguments: Value) -> Vec<Value> {
     ]
 }
 
-/// Instructions whose first line changes.
 fn head(first: &str) -> String {
     let rules = (0..30).map(|at| format!("Rule {at} stands as it stood.")).collect::<Vec<_>>().join("\n");
     format!("{first}\n{rules}")

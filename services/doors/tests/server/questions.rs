@@ -12,7 +12,6 @@ fn with(questions: Questions) -> impl FnOnce(&mut Settings) {
     move |settings| settings.presets.get_mut("default").expect("it is there").questions = questions
 }
 
-/// What is only read ahead is let go.
 async fn reply_asked(script: &mut Script) -> Asked {
     loop {
         let asked = script.next().await;

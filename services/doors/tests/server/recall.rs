@@ -92,7 +92,6 @@ async fn read_prompts(mut script: Script, answers: Answers) {
     }
 }
 
-/// As much as a summary has room for.
 fn newest_facts(messages: &[Value]) -> String {
     let lines = messages.iter().flat_map(|message| content(message).lines()).filter(|line| !line.contains("Remember"));
     let told =
@@ -105,7 +104,6 @@ fn newest_facts(messages: &[Value]) -> String {
 const SUMMARISED: usize = 4;
 const NOTE: &str = "The user said before: ";
 
-/// The value behind these words, and where they stand.
 fn find(messages: &[Value], wanted: &str) -> Option<(Zone, String)> {
     let mut found: Vec<(Zone, String)> = Vec::new();
     for message in messages {
@@ -158,7 +156,6 @@ async fn what_a_question_is_about_stands_before_it_without_a_search_of_the_model
     assert!(right > 10 && right * 10 >= (asked + missed) * 9, "noted: {right} of {asked}, and {missed} without");
 }
 
-/// Right answers and questions, by where the answer stood.
 async fn remembered(recall: Recall) -> BTreeMap<Zone, [usize; 2]> {
     let small = move |settings: &mut Settings| {
         settings.conversation.recall_wait_ms = 10_000;

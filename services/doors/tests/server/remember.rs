@@ -11,14 +11,12 @@ use tokio::time::timeout;
 
 const NOTE: &str = "The user said before: ";
 
-/// A home whose guests are remembered.
 pub fn home(settings: &mut Settings) {
     settings.remember.conversations = KeptConversations::All;
     settings.conversation.recall_wait_ms = 10_000;
     settings.presets.values_mut().for_each(|preset| preset.remember.learn = Learn::Words);
 }
 
-/// Says something, and returns the prompt that the model was asked with.
 pub async fn say(server: &mut Server, client: &mut Client, text: &str) -> Prompt {
     client.ask(text).await;
     let mut asked = server.reply_asked().await;
@@ -29,7 +27,6 @@ pub async fn say(server: &mut Server, client: &mut Client, text: &str) -> Prompt
     prompt
 }
 
-/// A conversation of its own.
 pub async fn says(server: &mut Server, texts: &[&str]) -> Vec<Prompt> {
     let mut client = server.connect("").await;
     let mut prompts = Vec::new();
@@ -39,7 +36,6 @@ pub async fn says(server: &mut Server, texts: &[&str]) -> Vec<Prompt> {
     prompts
 }
 
-/// What it is told of earlier conversations.
 pub fn remembered(prompt: &Prompt) -> String {
     let texts = prompt.messages.iter().map(|message| message.text());
     texts.filter(|text| text.contains("Remembered from earlier conversations")).collect()

@@ -14,7 +14,6 @@ fn client() -> reqwest::Client {
     reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap()
 }
 
-/// Posts in the background, because the test is the model.
 fn posting(server: &Server, body: Value) -> JoinHandle<(u16, Value)> {
     let request = client().post(format!("http://{}/v1/responses", server.address)).body(body.to_string());
     tokio::spawn(async move {
@@ -23,7 +22,6 @@ fn posting(server: &Server, body: Value) -> JoinHandle<(u16, Value)> {
     })
 }
 
-/// The events of a stream.
 fn streaming(server: &Server, mut body: Value) -> JoinHandle<Vec<Value>> {
     body["stream"] = json!(true);
     let request = client().post(format!("http://{}/v1/responses", server.address)).body(body.to_string());
@@ -43,7 +41,6 @@ fn streaming(server: &Server, mut body: Value) -> JoinHandle<Vec<Value>> {
     })
 }
 
-/// One turn: what was asked of the model, and the response.
 async fn turn(server: &mut Server, body: Value, reply: &str) -> (Vec<Value>, Value) {
     let answer = posting(server, body);
     let mut asked = server.reply_asked().await;
@@ -56,7 +53,6 @@ async fn turn(server: &mut Server, body: Value, reply: &str) -> (Vec<Value>, Val
     (messages, response)
 }
 
-/// Roles and words.
 fn said(messages: &[Value]) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     messages.iter().map(|message| (text(&message["role"]), text(&message["content"]))).collect()

@@ -27,7 +27,6 @@ fn answer(asked: &mut Asked, text: &str) {
     asked.done(Finish::Stop);
 }
 
-/// One turn: the words that were asked of the model, and the response.
 async fn turn(server: &mut Server, client: &mut Client, body: Value, reply: &str) -> (String, Value) {
     create(client, body).await;
     let mut asked = server.reply_asked().await;

@@ -21,7 +21,6 @@ async fn stop(server: &mut Server, client: &mut Client, words: &str) -> (Asked, 
     (asked, done["response"]["output"][0]["id"].clone())
 }
 
-/// The words that a response says, and its end.
 async fn words(client: &mut Client) -> (String, Value) {
     let mut words = String::new();
     loop {

@@ -39,7 +39,6 @@ async fn begin(server: &mut Server) -> String {
     answer.await.unwrap().2["reprise"]["session_id"].as_str().unwrap().to_owned()
 }
 
-/// Role and words of all that the session keeps.
 async fn kept(server: &Server, id: &str) -> Vec<String> {
     let (_, items) = server.http("GET", &format!("/v1/sessions/{id}/items"), &[], "").await;
     let line = |item: &Value| {

@@ -19,7 +19,6 @@ fn rule(clue: RuleClue) -> PersonRule {
     PersonRule { person: RuleName::Found, room, conditions, is_private: false, continue_minutes: None }
 }
 
-/// A person by the header, and persons of named speakers.
 fn by_header(settings: &mut Settings) {
     settings.remember.who = vec![rule(RuleClue::Speaker), rule(RuleClue::Header(NAME.to_owned()))];
 }
@@ -33,7 +32,6 @@ async fn reply_asked(script: &mut Script) -> Asked {
     }
 }
 
-/// One request and its reply: the body of the answer, and the prompt.
 async fn ask(server: &mut Server, path: &str, headers: &[(&str, &str)], body: Value) -> (Value, String) {
     let mut script = server.take_script();
     let body = body.to_string();

@@ -21,18 +21,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// As in `config/default.toml`.
 const SENTENCES: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
 
 struct Scripted {
     asked: mpsc::UnboundedSender<Asked>,
     status: Mutex<ModelStatus>,
     forgotten: Arc<Mutex<Vec<u64>>>,
-    /// The last reply that was asked for.
     last: Mutex<Option<ModelRequest>>,
 }
 
-/// The test's end.
 pub struct Script {
     asked: mpsc::UnboundedReceiver<Asked>,
     forgotten: Arc<Mutex<Vec<u64>>>,
@@ -111,17 +108,14 @@ impl Answerer for Scripted {
 }
 
 impl Script {
-    /// The next request. Panics when the last handle of the model was dropped.
     pub async fn next(&mut self) -> Asked {
         self.asked.recv().await.expect("a request comes")
     }
 
-    /// A request that is there already.
     pub fn try_next(&mut self) -> Option<Asked> {
         self.asked.try_recv().ok()
     }
 
-    /// What was to be forgotten so far.
     pub fn forgotten(&self) -> Vec<u64> {
         self.forgotten.lock().unwrap().clone()
     }
@@ -163,7 +157,6 @@ impl Asked {
         self.push(Delta::Failed(failure));
     }
 
-    /// Any delta, as it is.
     pub fn push(&mut self, delta: Delta) {
         match &delta {
             Delta::Reasoning { tokens, .. } => {
@@ -191,12 +184,10 @@ impl Asked {
     }
 }
 
-/// Enough to tell prompts apart, and to fill a window.
 fn tokens_of(prompt: &Prompt) -> u64 {
     prompt.messages.iter().map(tokens_of_message).sum()
 }
 
-/// One for each word, and four around them.
 fn tokens_of_message(message: &Message) -> u64 {
     let words = |part: &Part| match part {
         Part::Text(text) => text.split_whitespace().count() as u64,

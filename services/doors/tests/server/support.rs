@@ -82,7 +82,6 @@ impl Server {
         self.folder.take().unwrap()
     }
 
-    /// One request over HTTP: the status, and the body where it is JSON.
     pub async fn http(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
         let response = self.request(method, path, headers, body).await;
         let status = response.status().as_u16();
@@ -138,7 +137,6 @@ pub async fn open(folder: &Path) -> Store {
     Store::open(&options, 1).await.unwrap()
 }
 
-/// Request to the model as a template takes it.
 pub trait Chat {
     fn chat(&self) -> ChatPrompt;
 }

@@ -29,7 +29,6 @@ fn kitchen(conversation: &str) -> Value {
     json!({ "conversation_id": conversation, "device_id": "d1", "satellite_id": "assist_satellite.kitchen" })
 }
 
-/// Says it in the background, because the test is the model.
 fn saying(address: SocketAddr, text: &str, context: Value) -> JoinHandle<(String, Value)> {
     let text = text.to_owned();
     tokio::spawn(async move { turn(address, &text, context).await })
@@ -41,7 +40,6 @@ fn replies(mut asked: Asked, text: &str) {
     asked.done(Finish::Stop);
 }
 
-/// Returns the user's words in a prompt, oldest first.
 fn said(asked: &Asked) -> Vec<String> {
     let messages = asked.chat().messages;
     let of_user = messages.iter().filter(|message| message["role"] == "user");

@@ -258,6 +258,7 @@ impl Outbox {
                     if let StoreOp::ReplyFinished { item } = &mut op {
                         let bytes = self.said.remove(&item.id).map_or(0, |said| said.sent);
                         if item.shorten(bytes) {
+                            self.shorten_undo(id, &item.id, bytes);
                             said.extend(self.shorten_rest(item, bytes).map(Said::Less));
                         }
                     }
@@ -333,6 +334,24 @@ impl Outbox {
             }
         }
         Some(last)
+    }
+
+    /// Shortens the item that a refusal of a later operation would bring back.
+    fn shorten_undo(&mut self, op: OpId, item_id: &str, bytes: usize) {
+        for later in self.operations.range_mut(op..).map(|(_, later)| &mut later.undo) {
+            let (item, is_last) = match later {
+                Undo::Truncated { item, .. } => (item, false),
+                Undo::Resumed { item, .. } => (item, true),
+                Undo::Deleted(removed) => (&mut removed.entry.item, true),
+                _ => continue,
+            };
+            if item.id == item_id {
+                Arc::make_mut(item).shorten(bytes);
+                if is_last {
+                    return;
+                }
+            }
+        }
     }
 
     /// Drops all events after the last client left; operations stay. Returns the calls that no client saw.

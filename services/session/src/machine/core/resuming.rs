@@ -66,14 +66,14 @@ impl Machine {
             self.held.take_if(|held| held.is_lost());
             return;
         };
-        let Some(held) = self.held.take().filter(|_| self.replies.of_generation(wanted).is_some()) else { return };
+        let Some((held, reply)) = self.held.take().zip(self.replies.of_generation(wanted)) else { return };
         if held.is_lost() {
             let message = "what was computed of the reply is not there any more; ask for a new one";
             let failed = Delta::Failed(Failure::new(FailureCode::EngineFailed, message));
             return self.replies.delta(wanted, failed, &mut self.ledger, self.now);
         }
-        let stands = held.item.as_ref().and_then(|item| self.ledger.conversation.shown(&item.id));
-        let heard = stands.map(|item| item.text()).unwrap_or_default();
+        // The conversation may have covered the item since.
+        let heard = reply.open_item().map(Item::text).unwrap_or_default();
         self.ledger.outbox.at_once(Output::Resume(Box::new(held.resume(wanted, &heard))));
     }
 

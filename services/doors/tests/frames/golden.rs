@@ -2,13 +2,12 @@
 
 use super::stage::*;
 use serde_json::json;
-use session::machine::*;
-use session::*;
+use session::{Delta, Finish, TurnReport, Usage};
 
 #[test]
 fn a_full_response() {
-    let mut s = Stage::new(start());
-    s.attach(1, false, Replay::All);
+    let mut s = Stage::new();
+    s.attach(1, false);
     s.client(
         1,
         json!({"type": "session.update", "session": {"type": "realtime", "instructions": "Be kind.",
@@ -19,18 +18,18 @@ fn a_full_response() {
     s.content("Hello");
     s.content(" there.");
     let usage = Usage { input_tokens: 31, cached_tokens: 20, output_tokens: 4, reasoning_tokens: 0 };
-    s.backend(Delta::Done { finish: Finish::Stop, usage: Some(usage), report: None });
+    s.model(Delta::Done { finish: Finish::Stop, usage: Some(usage), report: None });
     insta::assert_snapshot!(s.frames(1));
 }
 
 #[test]
 fn a_tool_call() {
-    let mut s = stage();
+    let mut s = Stage::with_client(false);
     s.client(1, user_as("u1", "Light on"));
     s.client(1, json!({"type": "response.create"}));
-    s.backend(Delta::CallStarted { name: "light".into(), call_id: None });
-    s.backend(Delta::CallArguments { json: "{\"on\":".into(), tokens: 3 });
-    s.backend(Delta::CallArguments { json: " true}".into(), tokens: 3 });
+    s.model(Delta::CallStarted { name: "light".into(), call_id: None });
+    s.model(Delta::CallArguments { json: "{\"on\":".into(), tokens: 3 });
+    s.model(Delta::CallArguments { json: " true}".into(), tokens: 3 });
     s.done();
     s.client(
         1,
@@ -42,20 +41,20 @@ fn a_tool_call() {
 
 #[test]
 fn a_cancel_and_what_was_heard() {
-    let mut s = extended_stage();
+    let mut s = Stage::with_client(true);
     s.client(1, user_as("u1", "Tell me a story"));
     s.client(1, json!({"type": "response.create"}));
     s.content("Once upon a time. There");
     s.client(1, json!({"type": "response.cancel"}));
-    let item_id = s.last_reply();
+    let item_id = s.last_item();
     s.client(1, json!({"type": "conversation.item.truncate", "item_id": item_id, "content_index": 0, "text_end": 9}));
-    s.backend(Delta::Done { finish: Finish::Cancelled, usage: None, report: Some(TurnReport::default()) });
+    s.model(Delta::Done { finish: Finish::Cancelled, usage: None, report: Some(TurnReport::default()) });
     insta::assert_snapshot!(s.frames(1));
 }
 
 #[test]
 fn an_error_of_each_kind() {
-    let mut s = extended_stage();
+    let mut s = Stage::with_client(true);
     s.client(1, user_as("u1", "Hi"));
     s.client(1, json!({"type": "response.cancel", "event_id": "c0"}));
     s.client(1, json!({"type": "response.create"}));
@@ -86,9 +85,8 @@ fn an_error_of_each_kind() {
         s.client(1, event);
     }
     s.client(1, json!("not an object"));
-    s.store_answers = false;
+    s.store_fails = true;
     s.client(1, json!({"type": "conversation.item.delete", "item_id": "u1", "event_id": "mine_store"}));
-    s.fail_store();
     let frames = s.frames(1);
     let errors: Vec<&str> = frames.lines().filter(|line| line.contains("\"type\":\"error\"")).collect();
     insta::assert_snapshot!(errors.join("\n"));

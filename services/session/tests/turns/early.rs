@@ -1,37 +1,27 @@
 //! Replies that are begun while a partial transcript stands still: when, with what, and that no client hears of them.
 
+use super::inputs::*;
 use super::stage::*;
-use serde_json::{Value, json};
 use session::machine::*;
 use session::*;
 
 const AFTER: u64 = 150;
 
-fn update(text: &str) -> Value {
-    json!({"type": "input_text_buffer.update", "text": text})
-}
-
-fn commit() -> Value {
-    json!({"type": "input_text_buffer.commit"})
-}
-
 fn begins(early_ms: Option<u64>) -> Stage {
     let mut start = start();
     (start.limits.speculate_ms, start.limits.early_ms) = (Some(200), early_ms);
-    let mut s = Stage::new(start);
-    s.attach(1, true, Replay::All);
-    s.heard(1);
+    let mut s = stage_from(start);
     s.wait(1000);
     s
 }
 
-/// Time passes, and each prompt is warm as soon as it is asked for.
+/// Lets time pass; each prompt is warm as soon as it is asked for.
 fn wait(s: &mut Stage, ms: u64) {
     for _ in 0..ms {
         s.wait(1);
         let is_warming = |last: &&Generate| matches!(last.purpose, GenerationPurpose::WarmPartial(_));
         if s.generations.last().filter(is_warming).is_some() {
-            s.backend(warm());
+            s.model(warm());
         }
     }
 }
@@ -40,7 +30,7 @@ fn warm() -> Delta {
     Delta::Done { finish: Finish::Warm, usage: None, report: Some(TurnReport::default()) }
 }
 
-/// The replies that were begun early: what the user had said, and their generation.
+/// Returns the replies that were begun early: what the user had said, and their generation.
 fn begun(s: &Stage) -> Vec<(String, GenerationId)> {
     let early = s.generations.iter().filter(|known| known.purpose == GenerationPurpose::EarlyReply);
     early.map(|known| (known.items.last().unwrap().text(), known.generation)).collect()
@@ -53,20 +43,20 @@ fn texts(s: &Stage) -> Vec<String> {
 #[test]
 fn a_reply_is_begun_when_the_words_stand_still() {
     let mut s = begins(Some(AFTER));
-    s.client(1, update("what is"));
+    s.client(1, hear("what is"));
     wait(&mut s, AFTER - 1);
-    s.client(1, update("what is the"));
+    s.client(1, hear("what is the"));
     wait(&mut s, AFTER - 1);
     assert!(begun(&s).is_empty(), "the user goes on");
     wait(&mut s, 1);
     assert_eq!(texts(&s), ["what is the"]);
     // The same words again are no news.
-    s.client(1, update("what is the"));
+    s.client(1, hear("what is the"));
     wait(&mut s, 10 * AFTER);
     assert_eq!(texts(&s), ["what is the"]);
     // Newer words take the place of the older ones.
     let (_, first) = begun(&s)[0].clone();
-    s.client(1, update("what is the time"));
+    s.client(1, hear("what is the time"));
     wait(&mut s, AFTER);
     assert_eq!(texts(&s), ["what is the", "what is the time"]);
     assert!(s.stopped.contains(&first));
@@ -87,10 +77,10 @@ fn a_reply_is_begun_when_the_words_stand_still() {
 #[test]
 fn it_waits_until_the_prompt_is_warm() {
     let mut s = begins(Some(AFTER));
-    s.client(1, update("what is the time"));
+    s.client(1, hear("what is the time"));
     s.wait(10 * AFTER);
     assert!(begun(&s).is_empty(), "the prompt is still being computed");
-    s.backend(warm());
+    s.model(warm());
     s.wait(1);
     assert_eq!(texts(&s), ["what is the time"]);
 }
@@ -98,15 +88,15 @@ fn it_waits_until_the_prompt_is_warm() {
 #[test]
 fn nothing_of_it_is_heard_or_kept() {
     let mut s = begins(Some(AFTER));
-    s.client(1, update("turn on the light"));
+    s.client(1, hear("turn on the light"));
     wait(&mut s, AFTER);
     s.heard(1);
     let operations = s.store.ops.len();
     // What no model should say.
     s.content("Done.");
-    s.backend(Delta::CallStarted { name: "f".into(), call_id: None });
-    s.backend(Delta::CallArguments { json: "{}".into(), tokens: 1 });
-    s.backend(warm());
+    s.model(Delta::CallStarted { name: "f".into(), call_id: None });
+    s.model(Delta::CallArguments { json: "{}".into(), tokens: 1 });
+    s.model(warm());
     assert_eq!(s.heard(1), [""; 0]);
     assert!(s.recalls.is_empty() && s.store.ops.len() == operations && s.machine.entries().is_empty());
     s.check_agreement();
@@ -115,13 +105,13 @@ fn nothing_of_it_is_heard_or_kept() {
 #[test]
 fn what_changes_meanwhile_begins_it_anew() {
     let changes: [fn(&mut Stage); 3] = [
-        |s| s.client(1, json!({"type": "session.update", "session": {"instructions": "Be kind."}})),
+        |s| s.client(1, instructions("Be kind.")),
         |s| s.client(1, user("And")),
-        |s| s.input(Happening::Context(Context { notes: vec!["It is noon.".into()], ..Context::default() })),
+        |s| s.happen(Happening::Context(Context { notes: vec!["It is noon.".into()], ..Context::default() })),
     ];
     for change in changes {
         let mut s = begins(Some(AFTER));
-        s.client(1, update("what is the time"));
+        s.client(1, hear("what is the time"));
         wait(&mut s, AFTER);
         let before = s.generations.last().unwrap().clone();
         change(&mut s);
@@ -136,14 +126,14 @@ fn what_changes_meanwhile_begins_it_anew() {
 #[test]
 fn it_ends_with_the_words_it_answers() {
     let ends: [fn(&mut Stage); 4] = [
-        |s| s.client(1, json!({"type": "input_text_buffer.clear"})),
+        |s| s.client(1, hear_nothing()),
         |s| s.detach(1),
-        |s| s.input(Happening::Drain),
-        |s| s.client(1, json!({"type": "input_text_buffer.commit", "text": "Stop.", "create_response": false})),
+        |s| s.happen(Happening::Drain),
+        |s| s.client(1, note_text("Stop.")),
     ];
     for end in ends {
         let mut s = begins(Some(AFTER));
-        s.client(1, update("what is the time"));
+        s.client(1, hear("what is the time"));
         wait(&mut s, AFTER);
         let (_, generation) = begun(&s)[0].clone();
         end(&mut s);
@@ -156,16 +146,16 @@ fn it_ends_with_the_words_it_answers() {
 fn none_begins_without_partial_transcripts_while_a_reply_is_made_or_where_it_is_off() {
     let mut s = begins(Some(AFTER));
     s.ask("Hi");
-    s.client(1, update("and"));
+    s.client(1, hear("and"));
     s.wait(1000);
     assert!(begun(&s).is_empty());
     s.content("Hello.");
     s.done();
-    s.client(1, json!({"type": "input_text_buffer.clear"}));
+    s.client(1, hear_nothing());
     s.wait(1000);
     assert!(begun(&s).is_empty());
     let mut off = begins(None);
-    off.client(1, update("what is the time"));
+    off.client(1, hear("what is the time"));
     off.wait(1000);
     assert!(begun(&off).is_empty());
 }

@@ -1,7 +1,7 @@
 //! A cough is no interruption: a reply that was stopped goes on.
 
+use super::inputs::*;
 use super::stage::*;
-use serde_json::{Value, json};
 use session::machine::*;
 use session::*;
 
@@ -11,25 +11,13 @@ fn held() -> Delta {
     Delta::Done { finish: Finish::Held, usage: None, report: Some(TurnReport::default()) }
 }
 
-fn cancel() -> Value {
-    json!({"type": "response.cancel"})
-}
-
-fn resume() -> Value {
-    json!({"type": "response.resume"})
-}
-
-fn truncate(item_id: &str, text_end: usize) -> Value {
-    json!({"type": "conversation.item.truncate", "item_id": item_id, "content_index": 0, "text_end": text_end})
-}
-
-/// A reply that was stopped behind so many characters, and that the model has kept.
+/// Returns a stage whose reply was stopped behind `heard` characters; the model has kept it.
 fn stopped(heard: usize) -> Stage {
-    let mut s = extended_stage();
+    let mut s = stage();
     s.ask("Tell me a story");
     s.content(STORY);
     s.client(1, cancel());
-    s.backend(held());
+    s.model(held());
     let item_id = s.last_reply();
     s.client(1, truncate(&item_id, heard));
     s.heard(1);
@@ -46,38 +34,35 @@ fn a_stopped_reply_goes_on_where_it_was_heard() {
     assert_eq!(
         s.heard(1),
         [
-            "response.created R2 in_progress",
-            "response.output_item.added I2 assistant \"Once upon\" in_progress",
-            "response.content_part.added \"\"",
-            "response.output_text.delta \" a time. There was a fox\"",
-            "response.sentence.done 0 \" a time. \" 9..18",
-            "response.output_text.delta \" who slept.\"",
-            "response.sentence.done 1 \"There was a fox who slept.\" 18..44",
-            "response.output_text.done \"Once upon a time. There was a fox who slept.\"",
-            "response.content_part.done \"Once upon a time. There was a fox who slept.\"",
-            "response.output_item.done I2 assistant \"Once upon a time. There was a fox who slept.\"",
-            "item.done I2 assistant \"Once upon a time. There was a fox who slept.\" after I1",
-            "response.done R2 completed [I2 assistant \"Once upon a time. There was a fox who slept.\"]",
+            "started R2 in_progress",
+            "begun I2 assistant \"Once upon\" in_progress",
+            "text \" a time. There was a fox\"",
+            "sentence 0 \" a time. \" 9..18",
+            "text \" who slept.\"",
+            "sentence 1 \"There was a fox who slept.\" 18..44",
+            "whole text \"Once upon a time. There was a fox who slept.\"",
+            "ended I2 assistant \"Once upon a time. There was a fox who slept.\" after I1",
+            "done R2 completed [I2 assistant \"Once upon a time. There was a fox who slept.\"]",
         ]
     );
     assert_eq!(s.generations.len(), 2, "the model is asked nothing new");
     assert_eq!(s.stored(), s.history());
     s.check_agreement();
     s.client(1, resume());
-    assert_eq!(s.heard(1), ["error response_resume_not_possible"]);
+    assert_eq!(s.heard(1), ["refused NothingToResume"]);
 }
 
 #[test]
 fn the_client_may_say_with_the_resume_what_was_heard() {
     let rows = [
-        (json!({"type": "response.resume", "text_end": 4}), "Once", " upon a time. There was a fox"),
-        (json!({"type": "response.resume", "text_end": 17}), "Once upon a time.", " There was a fox"),
-        (json!({"type": "response.resume", "audio_end_ms": 900}), "Once upon a", " time. There was a fox"),
+        (Heard::Chars(4), "Once", " upon a time. There was a fox"),
+        (Heard::Chars(17), "Once upon a time.", " There was a fox"),
+        (Heard::Ms(900), "Once upon a", " time. There was a fox"),
     ];
-    for (event, heard, told) in rows {
+    for (by, heard, told) in rows {
         let mut s = stopped(9);
-        s.client(1, event);
-        assert_eq!(s.heard(1)[1], format!("response.output_item.added I2 assistant {heard:?} in_progress"));
+        s.client(1, resume_from(by));
+        assert_eq!(s.heard(1)[1], format!("begun I2 assistant {heard:?} in_progress"));
         assert_eq!(s.resumed[0].made, [Delta::text(told, 0)]);
         s.content("!");
         s.done();
@@ -89,7 +74,7 @@ fn the_client_may_say_with_the_resume_what_was_heard() {
 #[test]
 fn what_the_model_said_after_the_stop_is_not_lost() {
     for is_slow in [false, true] {
-        let mut s = extended_stage();
+        let mut s = stage();
         s.ask("Tell me a story");
         s.content("Once");
         s.client(1, cancel());
@@ -99,37 +84,46 @@ fn what_the_model_said_after_the_stop_is_not_lost() {
         if is_slow {
             // It resumes before the model has even stopped.
             s.client(1, resume());
-            assert_eq!(s.heard(1).len(), 3);
+            assert_eq!(s.heard(1).len(), 2);
         }
         s.content(" a");
-        s.backend(held());
+        s.model(held());
         if !is_slow {
             s.client(1, resume());
         }
         assert_eq!(s.resumed[0].made.len(), 2);
         s.content(" time.");
         s.done();
-        let lines = s.heard(1);
-        let deltas: Vec<_> = lines.iter().filter(|line| line.starts_with("response.output_text.delta")).collect();
-        assert_eq!(
-            deltas,
-            ["\" upon\"", "\" a\"", "\" time.\""].map(|delta| format!("response.output_text.delta {delta}")).each_ref()
-        );
+        let texts: Vec<_> = s.heard(1).into_iter().filter(|line| line.starts_with("text")).collect();
+        assert_eq!(texts, ["text \" upon\"", "text \" a\"", "text \" time.\""]);
         assert_eq!(s.history()[1], "I2 assistant \"Once upon a time.\"");
-        let usage = &s.clients[&ConnId(1)].frames.iter().rfind(|frame| frame["type"] == "response.done").unwrap()["response"]
-            ["usage"];
-        assert_eq!(
-            (&usage["input_tokens"], &usage["output_tokens"]),
-            (&json!(0), &json!(3)),
-            "what was told is not counted again"
-        );
+        let usage = s.last_response(1).usage.unwrap();
+        assert_eq!((usage.input_tokens, usage.output_tokens), (0, 3), "what was told is not counted again");
         s.check_agreement();
     }
 }
 
 #[test]
+fn a_reply_that_a_summary_covers_meanwhile_says_no_word_twice() {
+    let mut s = stage();
+    s.ask("Tell me a story");
+    s.content("Once upon");
+    let item_id = s.last_reply();
+    s.client(1, truncate(&item_id, 4));
+    // It resumes before the model has stopped, and a summary covers it then.
+    s.client(1, resume());
+    s.client(1, user_as("a", "Hm"));
+    s.happen(Happening::Context(Context { covered_through: Some("a".into()), ..Context::default() }));
+    s.model(held());
+    s.content(" a time.");
+    s.done();
+    assert!(s.heard(1).last().unwrap().ends_with("[I2 assistant \"Once upon a time.\"]"));
+    assert_eq!(s.store.items[1].text(), "Once upon a time.");
+}
+
+#[test]
 fn a_reply_that_was_complete_goes_on_where_it_was_cut() {
-    let mut s = extended_stage();
+    let mut s = stage();
     s.ask("Is it late?");
     s.content("It is noon. Good day.");
     s.done();
@@ -138,15 +132,15 @@ fn a_reply_that_was_complete_goes_on_where_it_was_cut() {
     s.heard(1);
     s.client(1, resume());
     let heard = s.heard(1);
-    assert_eq!(heard[3], "response.output_text.delta \" noon. Good day.\"");
-    assert_eq!(heard.last().unwrap(), "response.done R2 completed [I2 assistant \"It is noon. Good day.\"]");
+    assert_eq!(heard[2], "text \" noon. Good day.\"");
+    assert_eq!(heard.last().unwrap(), "done R2 completed [I2 assistant \"It is noon. Good day.\"]");
     assert_eq!(s.history()[1], "I2 assistant \"It is noon. Good day.\"");
     s.check_agreement();
     // All of it was heard: there is nothing to go on with.
     s.client(1, truncate(&item_id, 100));
     s.heard(1);
     s.client(1, resume());
-    assert_eq!(s.heard(1), ["error response_resume_not_possible"]);
+    assert_eq!(s.heard(1), ["refused NothingToResume"]);
 }
 
 #[test]
@@ -154,16 +148,12 @@ fn an_item_that_was_deleted_and_made_again_goes_on_with_the_next_response() {
     for (text, goes_on) in [("Once upon", true), (STORY, true), ("Something else", false)] {
         let mut s = stopped(9);
         let item_id = s.last_reply();
-        s.client(1, json!({"type": "conversation.item.delete", "item_id": item_id}));
+        s.client(1, delete(&item_id));
         s.client(1, resume());
-        assert_eq!(s.heard(1), ["item.deleted I2", "error response_resume_not_possible"]);
-        s.client(
-            1,
-            json!({"type": "conversation.item.create", "item": {"id": item_id, "type": "message", "role": "assistant",
-                "content": [{"type": "output_text", "text": text}]}}),
-        );
+        assert_eq!(s.heard(1), ["deleted I2", "refused NothingToResume"]);
+        s.client(1, told(&item_id, text, ItemPlace::End));
         assert!(s.resumed.is_empty(), "the client only told what was heard");
-        s.client(1, json!({"type": "response.create"}));
+        s.client(1, respond());
         assert_eq!(s.resumed.len(), usize::from(goes_on), "{text}");
         s.content(".");
         s.done();
@@ -179,10 +169,10 @@ fn mhm_is_no_turn_of_the_user() {
     for by_commit in [false, true] {
         let mut s = stopped(9);
         if by_commit {
-            s.client(1, json!({"type": "input_text_buffer.commit", "text": "Uh-huh."}));
+            s.client(1, commit_text("Uh-huh."));
         } else {
             s.client(1, user("Mhm."));
-            s.client(1, json!({"type": "response.create"}));
+            s.client(1, respond());
         }
         assert_eq!(s.resumed.len(), 1);
         s.content(".");
@@ -202,13 +192,13 @@ fn a_real_interruption_ends_it() {
             s.client(1, user("Mhm."));
             s.client(1, user("no"));
         },
-        |s| s.client(1, json!({"type": "input_text_buffer.commit", "text": "Stop", "create_response": false})),
+        |s| s.client(1, note_text("Stop")),
         |s| {
             let first = s.machine.entries()[0].item.id.clone();
-            s.client(1, json!({"type": "conversation.item.delete", "item_id": first}));
+            s.client(1, delete(&first));
         },
         |s| {
-            s.client(1, json!({"type": "response.create"}));
+            s.client(1, respond());
             s.content("Well.");
             s.done();
         },
@@ -219,7 +209,7 @@ fn a_real_interruption_ends_it() {
         interrupt(&mut s);
         s.heard(1);
         s.client(1, resume());
-        assert_eq!(s.heard(1), ["error response_resume_not_possible"], "{number}");
+        assert_eq!(s.heard(1), ["refused NothingToResume"], "{number}");
         assert!(s.resumed.is_empty());
         s.check_agreement();
     }
@@ -233,7 +223,7 @@ fn nothing_goes_on_that_the_model_has_not_kept() {
     ];
     for last in lost {
         for is_slow in [false, true] {
-            let mut s = extended_stage();
+            let mut s = stage();
             s.ask("Tell me a story");
             s.content("Once");
             s.client(1, cancel());
@@ -242,12 +232,12 @@ fn nothing_goes_on_that_the_model_has_not_kept() {
                 s.client(1, resume());
                 s.heard(1);
             }
-            s.backend(last.clone());
+            s.model(last.clone());
             if is_slow {
-                assert_eq!(s.heard(1).last().unwrap(), "response.done R2 failed [I2 assistant \"Once\" incomplete]");
+                assert_eq!(s.heard(1).last().unwrap(), "done R2 failed [I2 assistant \"Once\" incomplete]");
             } else {
                 s.client(1, resume());
-                assert_eq!(s.heard(1), ["error response_resume_not_possible"]);
+                assert_eq!(s.heard(1), ["refused NothingToResume"]);
             }
             assert_eq!(s.history()[1], "I2 assistant \"Once\" incomplete");
             s.check_agreement();
@@ -264,7 +254,7 @@ fn it_can_be_stopped_and_go_on_again_and_again() {
         s.client(1, resume());
         s.content(word);
         s.client(1, cancel());
-        s.backend(held());
+        s.model(held());
         s.client(1, truncate(&item_id, heard));
         s.check_agreement();
     }
@@ -277,28 +267,28 @@ fn it_can_be_stopped_and_go_on_again_and_again() {
 
 #[test]
 fn a_reply_that_was_stopped_before_its_first_word_goes_on() {
-    let mut s = extended_stage();
+    let mut s = stage();
     s.ask("Tell me a story");
     s.client(1, cancel());
-    s.backend(held());
-    assert_eq!(s.heard(1)[0], "response.done R1 cancelled");
+    s.model(held());
+    assert_eq!(s.heard(1)[0], "done R1 cancelled");
     s.client(1, resume());
     s.content("Once.");
     s.done();
-    assert_eq!(s.heard(1).last().unwrap(), "response.done R2 completed [I2 assistant \"Once.\"]");
+    assert_eq!(s.heard(1).last().unwrap(), "done R2 completed [I2 assistant \"Once.\"]");
     s.check_agreement();
 }
 
 #[test]
 fn half_a_call_does_not_go_on() {
-    let mut s = extended_stage();
+    let mut s = stage();
     s.ask("Light");
-    s.backend(Delta::CallStarted { name: "light".into(), call_id: None });
+    s.model(Delta::CallStarted { name: "light".into(), call_id: None });
     s.client(1, cancel());
-    s.backend(held());
+    s.model(held());
     s.heard(1);
     s.client(1, resume());
-    assert_eq!(s.heard(1), ["error response_resume_not_possible"]);
+    assert_eq!(s.heard(1), ["refused NothingToResume"]);
 }
 
 #[test]
@@ -307,7 +297,7 @@ fn while_a_response_runs_nothing_else_goes_on() {
     s.client(1, resume());
     s.heard(1);
     s.client(1, resume());
-    assert_eq!(s.heard(1), ["error conversation_already_has_active_response"]);
+    assert_eq!(s.heard(1), ["refused ResponseActive"]);
     s.done();
     s.check_agreement();
 }
@@ -318,11 +308,11 @@ fn the_store_hears_that_it_goes_on_and_what_it_refuses_did_not_happen() {
     s.store_answers = false;
     s.client(1, resume());
     // The first words wait for no disk.
-    assert_eq!(s.heard(1)[3], "response.output_text.delta \" a time. There was a fox\"");
+    assert_eq!(s.heard(1)[2], "text \" a time. There was a fox\"");
     s.answer_one();
     s.fail_store();
     s.answer_store();
-    assert_eq!(s.heard(1).last().unwrap(), "response.done R2 failed");
+    assert_eq!(s.heard(1).last().unwrap(), "done R2 failed");
     s.store_answers = true;
     s.answer_store();
     assert_eq!(s.history()[1], "I2 assistant \"Once upon\" incomplete");
@@ -336,16 +326,16 @@ fn what_is_done_to_a_reply_that_did_not_go_on_is_done_to_what_was_said() {
     type Act = fn(&mut Stage, &str);
     let acts: [(Act, Vec<String>, &str); 4] = [
         // Less than was heard before, and more than that.
-        (|s, id| s.client(1, truncate(id, 4)), item("Once"), "item.truncated I2 at 4 "),
-        (|s, id| s.client(1, truncate(id, 16)), item("Once upon"), "item.truncated I2 at 9 "),
-        (|s, id| s.client(1, json!({"type": "conversation.item.delete", "item_id": id})), vec![], "item.deleted I2"),
+        (|s, id| s.client(1, truncate(id, 4)), item("Once"), "truncated I2 at 4 "),
+        (|s, id| s.client(1, truncate(id, 16)), item("Once upon"), "truncated I2 at 9 "),
+        (|s, id| s.client(1, delete(id)), vec![], "deleted I2"),
         (
             |s, id| {
                 s.client(1, truncate(id, 12));
                 s.client(1, truncate(id, 6));
             },
             item("Once u"),
-            "item.truncated I2 at 6 ",
+            "truncated I2 at 6 ",
         ),
     ];
     for (act, said, told) in acts {
@@ -374,7 +364,7 @@ fn a_reply_that_goes_on_again_is_not_undone_with_what_was_refused_before() {
     s.store_answers = false;
     s.client(1, resume());
     s.client(1, cancel());
-    s.backend(held());
+    s.model(held());
     let item_id = s.last_reply();
     s.client(1, truncate(&item_id, 16));
     s.client(1, resume());
@@ -393,9 +383,9 @@ fn a_reply_that_goes_on_again_is_not_undone_with_what_was_refused_before() {
 fn a_client_that_comes_late_hears_all_of_it() {
     let mut s = stopped(9);
     s.client(1, resume());
-    s.attach(2, false, Replay::All);
+    s.attach(2, Replay::All);
     let heard = s.heard(2);
-    assert!(heard.contains(&format!("response.output_text.delta {STORY:?}")), "{heard:#?}");
+    assert!(heard.contains(&format!("text {STORY:?}")), "{heard:#?}");
     s.content(".");
     s.done();
     s.check_agreement();

@@ -1,8 +1,9 @@
-//! Nothing is promised before it is stored, and what happens when it cannot be.
+//! Order of promises and storing: no client is promised what the store does not have, also when the store refuses.
 
+use super::inputs::*;
 use super::stage::*;
-use serde_json::json;
 use session::machine::*;
+use session::{FailureCode, StatusDetails};
 
 fn slow_store() -> Stage {
     let mut s = stage();
@@ -10,7 +11,7 @@ fn slow_store() -> Stage {
     s
 }
 
-/// What the store is asked and has not answered.
+/// Returns what the store is asked and has not answered.
 fn asked(s: &Stage) -> Vec<&'static str> {
     let name = |op: &StoreOp| match op {
         StoreOp::ConfigChanged { .. } => "config",
@@ -29,28 +30,26 @@ fn asked(s: &Stage) -> Vec<&'static str> {
     s.unanswered.iter().map(|(_, op)| name(op)).collect()
 }
 
+fn failure(s: &Stage) -> (FailureCode, String) {
+    match s.last_response(1).details.clone() {
+        Some(StatusDetails::Failed(failure)) => (failure.code, failure.message),
+        details => panic!("{details:?}"),
+    }
+}
+
 #[test]
 fn what_is_acknowledged_is_stored() {
     let mut s = slow_store();
     s.client(1, user_as("a", "Hi"));
-    s.client(1, json!({"type": "session.update", "session": {"instructions": "x"}}));
-    s.client(1, json!({"type": "conversation.item.delete", "item_id": "a"}));
+    s.client(1, instructions("x"));
+    s.client(1, delete("a"));
     // The store is asked at once, the client is told nothing.
     assert_eq!(asked(&s), ["added", "config", "deleted"]);
     assert!(s.heard(1).is_empty());
     s.answer_store();
-    assert_eq!(
-        s.heard(1),
-        [
-            "item.added a user \"Hi\" after the head",
-            "item.done a user \"Hi\" after the head",
-            "session.updated",
-            "item.deleted a"
-        ]
-    );
+    assert_eq!(s.heard(1), ["added a user \"Hi\" after the head", "configured", "deleted a"]);
 }
 
-/// Under one id stand two items, one after the other.
 #[test]
 fn an_item_that_is_made_again_is_not_taken_for_the_one_before() {
     // The first, its deletion, and the second: what of it the store refuses.
@@ -59,7 +58,7 @@ fn an_item_that_is_made_again_is_not_taken_for_the_one_before() {
     for (refused, stands) in rows {
         let mut s = slow_store();
         s.client(1, user_as("a", "one"));
-        s.client(1, json!({"type": "conversation.item.delete", "item_id": "a"}));
+        s.client(1, delete("a"));
         s.client(1, user_as("a", "two"));
         s.store.torn = true;
         for number in 0..3 {
@@ -67,7 +66,7 @@ fn an_item_that_is_made_again_is_not_taken_for_the_one_before() {
         }
         assert_eq!(s.history(), stands, "{refused:?}");
         s.check_store();
-        let added = s.heard(1).iter().filter(|line| line.starts_with("item.added a")).count();
+        let added = s.heard(1).iter().filter(|line| line.starts_with("added a")).count();
         assert_eq!(added, usize::from(!refused.contains(&0)) + usize::from(refused.len() < 2 && refused != [1]));
     }
 }
@@ -75,16 +74,13 @@ fn an_item_that_is_made_again_is_not_taken_for_the_one_before() {
 #[test]
 fn a_change_that_was_refused_does_not_undo_the_one_behind_it() {
     let mut s = slow_store();
-    let change = |s: &mut Stage, text: &str| {
-        s.client(1, json!({"type": "session.update", "session": {"instructions": text}}));
-    };
-    change(&mut s, "one");
-    change(&mut s, "two");
+    s.client(1, instructions("one"));
+    s.client(1, instructions("two"));
     s.fail_store();
     s.answer_one();
     assert_eq!(s.machine.config().instructions, "two");
-    change(&mut s, "three");
-    change(&mut s, "four");
+    s.client(1, instructions("three"));
+    s.client(1, instructions("four"));
     s.fail_store();
     s.fail_store();
     assert_eq!(s.machine.config().instructions, "two");
@@ -95,7 +91,7 @@ fn a_change_that_was_refused_does_not_undo_the_one_behind_it() {
 fn the_model_need_not_wait_for_the_store() {
     let mut s = slow_store();
     s.client(1, user_as("a", "Hi"));
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     assert_eq!(s.generations.len(), 1);
     assert_eq!(asked(&s), ["added", "started", "begun"]);
     s.content("Hello.");
@@ -104,13 +100,10 @@ fn the_model_need_not_wait_for_the_store() {
     assert_eq!(
         s.heard(1),
         [
-            "item.added a user \"Hi\" after the head",
-            "item.done a user \"Hi\" after the head",
-            "response.created R1 in_progress",
-            "response.output_item.added I1 assistant \"\" in_progress",
-            "item.added I1 assistant \"\" in_progress after a",
-            "response.content_part.added \"\"",
-            "response.output_text.delta \"Hello.\"",
+            "added a user \"Hi\" after the head",
+            "started R1 in_progress",
+            "begun I1 assistant \"\" in_progress after a",
+            "text \"Hello.\"",
         ]
     );
 }
@@ -118,7 +111,7 @@ fn the_model_need_not_wait_for_the_store() {
 #[test]
 fn only_what_was_sent_is_stored_and_one_piece_at_a_time() {
     let mut s = slow_store();
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     for piece in ["One", " two", " three"] {
         s.content(piece);
     }
@@ -129,7 +122,7 @@ fn only_what_was_sent_is_stored_and_one_piece_at_a_time() {
     s.content(" four");
     s.content(" five");
     assert_eq!(asked(&s), ["extended"]);
-    s.client(1, json!({"type": "response.cancel"}));
+    s.client(1, cancel());
     assert_eq!(asked(&s), ["extended", "finished", "done"]);
     s.answer_store();
     assert_eq!(s.stored(), ["I1 assistant \"One two three four five\" incomplete"]);
@@ -139,7 +132,7 @@ fn only_what_was_sent_is_stored_and_one_piece_at_a_time() {
 #[test]
 fn the_end_of_a_reply_waits_for_what_was_said_before_it() {
     let mut s = slow_store();
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     s.content("One");
     s.client(1, user_as("a", "Hi"));
     s.done();
@@ -155,73 +148,63 @@ fn the_end_of_a_reply_waits_for_what_was_said_before_it() {
 fn what_cannot_be_stored_did_not_happen() {
     let mut s = stage();
     s.client(1, user_as("a", "Hi"));
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     s.content("Hello there.");
     s.done();
     s.heard(1);
     s.store_answers = false;
     let reply = s.last_reply();
-    s.client(1, json!({"type": "session.update", "event_id": "e0", "session": {"extensions": ["reprise"], "instructions": "x"}}));
-    s.fail_store();
-    let events = [
-        json!({"type": "conversation.item.create", "event_id": "e1", "item": {"type": "message", "role": "user", "content": "x"}}),
-        json!({"type": "conversation.item.truncate", "event_id": "e2", "item_id": reply, "content_index": 0, "text_end": 2}),
-        json!({"type": "conversation.item.delete", "event_id": "e3", "item_id": "a"}),
-        json!({"type": "input_text_buffer.commit", "event_id": "e4", "text": "x", "create_response": false}),
-    ];
-    for event in events {
-        s.client(1, event);
+    let inputs = [instructions("x"), user("x"), truncate(&reply, 2), delete("a"), note_text("x")];
+    for (number, input) in inputs.into_iter().enumerate() {
+        s.client_as(1, &format!("e{number}"), input);
         s.fail_store();
     }
-    let refused: Vec<String> = (0..5).map(|index| format!("error store_failed to e{index}")).collect();
+    let refused: Vec<String> = (0..5).map(|number| format!("refused StoreFailed to e{number}")).collect();
     assert_eq!(s.heard(1), refused);
     assert_eq!(s.history(), ["a user \"Hi\"", "I1 assistant \"Hello there.\""]);
     assert_eq!(s.machine.config().instructions, "Be brief.");
     s.check_agreement();
-    let error = &s.clients[&ConnId(1)].frames.last().unwrap()["error"];
-    assert_eq!(error["type"], "server_error");
-    assert!(error["message"].as_str().unwrap().ends_with("the disk is full"));
+    let Some(session::Event::Refused { refusal, .. }) = s.clients[&ConnId(1)].events.last() else { panic!() };
+    assert!(refusal.to_string().ends_with("the disk is full"), "{refusal}");
 }
 
 #[test]
 fn words_that_cannot_be_written_down_are_not_said() {
     let mut s = stage();
     s.client(1, user_as("a", "Hi"));
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     s.content("Hello ");
     s.heard(1);
     s.words_fail = true;
     s.content("there. ");
     s.content("All of it.");
     let told = [
-        "response.output_text.done \"Hello \"",
-        "response.content_part.done \"Hello \"",
-        "response.output_item.done I1 assistant \"Hello \" incomplete",
-        "item.done I1 assistant \"Hello \" incomplete after a",
-        "response.done R1 failed [I1 assistant \"Hello \" incomplete]",
+        "whole text \"Hello \"",
+        "ended I1 assistant \"Hello \" incomplete after a",
+        "done R1 failed [I1 assistant \"Hello \" incomplete]",
     ];
     assert_eq!(s.heard(1), told);
     s.check_agreement();
-    let details = &s.clients[&ConnId(1)].frames.last().unwrap()["response"]["status_details"];
-    assert!(details["error"]["message"].as_str().unwrap().ends_with("the disk is full"), "{details}");
+    let (code, message) = failure(&s);
+    assert!(code == FailureCode::StoreFailed && message.ends_with("the disk is full"), "{message}");
     // The same when the model was done before the store had the reply's begin.
     let mut s = slow_store();
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     s.content("Hello.");
     s.done();
     s.words_fail = true;
     s.answer_store();
     let told = s.heard(1);
     assert!(told.iter().all(|line| !line.contains("Hello")), "{told:?}");
-    assert!(told.last().unwrap().starts_with("response.done R1 failed"), "{told:?}");
+    assert!(told.last().unwrap().starts_with("done R1 failed"), "{told:?}");
     s.check_agreement();
     // And when there is room again.
     s.words_fail = false;
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     s.content("Here I am.");
     s.done();
     s.answer_store();
-    assert!(s.heard(1).contains(&"response.output_text.delta \"Here I am.\"".to_owned()));
+    assert!(s.heard(1).contains(&"text \"Here I am.\"".to_owned()));
     s.check_agreement();
 }
 
@@ -234,63 +217,30 @@ fn what_stands_behind_what_did_not_happen_does_not_happen_either() {
     s.client(1, user_as("c", "3"));
     s.fail_store();
     s.answer_store();
-    assert_eq!(s.heard(1)[2..], ["error store_failed", "error store_failed"]);
+    assert_eq!(s.heard(1)[1..], ["refused StoreFailed", "refused StoreFailed"]);
     assert_eq!(s.history(), ["a user \"1\""]);
     s.check_agreement();
 }
 
 #[test]
 fn a_reply_that_cannot_be_stored_fails() {
-    // Which operation fails, and what the client hears.
+    const STARTED: &str = "started R1 in_progress";
+    const BEGUN: &str = "begun I1 assistant \"\" in_progress after the head";
+    const TEXT: &str = "text \"Hello.\"";
+    const SENTENCE: &str = "sentence 0 \"Hello.\" 0..6";
+    const WHOLE: &str = "whole text \"Hello.\"";
+    const CUT: &str = "ended I1 assistant \"Hello.\" incomplete after the head";
+    const ENDED: &str = "ended I1 assistant \"Hello.\" after the head";
+    // The operation that fails, and what the client hears.
     let rows: [(&str, &[&str]); 4] = [
-        (
-            "started",
-            &[
-                "response.created R1 in_progress",
-                "response.output_item.added I1 assistant \"\" in_progress",
-                "item.added I1 assistant \"\" in_progress after the head",
-                "response.content_part.added \"\"",
-                "response.output_text.delta \"Hello.\"",
-                "response.output_text.done \"Hello.\"",
-                "response.content_part.done \"Hello.\"",
-                "response.output_item.done I1 assistant \"Hello.\" incomplete",
-                "item.done I1 assistant \"Hello.\" incomplete after the head",
-                "response.done R1 failed [I1 assistant \"Hello.\" incomplete]",
-            ],
-        ),
-        ("begun", &["response.created R1 in_progress", "response.done R1 failed"]),
-        (
-            "finished",
-            &[
-                "response.created R1 in_progress",
-                "response.output_item.added I1 assistant \"\" in_progress",
-                "item.added I1 assistant \"\" in_progress after the head",
-                "response.content_part.added \"\"",
-                "response.output_text.delta \"Hello.\"",
-                "response.output_text.done \"Hello.\"",
-                "response.content_part.done \"Hello.\"",
-                "response.done R1 failed [I1 assistant \"Hello.\"]",
-            ],
-        ),
-        (
-            "done",
-            &[
-                "response.created R1 in_progress",
-                "response.output_item.added I1 assistant \"\" in_progress",
-                "item.added I1 assistant \"\" in_progress after the head",
-                "response.content_part.added \"\"",
-                "response.output_text.delta \"Hello.\"",
-                "response.output_text.done \"Hello.\"",
-                "response.content_part.done \"Hello.\"",
-                "response.output_item.done I1 assistant \"Hello.\"",
-                "item.done I1 assistant \"Hello.\" after the head",
-                "response.done R1 failed [I1 assistant \"Hello.\"]",
-            ],
-        ),
+        ("started", &[STARTED, BEGUN, TEXT, WHOLE, CUT, "done R1 failed [I1 assistant \"Hello.\" incomplete]"]),
+        ("begun", &[STARTED, "done R1 failed"]),
+        ("finished", &[STARTED, BEGUN, TEXT, SENTENCE, WHOLE, "done R1 failed [I1 assistant \"Hello.\"]"]),
+        ("done", &[STARTED, BEGUN, TEXT, SENTENCE, WHOLE, ENDED, "done R1 failed [I1 assistant \"Hello.\"]"]),
     ];
     for (which, expected) in rows {
         let mut s = slow_store();
-        s.client(1, json!({"type": "response.create"}));
+        s.client(1, respond());
         if matches!(which, "started" | "begun") {
             s.content("Hello.");
         }
@@ -322,7 +272,7 @@ fn a_reply_that_cannot_be_stored_fails() {
 #[test]
 fn a_piece_that_could_not_be_stored_goes_with_the_next() {
     let mut s = slow_store();
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     s.answer_store();
     s.content("One");
     s.fail_store();
@@ -331,14 +281,36 @@ fn a_piece_that_could_not_be_stored_goes_with_the_next() {
     assert_eq!(s.stored(), ["I1 assistant \"One two\" in_progress"]);
 }
 
+/// All clients leave before the store takes the reply's begin, so no client heard a word of it.
+#[test]
+fn a_change_of_an_unheard_reply_that_was_refused_brings_back_what_was_heard() {
+    let changes: [fn(&str) -> session::Input; 2] = [delete, |id| truncate(id, 2)];
+    for change in changes {
+        let mut s = slow_store();
+        s.store.torn = true;
+        s.client(1, respond());
+        s.content("Hello");
+        let reply = s.last_reply();
+        s.client(1, change(&reply));
+        s.detach(1);
+        // The begin and the end of the reply are stored, and the client's change is not.
+        while !matches!(asked(&s)[..], ["deleted" | "truncated"]) {
+            s.answer_one();
+        }
+        s.fail_store();
+        assert_eq!(s.stored(), ["I1 assistant \"\" incomplete"]);
+        assert_eq!(s.history(), s.stored());
+        s.check_store();
+    }
+}
+
 #[test]
 fn a_store_that_never_answers_ends_in_goodbye() {
     let mut start = start();
     start.limits.outbox_steps = 10;
-    let mut s = Stage::new(start);
-    s.attach(1, false, Replay::All);
+    let mut s = stage_from(start);
     s.store_answers = false;
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     for _ in 0..20 {
         s.content("word ");
     }
@@ -354,14 +326,14 @@ fn a_store_that_never_answers_ends_in_goodbye() {
 #[test]
 fn the_service_stops() {
     let mut s = slow_store();
-    s.client(1, json!({"type": "response.create"}));
+    s.client(1, respond());
     s.answer_store();
     s.content("One two");
-    s.input(Happening::Drain);
+    s.happen(Happening::Drain);
     s.client(1, user_as("late", "Hi"));
     assert!(s.closed.is_empty());
     s.answer_store();
-    assert_eq!(s.heard(1).last().unwrap(), "response.done R1 cancelled [I1 assistant \"One two\" incomplete]");
+    assert_eq!(s.heard(1).last().unwrap(), "done R1 cancelled [I1 assistant \"One two\" incomplete]");
     assert_eq!(s.closed, [(ConnId(1), CloseReason::Draining)]);
     assert_eq!(s.stored(), ["I1 assistant \"One two\" incomplete"]);
     s.detach(1);
