@@ -230,7 +230,7 @@ impl Completions {
         model: &str,
         log: &[ItemBody],
     ) -> Result<Option<Known>, Error> {
-        let choice = self.runtime.presets().choose(model)?;
+        let choice = self.runtime.presets().choose(&caller.identity.user, model)?;
         let most = u32::try_from(log.len()).unwrap_or(u32::MAX);
         // The first turn goes on from nothing.
         if !log.iter().any(|body| !matches!(body, ItemBody::Message { role: Role::User | Role::System, .. })) {
