@@ -3,6 +3,7 @@
 mod core;
 mod crash;
 mod delete;
+mod erase;
 mod facts;
 mod keys;
 mod model;
@@ -10,6 +11,7 @@ mod notes;
 mod old_release;
 mod persons;
 mod quota;
+mod requests;
 mod responses;
 mod resume;
 mod search;
