@@ -92,7 +92,7 @@ fn request(tokens: Vec<u32>, marks: Vec<usize>, given: usize, head: usize, new: 
     r.given_tokens = Some(given);
     r.max_new_tokens = new;
     r.ignore_eos = true;
-    r.scope = ReuseScope { user: None, shared_tokens: head };
+    r.scope = ReuseScope { head_tokens: head, ..ReuseScope::default() };
     r
 }
 fn main() {

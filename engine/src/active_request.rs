@@ -126,7 +126,7 @@ impl ActiveRequest {
         let mut stops = Vec::new();
         let logged_from = RecurrenceLog::worth_from(self.prompt_tokens, limits.recurrence_log_tokens);
         // Other conversations branch off there.
-        let is_of_head = |mark: usize| Some(mark) == self.fork || mark == self.scope.shared_tokens;
+        let is_of_head = |mark: usize| Some(mark) == self.fork || mark == self.scope.head_tokens;
         for mark in self.marks.iter().copied().filter(|mark| *mark > position && *mark <= end) {
             let distance = match () {
                 () if is_of_head(mark) => 1,

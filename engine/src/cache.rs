@@ -161,20 +161,29 @@ impl SequenceCache {
         });
     }
 
+    /// Drops an owner's files. Its sequences stay in memory and are never written.
+    pub fn forget_saved(&mut self, owner: OwnerId) {
+        let ours = |entry: &&mut CacheEntry| entry.sequence.owner == Some(owner);
+        self.entries.iter_mut().filter(ours).for_each(|entry| entry.saved = true);
+        if let Some(disk) = &mut self.disk {
+            disk.forget(owner);
+        }
+    }
+
     /// Reads the newest heads from disk, as far as they may take memory.
     pub fn read_heads(&mut self, shape: &StateShape, cpu: Option<&Cpu>) {
         let Some(disk) = &mut self.disk else { return };
         // The newest last, so that it was used last.
         for stored in disk.heads().into_iter().rev().map(|at| disk.stored()[at].path.clone()).collect::<Vec<_>>() {
             let Some(at) = disk.stored().iter().position(|other| other.path == stored) else { continue };
-            let StoredSequence { kv, owner, shared_tokens, .. } = disk.stored()[at];
+            let StoredSequence { kv, owner, head_tokens, .. } = disk.stored()[at];
             let (scope, Ok(layout)) = (disk.stored()[at].scope(), shape.layout(kv)) else { continue };
-            let bytes = shared_tokens.div_ceil(PAGE_TOKENS) * shape.page_bytes(&layout)
+            let bytes = head_tokens.div_ceil(PAGE_TOKENS) * shape.page_bytes(&layout)
                 + disk.stored()[at].positions.len() * shape.snapshot_bytes(disk.stored()[at].snapshots);
             if self.meter.used_bytes() + bytes > self.limits.memory_bytes {
                 continue;
             }
-            let Some(loaded) = disk.load(at, 0..=shared_tokens, KvPages::new(), &self.meter, cpu) else { continue };
+            let Some(loaded) = disk.load(at, 0..=head_tokens, KvPages::new(), &self.meter, cpu) else { continue };
             let LoadedSequence { tokens, snapshots, pages } = loaded;
             let snapshots = snapshots.into_iter().map(Arc::new).collect();
             self.uses += 1;
@@ -208,7 +217,7 @@ impl SequenceCache {
         if !sequence.speculative {
             for old in self.entries.iter_mut().filter(|old| is_ours(old)) {
                 // A conversation that comes back to it makes it needed again.
-                old.left |= has_left(&old.tokens, old.sequence.scope.shared_tokens, &tokens);
+                old.left |= has_left(&old.tokens, old.sequence.scope.head_tokens, &tokens);
                 old.saved |= old.left;
             }
         }
@@ -260,7 +269,7 @@ impl SequenceCache {
             if common > known || (common == known && !changed) {
                 (known, edited) = (common, changed.then_some(past));
             }
-            if common < scope.shared_tokens.min(sequence.scope.shared_tokens) {
+            if common < scope.head_tokens.min(sequence.scope.head_tokens) {
                 fork = fork.max(common);
             }
             let (reached, _) = sequence.reach(common.min(limit));
@@ -272,7 +281,7 @@ impl SequenceCache {
         for head in self.heads.iter().filter(|head| head.layout == layout) {
             let past = head.scope.shown(&head.tokens, &scope, tokens);
             let common = common_prefix(past, tokens);
-            if common < scope.shared_tokens.min(past.len()) {
+            if common < scope.head_tokens.min(past.len()) {
                 fork = fork.max(common);
             }
             if common > known {
@@ -295,7 +304,7 @@ impl SequenceCache {
             Some(running_at) => running[running_at].1.branch(network, executor, reached),
             None => self.begin_from(network, executor, at, reached, query),
         });
-        if reached == scope.shared_tokens && reached > 0 {
+        if reached == scope.head_tokens && reached > 0 {
             self.heads.take_up(&tokens[..reached], layout, scope, self.uses);
         }
         let fork = Some(fork).filter(|fork| *fork >= reached.max(self.limits.snapshot_spacing_tokens));

@@ -119,7 +119,7 @@ impl CachedSequence {
             let before = at.checked_sub(1).map_or(0, |before| self.snapshots[before].position);
             let gap = self.snapshots[at + 1].position - before;
             let near_enough = ((end - position) / 4).min(limits.snapshot_spacing_tokens).max(near_distance(limits));
-            let is_of_head = Some(position) == self.fork || position == self.scope.shared_tokens;
+            let is_of_head = Some(position) == self.fork || position == self.scope.head_tokens;
             if gap <= near_enough && !is_of_head {
                 self.snapshots.remove(at);
             } else {

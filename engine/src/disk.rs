@@ -48,7 +48,8 @@ pub(crate) struct StoredSequence {
     pub ours: bool, // true for the running model. Files of other models wait for these to run again
     pub owner: Option<OwnerId>,
     pub user: Option<u64>,
-    pub shared_tokens: usize,
+    pub head_tokens: usize,
+    pub is_head_shared: bool,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
     pub snapshots: Format,
@@ -75,17 +76,18 @@ pub(crate) struct DiskCache {
 
 impl StoredSequence {
     fn has_head(&self) -> bool {
-        self.ours && self.shared_tokens > 0 && self.positions.contains(&self.shared_tokens)
+        self.ours && self.head_tokens > 0 && self.positions.contains(&self.head_tokens)
     }
 
     fn has_head_of(&self, other: &StoredSequence) -> bool {
-        let shared = self.shared_tokens;
-        let is_alike = self.user == other.user && self.kv == other.kv && shared == other.shared_tokens;
+        let shared = self.head_tokens;
+        let is_alike = self.user == other.user && self.kv == other.kv && shared == other.head_tokens;
         is_alike && self.tokens[..shared] == other.tokens[..shared]
     }
 
     pub fn scope(&self) -> ReuseScope {
-        ReuseScope { user: self.user, shared_tokens: self.shared_tokens }
+        let StoredSequence { user, head_tokens, is_head_shared, .. } = *self;
+        ReuseScope { user, head_tokens, is_head_shared }
     }
 }
 
@@ -149,10 +151,10 @@ impl DiskCache {
         if snapshots.last().is_none_or(|last| last.position < sequence.state.position) {
             snapshots.push(Arc::new(Snapshot::of(&sequence.state, format, None)));
         }
-        let path = self.limits.folder.join(file::name(tokens, kv, sequence.owner, user));
+        let path = self.limits.folder.join(file::name(tokens, kv, sequence.owner, sequence.scope));
         let names = file::page_names(tokens, kv, &self.model);
         let waiting = names.clone();
-        let counts = [tokens.len() as u64, snapshots.len() as u64, sequence.scope.shared_tokens as u64];
+        let counts = [tokens.len() as u64, snapshots.len() as u64, sequence.scope.head_tokens as u64];
         let head = file::SequenceHead::new(&self.model, kv, format, counts);
         let positions = snapshots.iter().map(|snapshot| snapshot.position).collect();
         let contents = (tokens.to_vec(), positions, names);
@@ -191,14 +193,14 @@ impl DiskCache {
     }
 
     pub fn lacks_head_of(&self, tokens: &[u32], sequence: &CachedSequence) -> bool {
-        let ReuseScope { user, shared_tokens } = sequence.scope;
-        let Some(head) = tokens.get(..shared_tokens).filter(|head| head.len() >= self.limits.min_tokens) else {
+        let ReuseScope { user, head_tokens, .. } = sequence.scope;
+        let Some(head) = tokens.get(..head_tokens).filter(|head| head.len() >= self.limits.min_tokens) else {
             return false;
         };
         let has_it = |stored: &StoredSequence| {
             stored.has_head()
                 && stored.user == user
-                && stored.shared_tokens == shared_tokens
+                && stored.head_tokens == head_tokens
                 && stored.tokens.starts_with(head)
         };
         !self.stored.iter().any(has_it)
@@ -276,7 +278,7 @@ impl DiskCache {
                 let is_left = |old: &StoredSequence| {
                     let is_alike = (old.owner, old.user) == (stored.owner, stored.user) && old.kept_at < stored.kept_at;
                     stored.tokens.starts_with(&old.tokens)
-                        || (is_alike && has_left(&old.tokens, old.shared_tokens, &stored.tokens))
+                        || (is_alike && has_left(&old.tokens, old.head_tokens, &stored.tokens))
                 };
                 let mut gone = Vec::new();
                 self.stored.retain_mut(|old| {

@@ -165,6 +165,25 @@ impl Engine {
         self.cache.forget(owner);
     }
 
+    /// Drops an owner's sequences, in memory and on disk, but for those of running requests, which are never written.
+    pub fn forget_cached(&mut self, owner: OwnerId) {
+        self.keep_off_disk(owner);
+        self.cache.forget(owner);
+    }
+
+    /// Drops an owner's files. Its sequences in memory, and those of its running requests, are never written.
+    pub fn forget_saved(&mut self, owner: OwnerId) {
+        self.keep_off_disk(owner);
+        self.cache.forget_saved(owner);
+    }
+
+    fn keep_off_disk(&mut self, owner: OwnerId) {
+        for request in self.requests.iter_mut().chain(&mut self.held).filter(|request| request.owner == Some(owner)) {
+            request.unsaved = true;
+            request.sequence.iter_mut().for_each(|sequence| sequence.unsaved = true);
+        }
+    }
+
     /// Takes the notes about files on disk since the last call, one line each.
     pub fn take_notes(&mut self) -> Vec<String> {
         let mut notes = std::mem::take(&mut self.notes);

@@ -80,25 +80,27 @@ impl EngineRequest {
 pub struct OwnerId(pub u64);
 
 /// Requests that may reuse the computed sequence of this one, and so learn from their counts that it was there: those
-/// of the same user all of it, those of other users the first tokens, if these are the first ones of both and are the
-/// same.
+/// of the same user all of it, those of other users its head, if both may share theirs and these are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReuseScope {
     /// Number that the caller chooses. Requests without one are of one user.
     pub user: Option<u64>,
-    /// End of the instructions. 0: other users share nothing.
-    pub shared_tokens: usize,
+    /// End of the instructions and tools. 0: it has none.
+    pub head_tokens: usize,
+    /// True if no user wrote any of the head, so that other users may know that it was computed.
+    pub is_head_shared: bool,
 }
 
 impl ReuseScope {
     /// Returns the tokens of `past`, a sequence of this scope, that a request of the scope `asking` for `tokens` may
     /// know.
     pub(crate) fn shown<'a>(&self, past: &'a [u32], asking: &ReuseScope, tokens: &[u32]) -> &'a [u32] {
-        let shared = self.shared_tokens;
-        let is_shared = shared == asking.shared_tokens && shared <= past.len() && tokens.starts_with(&past[..shared]);
+        let head = self.head_tokens;
+        let may_share = self.is_head_shared && asking.is_head_shared && head == asking.head_tokens;
+        let is_shared = may_share && head <= past.len() && tokens.starts_with(&past[..head]);
         match self.user == asking.user {
             true => past,
-            false if is_shared => &past[..shared],
+            false if is_shared => &past[..head],
             false => &[],
         }
     }

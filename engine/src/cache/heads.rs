@@ -48,7 +48,7 @@ impl Head {
     }
 
     pub fn of(tokens: &[u32], sequence: &CachedSequence) -> Option<Head> {
-        let end = sequence.scope.shared_tokens;
+        let end = sequence.scope.head_tokens;
         let forks = sequence.fork.into_iter().filter(|fork| *fork < end);
         let at = |position: usize| sequence.snapshots.iter().find(|snapshot| snapshot.position == position).cloned();
         let mut snapshots: Vec<Arc<Snapshot>> = forks.filter_map(at).collect();
@@ -158,7 +158,7 @@ impl Heads {
         let ours = |head: &&Head| {
             head.layout == layout
                 && head.scope.user == scope.user
-                && head.tokens.len() == scope.shared_tokens
+                && head.tokens.len() == scope.head_tokens
                 && tokens.starts_with(&head.tokens)
         };
         self.0.iter().find(ours).map_or(&[], |head| &head.snapshots)

@@ -33,7 +33,7 @@ use sha2::{Digest, Sha256};
 
 use super::{ModelIdentity, StoredSequence};
 use crate::memory::{HostMemory, MemoryKind, MemoryMeter, MeteredBuffer};
-use crate::request::OwnerId;
+use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::{self, Snapshot};
 use crate::state::{KvFormats, KvPages, PAGE_TOKENS, packed_bytes};
 
@@ -67,7 +67,7 @@ pub(super) struct SequenceHead {
     conv: u64, // values of a snapshot's convolution states
     tokens: u64,
     snapshots: u64,
-    shared_tokens: u64,
+    head_tokens: u64,
 }
 
 #[repr(C, packed)]
@@ -87,15 +87,17 @@ pub(super) struct WriteJob {
     pub pages: KvPages, // all full pages, and the last one if it is not full
 }
 
-/// Names a sequence's file: the same for the same tokens, owner, user and formats. The name begins with the owner, so
-/// that an owner's files are found without reading them; the user follows, behind a `u`.
-pub(super) fn name(tokens: &[u32], kv: KvFormats, owner: Option<OwnerId>, user: Option<u64>) -> String {
+/// Names a sequence's file: the same for the same tokens, owner, scope and formats. The name begins with the owner, so
+/// that an owner's files are found without reading them; the user follows, behind a `u`, and `open` if other users may
+/// share the head. Earlier releases wrote no `open`: the heads of their files are not shared.
+pub(super) fn name(tokens: &[u32], kv: KvFormats, owner: Option<OwnerId>, scope: ReuseScope) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for number in tokens.iter().copied().chain([kv.key.to_gguf(), kv.value.to_gguf()]) {
         hash = (hash ^ u64::from(number)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
-    let user = user.map(|user| format!("u{user:016x}-")).unwrap_or_default();
-    format!("{}{user}{hash:016x}.{EXTENSION}", owner.map(prefix).unwrap_or_default())
+    let user = scope.user.map(|user| format!("u{user:016x}-")).unwrap_or_default();
+    let open = if scope.is_head_shared { "open-" } else { "" };
+    format!("{}{user}{open}{hash:016x}.{EXTENSION}", owner.map(prefix).unwrap_or_default())
 }
 
 pub(super) fn prefix(owner: OwnerId) -> String {
@@ -110,6 +112,11 @@ fn owner_of(path: &Path) -> Option<OwnerId> {
 fn user_of(path: &Path) -> Option<u64> {
     let user = path.file_stem()?.to_str()?.split('-').find_map(|part| part.strip_prefix('u'))?;
     u64::from_str_radix(user, 16).ok()
+}
+
+fn is_head_shared(path: &Path) -> bool {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    stem.split('-').any(|part| part == "open")
 }
 
 /// Returns true if a file holds words of a user and has no owner.
@@ -229,8 +236,9 @@ pub(super) fn stored(
     let (tokens, positions, names) = contents;
     let page_file_bytes = (size_of::<PageHead>() as u64 + 8).saturating_add(head.page_bytes);
     let (owner, user, bytes) = (owner_of(&path), user_of(&path), head.file_bytes().unwrap_or(0));
-    let shared_tokens = usize::try_from(head.shared_tokens).unwrap_or(usize::MAX);
-    if shared_tokens > tokens.len() {
+    let is_head_shared = is_head_shared(&path);
+    let head_tokens = usize::try_from(head.head_tokens).unwrap_or(usize::MAX);
+    if head_tokens > tokens.len() {
         return Err("its sizes make no sense".to_string());
     }
     Ok(StoredSequence {
@@ -238,7 +246,8 @@ pub(super) fn stored(
         ours,
         owner,
         user,
-        shared_tokens,
+        head_tokens,
+        is_head_shared,
         tokens,
         kv,
         snapshots,
@@ -254,6 +263,12 @@ pub(super) fn stored(
 pub(super) fn read_names(path: &Path) -> Result<Vec<PageName>, String> {
     let (mut input, head) = open(path)?;
     contents(&mut input, &head).map(|(_, _, names)| names)
+}
+
+#[cfg(feature = "hostile")]
+pub(super) fn read_tokens(path: &Path) -> Result<Vec<u32>, String> {
+    let (mut input, head) = open(path)?;
+    contents(&mut input, &head).map(|(tokens, _, _)| tokens)
 }
 
 /// Reads the sequence up to the last of `wanted`, which is the position of a snapshot, with the snapshots in `wanted`.
@@ -395,7 +410,7 @@ impl SequenceHead {
         model: &ModelIdentity,
         kv: KvFormats,
         states: Format,
-        [tokens, snapshots, shared_tokens]: [u64; 3],
+        [tokens, snapshots, head_tokens]: [u64; 3],
     ) -> Option<SequenceHead> {
         let shape = &model.shape;
         let layout = shape.layout(kv).ok().filter(|_| snapshot::FORMATS.contains(&states))?;
@@ -409,7 +424,7 @@ impl SequenceHead {
             conv: (shape.delta_layers * shape.conv()) as u64,
             tokens,
             snapshots,
-            shared_tokens,
+            head_tokens,
         })
     }
 
@@ -422,7 +437,7 @@ impl SequenceHead {
 
     fn fits(&self, model: &ModelIdentity) -> bool {
         let ours = self.formats().ok().and_then(|(kv, states)| {
-            let counts = [self.tokens, self.snapshots, self.shared_tokens];
+            let counts = [self.tokens, self.snapshots, self.head_tokens];
             SequenceHead::new(model, kv, states, counts)
         });
         ours == Some(*self)

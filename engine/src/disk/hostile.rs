@@ -1,4 +1,5 @@
-//! A folder of pasts from a hostile writer: for proofs that send bytes that no engine would write.
+//! A folder of pasts from a hostile writer: for proofs that send bytes that no engine would write, and for those that look
+//! which words an engine wrote.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use super::file::mend::{first_name, mend};
 use super::file::{self, SequenceHead};
 use super::{DiskCache, DiskLimits, ModelIdentity, forget_files};
 use crate::memory::{MemoryKind, MemoryMeter};
-use crate::request::OwnerId;
+use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::Snapshot;
 use crate::state::{KvFormats, StateShape};
 
 const OWNER: OwnerId = OwnerId(7);
+const SCOPE: ReuseScope = ReuseScope { user: Some(3), head_tokens: 0, is_head_shared: false };
 const KV: KvFormats = KvFormats { key: Format::Q4_0, value: Format::Q4_0 };
 
 fn model() -> ModelIdentity {
@@ -36,7 +38,7 @@ pub fn read_folder(folder: &Path, bytes: &[u8]) -> Result<Result<usize, String>,
         mend(&mut line, &mut page);
     }
     let put = |path: &Path, bytes: &[u8]| std::fs::write(path, bytes).map_err(|error| error.to_string());
-    put(&folder.join(file::name(&[1], KV, Some(OWNER), Some(3))), &line)?;
+    put(&folder.join(file::name(&[1], KV, Some(OWNER), SCOPE)), &line)?;
     put(&folder.join("left.part"), &page)?;
     if let Some(name) = first_name(&line) {
         put(&file::page_path(folder, &name), &page)?;
@@ -69,6 +71,12 @@ pub fn read_folder(folder: &Path, bytes: &[u8]) -> Result<Result<usize, String>,
     }
 }
 
+/// Reads the tokens of a sequence's file.
+#[cfg(feature = "hostile")]
+pub fn tokens_of(path: &Path) -> Result<Vec<u32>, String> {
+    file::read_tokens(path)
+}
+
 fn parts(bytes: &[u8]) -> (&[u8], &[u8], bool) {
     let (begin, rest) = bytes.split_at(bytes.len().min(5));
     let line = begin.get(1..5).and_then(|length| length.try_into().ok()).map_or(0, u32::from_le_bytes);
@@ -93,7 +101,7 @@ pub fn sound_input(folder: &Path, tokens: u32, states: Format) -> Result<Vec<u8>
     let counts = [tokens.len() as u64, positions.len() as u64, tokens.len() as u64 / 2];
     let head = SequenceHead::new(&model, KV, states, counts).ok_or("no such states")?;
     let names = file::page_names(&tokens, KV, &model);
-    let path = folder.join(file::name(&[1], KV, Some(OWNER), Some(3)));
+    let path = folder.join(file::name(&[1], KV, Some(OWNER), SCOPE));
     let pages = (0..tokens.len().div_ceil(crate::state::PAGE_TOKENS)).map(page).collect();
     let snapshots = positions.iter().copied().map(snapshot).collect();
     let sequence = file::stored(path.clone(), &head, true, (tokens, positions, names.clone()))?;

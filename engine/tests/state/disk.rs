@@ -59,7 +59,7 @@ fn words_of_a_user_without_an_owner_are_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let mut engine = engine("dense-gva2", LIMITS);
     engine.use_disk(disk(folder.path()));
-    let scope = ReuseScope { user: Some(7), shared_tokens: 0 };
+    let scope = ReuseScope { user: Some(7), ..ReuseScope::default() };
     for (seed, owner, scope) in [(1, None, scope), (2, Some(OwnerId(1)), scope), (3, None, ReuseScope::default())] {
         answer(&mut engine, EngineRequest { owner, scope, ..request(&words(300, seed), 5) });
     }
@@ -177,7 +177,7 @@ fn a_past_that_grew_writes_only_what_is_new_and_a_persona_is_on_disk_once() {
     let mut engine = engine("dense-gva2", LIMITS);
     engine.use_disk(disk(folder.path()));
     let persona = words(600, 1);
-    let scope = ReuseScope { shared_tokens: persona.len(), ..ReuseScope::default() };
+    let scope = ReuseScope { head_tokens: persona.len(), ..ReuseScope::default() };
     let ask = |tokens: &[u32]| EngineRequest { scope, ..request(tokens, 2) };
     for session in 0..5 {
         answer(&mut engine, ask(&[&persona[..], &words(20, 50 + session)].concat()));

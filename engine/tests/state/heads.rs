@@ -9,7 +9,7 @@ const HEAD: usize = 300;
 
 fn begins_with(head: &[u32], said: &[u32]) -> EngineRequest {
     EngineRequest {
-        scope: ReuseScope { user: Some(1), shared_tokens: head.len() },
+        scope: ReuseScope { user: Some(1), head_tokens: head.len(), is_head_shared: false },
         marks: vec![head.len() - 40, head.len(), head.len() + said.len()],
         fork: Some(head.len() - 40),
         ..request(&[head, said].concat(), 3)

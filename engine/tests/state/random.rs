@@ -112,7 +112,7 @@ fn replies(
 fn with_head(tokens: &[u32]) -> EngineRequest {
     let mut request = request(tokens, 6);
     let end = tokens.len().min(HEAD_TOKENS);
-    request.scope.shared_tokens = end;
+    request.scope.head_tokens = end;
     request.marks.extend((!request.marks.contains(&end)).then_some(end));
     request.marks.sort_unstable();
     request

@@ -45,8 +45,8 @@ fn what_was_computed_is_not_computed_again() {
 #[test]
 fn what_one_user_said_is_not_known_to_another() {
     let instructions = words(46, 1);
-    let ask = |user: Option<u64>, shared_tokens: usize, said: &[u32]| EngineRequest {
-        scope: ReuseScope { user, shared_tokens },
+    let ask = |user: Option<u64>, head_tokens: usize, said: &[u32]| EngineRequest {
+        scope: ReuseScope { user, head_tokens, is_head_shared: true },
         ..request(&[&instructions[..], said].concat(), 1)
     };
     let secret = words(100, 2);
@@ -74,6 +74,37 @@ fn what_one_user_said_is_not_known_to_another() {
         let again = answer(&mut engine, ask(Some(1), 46, &secret)).report;
         // From disk it is reused from a mark.
         assert_eq!(again.reused_tokens, if saved { 138 } else { 145 }, "it is still there for its user");
+    }
+}
+
+/// Equal instructions that two users wrote themselves tell neither of the other.
+#[test]
+fn instructions_that_a_user_wrote_are_not_known_to_another() {
+    let instructions = words(46, 1);
+    let ask = |user: u64, is_head_shared: bool, said: &[u32]| EngineRequest {
+        scope: ReuseScope { user: Some(user), head_tokens: 46, is_head_shared },
+        ..request(&[&instructions[..], said].concat(), 1)
+    };
+    for saved in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine("dense-tied", LIMITS);
+        engine.use_disk(disk(folder.path()));
+        answer(&mut engine, ask(1, false, &words(30, 2)));
+        if saved {
+            engine.save_all();
+            drop(engine);
+            engine = self::engine("dense-tied", LIMITS);
+            engine.use_disk(disk(folder.path()));
+        }
+        // Not to one that wrote the same, nor to one whose instructions are the configuration's.
+        for (user, is_head_shared) in [(2, false), (3, true)] {
+            let report = answer(&mut engine, ask(user, is_head_shared, &words(30, 3))).report;
+            assert_eq!((report.reused_tokens, report.reason), (0, PrefillReason::Cold), "{user}, from disk: {saved}");
+        }
+        let own = answer(&mut engine, ask(1, false, &words(30, 4))).report;
+        assert_eq!(own.reused_tokens, 46, "its own user goes on from it");
+        let configured = answer(&mut engine, ask(4, true, &words(30, 5))).report;
+        assert_eq!(configured.reused_tokens, 46, "what the configuration wrote is shared");
     }
 }
 

@@ -12,10 +12,10 @@ pub struct KnownFields {
     schema: Value,
 }
 
-/// Names fields in the log, each once.
-pub fn note(door: &str, unread: Vec<String>) {
+/// Names fields in the log, each once for a source: a user, or an address without a key.
+pub fn note(door: &str, source: &str, unread: Vec<String>) {
     for field in unread {
-        if first_time(format!("{door} {field}")) {
+        if first_time(source, format!("{door} {field}")) {
             tracing::info!(door, field, "a client sends a field that means nothing here, see docs/fields.md");
         }
     }

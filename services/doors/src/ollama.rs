@@ -70,8 +70,9 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let OllamaRequest { name, stream, task, num_ctx, unused } =
         heavy::run(body.len(), || parse(body, &completions.settings)).await?;
-    let mut choice = completions.runtime.presets().choose(untagged(&name))?;
-    tell_once(&choice.preset, num_ctx, unused);
+    let user = &caller.identity.user;
+    let mut choice = completions.runtime.presets().choose(user, untagged(&name))?;
+    tell_once(user, &choice.preset, num_ctx, unused);
     let mut request = match task {
         OllamaTask::Reply(request) => *request,
         OllamaTask::Load { unload } => return Ok(json_response(OllamaReply::loaded(name, shape, unload))),
@@ -117,14 +118,14 @@ fn json_response(json: String) -> Response {
 }
 
 /// Logs once what a client asks for and does not get.
-fn tell_once(preset: &Preset, num_ctx: Option<u64>, unused: Vec<String>) {
+fn tell_once(user: &str, preset: &Preset, num_ctx: Option<u64>, unused: Vec<String>) {
     if let Some(num_ctx) = num_ctx.filter(|tokens| *tokens > u64::from(preset.ctx_size))
-        && first_time(format!("num_ctx of {}", preset.name))
+        && first_time(user, format!("num_ctx of {}", preset.name))
     {
         let (name, ctx_size) = (&preset.name, preset.ctx_size);
         tracing::warn!(num_ctx, ctx_size, preset = %name, "a client asks for a larger window than its preset has");
     }
-    note("ollama", unused);
+    note("ollama", user, unused);
 }
 
 /// Path before all routes of this API.

@@ -7,9 +7,9 @@ mod messages;
 mod parse;
 mod render;
 
-use crate::ApiError;
 use crate::access::Caller;
 use crate::headers::{is_side_task, retries, set_aside};
+use crate::{ApiError, fields};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -38,13 +38,14 @@ pub async fn completions(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { stream, include_usage, mut completion, clues } =
+    let ChatRequest { stream, include_usage, mut completion, clues, unread } =
         heavy::run(body.len(), || parse::parse(&body, &chat.settings)).await?;
+    fields::note("chat completions", &caller.identity.user, unread);
     completion.scope = chat.persons.scope(&caller, &headers, &clues, &mut completion.prompt.messages).await?;
     let attempt = || RequestAttempt::new(&completion.scope, &body, retries(&headers));
     completion.attempt = Some(heavy::run(body.len(), attempt).await);
     drop(body);
-    let mut choice = chat.runtime.presets().choose(&completion.model)?;
+    let mut choice = chat.runtime.presets().choose(&caller.identity.user, &completion.model)?;
     if is_side_task(&headers, stream, &completion) {
         set_aside(&mut completion, &mut choice);
     }
@@ -79,9 +80,13 @@ pub async fn models(State(chat): State<Completions>) -> Json<Value> {
     Json(json!({ "object": "list", "data": models }))
 }
 
-pub async fn model(State(chat): State<Completions>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+pub async fn model(
+    State(chat): State<Completions>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, ApiError> {
     let presets = chat.runtime.presets();
-    Ok(Json(listed(&presets.choose(&name)?, &presets.model)))
+    Ok(Json(listed(&presets.choose(&caller.identity.user, &name)?, &presets.model)))
 }
 
 fn listed(choice: &ModelChoice, model: &str) -> Value {

@@ -75,8 +75,9 @@ async fn answer(
     preparation: Arc<PreparationShare>,
     shape: FrameShape,
 ) -> Result<(Completion, ResponsesReply), ApiError> {
-    fields::note("responses", std::mem::take(&mut request.unread));
-    let choice = completions.runtime.presets().choose(&request.model)?;
+    let user = &caller.identity.user;
+    fields::note("responses", user, std::mem::take(&mut request.unread));
+    let choice = completions.runtime.presets().choose(user, &request.model)?;
     if request.store {
         return keep(completions, caller, &choice, attempt, request, shape).await;
     }
@@ -104,8 +105,9 @@ async fn resolve_past(
 
 /// Reads ahead what the next response will begin with. Returns the id by which it goes on from here, and the frames.
 fn prepared(completions: &Completions, request: &ResponsesRequest) -> Result<(String, Vec<String>), ApiError> {
-    fields::note("responses", request.unread.clone());
-    let choice = completions.runtime.presets().choose(&request.model)?;
+    let user = &request.scope.user;
+    fields::note("responses", user, request.unread.clone());
+    let choice = completions.runtime.presets().choose(user, &request.model)?;
     // A durable session reads ahead by itself.
     if request.goes_on_from.is_none() {
         completions.warm(&request.scope, &choice, stateless::prompt_ahead(request));

@@ -75,6 +75,7 @@ fn preparer(file: &Path, tool_order: ToolOrder) -> Result<Preparer, Error> {
         precision: Precision::Integer,
         native_ctx: u32::MAX,
         shares_users: false,
+        own_heads: Arc::default(),
         tool_order,
         stop_tokens: Vec::new(),
         grammars: Default::default(),

@@ -54,6 +54,16 @@ pub trait Answerer: Send + Sync {
         ready(Ok(())).boxed()
     }
 
+    /// Drops the computed data of a conversation whose next prompt has other words. Replies that are being said go on.
+    fn forget_cached(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
+        self.forget(past_owner)
+    }
+
+    /// Drops the files of a conversation from which something was deleted. What is in memory stays, and never goes to disk.
+    fn forget_saved(&self, _past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
+        ready(Ok(())).boxed()
+    }
+
     /// Makes the engine's thread panic, for tests.
     #[cfg(test)]
     fn panic(&self) {}

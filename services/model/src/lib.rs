@@ -16,6 +16,7 @@ mod local;
 mod measure;
 pub mod metrics;
 mod opened;
+mod own_heads;
 mod plan;
 mod preparation;
 mod prepare;

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::handle::Answerer;
 use crate::measure::Measured;
 use crate::opened::OpenedPreset;
+use crate::own_heads::OwnHeads;
 use crate::plan::Plan;
 use crate::preparation::{PreparationMemory, give_memory_back};
 use crate::prepare::{Prepared, Preparer, too_long};
@@ -59,6 +60,7 @@ enum Command {
     Resume(Box<Resume>),
     Forget {
         owner: OwnerId,
+        what: Forgetting,
         done: oneshot::Sender<()>,
     },
     Wake(OnlyWake),
@@ -67,6 +69,17 @@ enum Command {
     },
     #[cfg(test)]
     Panic,
+}
+
+/// Part of an owner's computed data that goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forgetting {
+    /// All of it. Replies end.
+    All,
+    /// All but replies that are being said.
+    Cached,
+    /// Files.
+    Saved,
 }
 
 struct Submit {
@@ -98,6 +111,7 @@ struct Recipe {
     memory: MemorySettings,
     drafts: DraftLimits,
     tool_order: ToolOrder,
+    own_heads: Arc<OwnHeads>,
     /// Time for which a stopped reply is kept. Zero keeps none.
     resume: Duration,
 }
@@ -125,6 +139,7 @@ impl Local {
             memory: settings.memory.clone(),
             drafts: drafts(settings),
             tool_order: settings.conversation.tool_order,
+            own_heads: Arc::new(OwnHeads::of(settings)),
             resume: Duration::from_secs(settings.conversation.resume_s),
             file,
         };
@@ -185,6 +200,11 @@ impl Local {
             sent.unwrap_or(false) && is_done.await.is_ok()
         }
     }
+
+    fn tell_to_forget(&self, past_owner: u64, what: Forgetting) -> impl Future<Output = Result<(), Failure>> {
+        let told = self.tell(move |done| Command::Forget { owner: OwnerId(past_owner), what, done });
+        told.map(|is_done| if is_done { Ok(()) } else { Err(stopped()) })
+    }
 }
 
 impl Answerer for Local {
@@ -228,8 +248,15 @@ impl Answerer for Local {
     }
 
     fn forget(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
-        let told = self.tell(move |done| Command::Forget { owner: OwnerId(past_owner), done });
-        told.map(|is_done| if is_done { Ok(()) } else { Err(stopped()) }).boxed()
+        self.tell_to_forget(past_owner, Forgetting::All).boxed()
+    }
+
+    fn forget_cached(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
+        self.tell_to_forget(past_owner, Forgetting::Cached).boxed()
+    }
+
+    fn forget_saved(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
+        self.tell_to_forget(past_owner, Forgetting::Saved).boxed()
     }
 
     fn status(&self) -> ModelStatus {
@@ -277,6 +304,7 @@ impl Recipe {
             native_ctx: self.native_ctx,
             longest_token_bytes: opened.tokenizer.longest_token_bytes(),
             shares_users: self.memory.shared_between_users,
+            own_heads: self.own_heads.clone(),
             tool_order: self.tool_order,
             stop_tokens: opened.network.model.stop_tokens.clone(),
             grammars: Default::default(),

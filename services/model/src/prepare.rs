@@ -4,6 +4,7 @@
 
 use crate::engine_options::{kv_formats, request_class, sampling, thinking};
 use crate::measure::{Counted, Measured};
+use crate::own_heads::OwnHeads;
 use crate::request::{ModelRequest, Purpose};
 use engine::{EngineRequest, OwnerId, Precision, ReuseScope};
 use serde_json::Value;
@@ -25,6 +26,7 @@ pub(crate) struct Preparer {
     pub longest_token_bytes: usize,
     /// True if users reuse each other's cached sequences.
     pub shares_users: bool,
+    pub own_heads: Arc<OwnHeads>,
     pub tool_order: ToolOrder,
     pub stop_tokens: Vec<u32>,
     /// Grammars, made once beside the first requests: it takes a second for a large vocabulary.
@@ -56,10 +58,11 @@ impl Preparer {
         // The last mark of a reply is in its opening.
         request.given_tokens = asked.purpose.is_reply().then(|| marks.iter().rev().nth(1).copied()).flatten();
         let has_instructions = chat.messages.first().is_some_and(|message| message["role"] == "system");
-        let shared_tokens = marks.first().filter(|_| has_instructions).map_or(0, |end| *end);
-        request.scope = ReuseScope { user: asked.user.filter(|_| !self.shares_users), shared_tokens };
+        let head_tokens = marks.first().filter(|_| has_instructions).map_or(0, |end| *end);
+        let (user, is_head_shared) = (asked.user.filter(|_| !self.shares_users), self.own_heads.have(chat));
+        request.scope = ReuseScope { user, head_tokens, is_head_shared };
         // Another room's instructions may differ in their last lines.
-        request.marks = self.last_lines(&request.tokens, shared_tokens);
+        request.marks = self.last_lines(&request.tokens, head_tokens);
         request.fork = request.marks.first().copied();
         request.marks.extend(marks);
         request.class = request_class(asked.priority);

@@ -73,7 +73,7 @@ fn call(call: &ToolCall) -> Value {
     }
 }
 
-fn tools(given: &[Tool], order: ToolOrder) -> Vec<Value> {
+pub(crate) fn tools(given: &[Tool], order: ToolOrder) -> Vec<Value> {
     let mut tools: Vec<&Tool> = given.iter().collect();
     if order == ToolOrder::Name {
         // Two tools of one name have an order too, or it would be the client's.

@@ -214,6 +214,7 @@ mod tests {
                 );
             }
         }
+        assert!(LANGUAGES.len() > 1 && numbers.len() > 50, "{} numbers", numbers.len());
     }
 
     #[test]

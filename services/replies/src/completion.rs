@@ -16,6 +16,7 @@ mod standing;
 pub use durable::{MARK, bodies};
 pub use going_on::{GoesOnFrom, StoredTurn};
 pub use keeping::ConversationKeeping;
+pub(crate) use listening::failure_of;
 pub use past_owners::PastOwners;
 use retries::SharedReply;
 pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};

@@ -8,6 +8,7 @@
 mod begun;
 mod caller;
 mod completion;
+mod deleting;
 mod error;
 pub mod heavy;
 pub mod identity;

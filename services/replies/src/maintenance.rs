@@ -4,7 +4,7 @@
 use crate::Completions;
 use runtime::wall_ms;
 use std::time::{Duration, Instant};
-use store::SessionRef;
+use store::{PastStays, PastToForget, SessionRef};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,7 @@ impl Completions {
                 _ = sweeps.tick() => {
                     self.delete_unused_sessions().await;
                     self.forget_unused_facts().await;
+                    self.forget_old_requests().await;
                 }
                 _ = frees.tick() => {
                     let began = Instant::now();
@@ -40,9 +41,9 @@ impl Completions {
                 }
                 _ = looks.tick() => self.runtime.look_for_changes().await,
             }
-            // A command beside the service, or the sweep, deleted them: their user is no longer known.
-            if self.forget_deleted().await {
-                self.standing.forget_all();
+            self.forget_deleted().await;
+            if let Err(error) = self.store.settle_the_log().await {
+                tracing::error!(%error, "deleted words may still be in the write-ahead log");
             }
         }
     }
@@ -70,29 +71,50 @@ impl Completions {
         Ok(deleted.len())
     }
 
-    /// Drops the computed prompts of deleted sessions, and returns whether there were any. The next call retries those that
-    /// cannot be dropped now.
-    pub async fn forget_deleted(&self) -> bool {
-        let forgotten = async {
-            let mut forgotten = Vec::new();
-            for owner in self.store.pasts_to_forget().await? {
-                match self.model.forget(owner).await {
-                    Ok(()) => forgotten.push(owner),
-                    Err(failure) => tracing::warn!(%failure, "what was computed of a deleted session is still there"),
+    /// Drops what was computed of deleted words, and answers that may hold some. The next call retries what cannot be
+    /// dropped now.
+    pub async fn forget_deleted(&self) {
+        if let Err(error) = self.drop_pasts().await {
+            tracing::error!(%error, "what was computed of deleted words may still be there");
+        }
+    }
+
+    async fn drop_pasts(&self) -> Result<(), store::Error> {
+        let mut forgotten = Vec::new();
+        for PastToForget { owner, user, stays } in self.store.pasts_to_forget().await? {
+            let dropped = match stays {
+                PastStays::Nothing => self.model.forget(owner).await,
+                PastStays::Replies => self.model.forget_cached(owner).await,
+                PastStays::Memory => self.model.forget_saved(owner).await,
+            };
+            match (dropped, user) {
+                (Ok(()), Some(user)) => {
+                    self.recent.forget(&user);
+                    self.standing.forget(&user);
+                }
+                (Ok(()), None) => {
+                    self.recent.clear();
+                    self.standing.forget_all();
+                }
+                (Err(failure), _) => {
+                    tracing::warn!(%failure, "what was computed of deleted words is still there");
+                    continue;
                 }
             }
-            let is_some = !forgotten.is_empty();
-            if is_some {
-                self.owners.clear();
-                self.recent.clear();
-                self.store.pasts_forgotten(forgotten).await?;
-            }
-            Ok::<_, store::Error>(is_some)
-        };
-        forgotten.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "what was computed of deleted sessions may still be there");
-            false
-        })
+            forgotten.push(owner);
+        }
+        if !forgotten.is_empty() {
+            self.owners.clear();
+            self.store.pasts_forgotten(forgotten).await?;
+        }
+        Ok(())
+    }
+
+    async fn forget_old_requests(&self) {
+        let kept_ms = i64::try_from(self.settings.limits.retry_s.saturating_mul(1000)).unwrap_or(i64::MAX);
+        if let Err(error) = self.store.forget_requests_before(wall_ms().saturating_sub(kept_ms)).await {
+            tracing::error!(%error, "digests of old requests could not be dropped");
+        }
     }
 
     async fn delete_unused_sessions(&self) {

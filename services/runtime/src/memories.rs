@@ -36,7 +36,7 @@ pub enum MemoryNews {
     /// Something was forgotten or deleted: follow it.
     Changed,
     /// The store has answered.
-    Found { told: Result<BlockFacts, Error>, gone_notes: Vec<String> },
+    Found { told: Result<BlockFacts, Error>, gone_items: Vec<String> },
 }
 
 impl SessionMemories {
@@ -136,9 +136,9 @@ impl SessionMemories {
 }
 
 async fn found(tools: &SessionTools, told: Result<BlockFacts, Error>) -> MemoryNews {
-    let gone_notes = tools.store.withdrawn_notes(&tools.session).await.unwrap_or_else(|error| {
+    let gone_items = tools.store.withdrawn_items(&tools.session).await.unwrap_or_else(|error| {
         tracing::warn!(%error, "it cannot be seen which notes of the past have lost their words");
         Vec::new()
     });
-    MemoryNews::Found { told, gone_notes }
+    MemoryNews::Found { told, gone_items }
 }

@@ -98,7 +98,7 @@ mod tests {
         model: &str,
         now_ms: i64,
     ) -> Placement {
-        place(settings, presets, user, session, &presets.choose(model).unwrap(), now_ms).unwrap()
+        place(settings, presets, user, session, &presets.choose(user, model).unwrap(), now_ms).unwrap()
     }
 
     #[test]

@@ -72,15 +72,16 @@ impl Presets {
         self.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
-    /// What a client gets that asks for this name: a persona, a preset, the model itself, or nothing in particular.
-    pub fn choose(&self, name: &str) -> Result<ModelChoice, Error> {
+    /// Returns what a client of this user gets that asks for this name: a persona, a preset, the model itself, or nothing
+    /// in particular.
+    pub fn choose(&self, user: &str, name: &str) -> Result<ModelChoice, Error> {
         if let Some(persona) = self.personas.get(name) {
             return Ok(self.choice_of_persona(persona));
         }
         match self.named(name) {
             Ok(preset) => Ok(self.choice(preset, !self.presets.contains_key(name))),
             Err(_) if self.unknown == UnknownModel::Default => {
-                if first_time(format!("model {name}")) {
+                if first_time(user, format!("model {name}")) {
                     let chosen = &self.chosen.name;
                     tracing::warn!(model = name, preset = %chosen, "a client asks for a model that is not there");
                 }
@@ -171,21 +172,21 @@ mod tests {
         persona("butler", Some("qwen3.5-9b-16k"));
         persona("gpt-cook", None);
         let there = presets().with_names(&settings).unwrap();
-        let butler = there.choose("butler").unwrap();
+        let butler = there.choose("ann", "butler").unwrap();
         assert_eq!((butler.name.as_str(), butler.preset.name.as_str()), ("butler", "qwen3.5-9b-16k"));
         assert_eq!((butler.instructions.as_str(), butler.is_any_preset), ("You are butler.", false));
-        let cook = there.choose("gpt-cook").unwrap();
+        let cook = there.choose("ann", "gpt-cook").unwrap();
         assert_eq!((cook.preset.name.as_str(), cook.is_any_preset), ("qwen3.5-9b-64k", true));
         let names: Vec<String> = there.choices().map(|choice| choice.name).collect();
         assert_eq!(names, ["qwen3.5-9b-64k", "qwen3.5-9b-16k", "butler", "gpt-cook"]);
-        let error = there.choose("maid").unwrap_err().to_string();
+        let error = there.choose("ann", "maid").unwrap_err().to_string();
         assert!(error.contains("qwen3.5-9b-64k, butler, gpt-cook"), "{error}");
         // An operator names a preset to move a session.
         assert!(there.named("butler").is_err());
 
         settings.model.unknown = UnknownModel::Default;
         let there = presets().with_names(&settings).unwrap();
-        assert_eq!(there.choose("maid").unwrap().preset.name, "qwen3.5-9b-64k");
+        assert_eq!(there.choose("ann", "maid").unwrap().preset.name, "qwen3.5-9b-64k");
         assert!(there.named("maid").is_err());
 
         settings.personas.get_mut("butler").unwrap().preset = Some("qwen3.5-4b".to_owned());

@@ -175,7 +175,7 @@ impl Runtime {
     pub async fn new_session(&self, new: NewSession<'_>) -> Result<SessionRecord, Error> {
         let id = new_id("sess")?;
         let now_ms = wall_ms();
-        let choice = self.shared.presets.choose(new.model)?;
+        let choice = self.shared.presets.choose(new.user, new.model)?;
         let placement = place(&self.shared.settings, &self.shared.presets, new.user, &id, &choice, now_ms)?;
         let is_remembered = !new.is_private && self.shared.remembers(new.person, new.room);
         let (mut config, mut told_facts) = (self.first_config(&choice), None);

@@ -14,7 +14,7 @@ use session::machine::{OpId, StoreOp};
 use session::{ItemBody, ItemPlace, ResponseStatus, is_hidden_id};
 use std::collections::{HashMap, VecDeque};
 use std::task::{Context, Poll, Waker};
-use store::{FinishedResponse, Measurement, OpenReply, SessionRef, Store, VersionStatus};
+use store::{FinishedResponse, Measurement, NewResponse, OpenReply, SessionRef, Store, VersionStatus};
 use tokio::task::unconstrained;
 
 pub struct StoreQueue {
@@ -186,13 +186,16 @@ impl StoreQueue {
             StoreOp::ConfigChanged { config } => {
                 self.run(async move { Kept::Done(id, store.set_config(&session, &config, at_ms).await) })
             }
-            StoreOp::ItemAdded { item, after, sources } if is_hidden_id(&item.id) => {
+            StoreOp::ItemAdded { item, after, sources, .. } if is_hidden_id(&item.id) => {
                 let place = place(after);
                 self.run(async move { Kept::Done(id, store.append_note(&session, item, place, sources, at_ms).await) });
             }
-            StoreOp::ItemAdded { item, after, .. } => {
+            StoreOp::ItemAdded { item, after, of_request, .. } => {
                 let place = place(after);
-                self.run(async move { Kept::Done(id, store.append(&session, item, place, at_ms).await.map(drop)) });
+                self.run(async move {
+                    let added = store.append_of_request(&session, item, place, of_request, at_ms).await;
+                    Kept::Done(id, added.map(drop))
+                });
             }
             StoreOp::ItemTruncated { item, part, heard_chars } => {
                 self.run(async move {
@@ -206,10 +209,10 @@ impl StoreQueue {
             StoreOp::ItemDeleted { item_id } => {
                 self.run(async move { Kept::Done(id, store.delete_item(&session, &item_id, at_ms).await.map(drop)) })
             }
-            StoreOp::ResponseStarted { response_id, in_conversation, metadata } => {
+            StoreOp::ResponseStarted { response_id, in_conversation, metadata, of_request } => {
                 self.run(async move {
-                    let begun = store.begin_response(&session, &response_id, in_conversation, metadata.as_ref(), at_ms);
-                    Kept::Done(id, begun.await)
+                    let new = NewResponse { id: response_id, in_conversation, metadata, of_request };
+                    Kept::Done(id, store.begin_response(&session, new, at_ms).await)
                 });
             }
             StoreOp::ReplyBegun { response_id, item, after } => {

@@ -344,7 +344,7 @@ impl SessionTask {
     /// What was forgotten leaves the prompt, and what was learned comes into it.
     fn remembers(&mut self, news: MemoryNews) {
         let tools = self.window.tools.clone();
-        let MemoryNews::Found { told, gone_notes } = news else {
+        let MemoryNews::Found { told, gone_items } = news else {
             self.generations.hold();
             return self.memories.follow(&tools);
         };
@@ -360,10 +360,10 @@ impl SessionTask {
             }
         }
         let is_here = |id: &String| self.machine.entries().iter().any(|entry| entry.item.id == *id);
-        let item_ids: Vec<String> = gone_notes.into_iter().filter(is_here).collect();
+        let item_ids: Vec<String> = gone_items.into_iter().filter(is_here).collect();
         if !item_ids.is_empty() {
             self.window.epoch += 1;
-            self.feed(Happening::NotesGone { item_ids });
+            self.feed(Happening::ItemsGone { item_ids });
         }
         if let Some(standing) = self.window.wanted.take() {
             self.prompt_for(&standing);

@@ -440,6 +440,19 @@ pub struct ResponseRequest {
     pub options: GenerationOptions,
     /// Client's metadata, echoed unchanged.
     pub metadata: Option<JsonText>,
+    /// Digest of the client's request. `None`: its client sends nothing again by itself.
+    pub of_request: Option<RequestDigest>,
+}
+
+/// Digest by which a client's retry of a request is recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestDigest(pub [u8; 16]);
+
+/// Place of an item among those that a request adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestPart {
+    pub digest: RequestDigest,
+    pub is_last: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

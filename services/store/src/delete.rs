@@ -7,17 +7,17 @@
 use crate::error::Result;
 use crate::facts::leave_session;
 use crate::notes::{Copies, withdraw};
-use crate::past_owners::{forget_owner_of_log, forget_past};
+use crate::past_owners::{PastStays, forget_owner_of_log, forget_past};
 use crate::{Error, SessionRef, Store};
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
-use sqlx::types::Json;
+use std::sync::atomic::Ordering;
 
 /// Rows deleted in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
 const ROWS_AT_ONCE: u64 = 100;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-type Removal = fn() -> Query<'static, Sqlite, SqliteArguments>;
+pub(crate) type Removal = fn() -> Query<'static, Sqlite, SqliteArguments>;
 
 impl Store {
     /// Deletes a session. Its `past_owner` stays in `pasts_to_forget` until `pasts_forgotten` is called.
@@ -84,29 +84,15 @@ impl Store {
         Ok(deleted)
     }
 
-    /// Lists the owners whose computed data of deleted sessions may still exist: to be dropped at start, and after each
-    /// deletion.
-    pub async fn pasts_to_forget(&self) -> Result<Vec<u64>, Error> {
-        let query = sqlx::query_scalar("SELECT owner FROM pasts_to_forget ORDER BY since_ms, owner");
-        let owners: Vec<i64> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
-        Ok(owners.into_iter().map(i64::cast_unsigned).collect())
-    }
-
-    /// Takes owners off the list, after the service has dropped their data.
-    pub async fn pasts_forgotten(&self, owners: Vec<u64>) -> Result<(), Error> {
-        let owners: Vec<i64> = owners.into_iter().map(u64::cast_signed).collect();
-        let query = sqlx::query("DELETE FROM pasts_to_forget WHERE owner IN (SELECT value FROM json_each(?))");
-        self.execute(query.bind(Json(owners))).await.map(drop)
-    }
-
-    /// Finishes deletions that a crash cut off, and removes unfinished imports (see `import.rs`).
+    /// Finishes deletions that a crash cut off, and removes unfinished imports (see `import.rs`). The log of a process
+    /// that was killed may hold words that it deleted.
     pub(crate) async fn finish_removals(&self) -> Result<(), Error> {
         let query = sqlx::query_scalar("SELECT key FROM sessions WHERE deleted_at_ms IS NOT NULL");
         let marked: Vec<i64> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
         for key in &marked {
             self.remove_rows(*key).await?;
         }
-        if marked.is_empty() { Ok(()) } else { self.forget_the_log().await }
+        self.forget_the_log().await
     }
 
     pub(crate) async fn remove_rows(&self, key: i64) -> Result<(), Error> {
@@ -126,7 +112,7 @@ impl Store {
     }
 
     /// Runs `removal` until it finds no more rows. It takes `number` and a limit of rows.
-    async fn remove_all(&self, removal: Removal, number: i64) -> Result<(), Error> {
+    pub(crate) async fn remove_all(&self, removal: Removal, number: i64) -> Result<(), Error> {
         let mut removed = ROWS_AT_ONCE;
         while removed == ROWS_AT_ONCE {
             removed = self.execute(removal().bind(number).bind(ROWS_AT_ONCE as i64)).await?;
@@ -173,9 +159,20 @@ impl Store {
             })
             .await?;
         if is_busy {
+            self.owe_the_log();
             tracing::warn!("a long read keeps deleted words in the write-ahead log until the next checkpoint");
         }
         Ok(())
+    }
+
+    /// Notes that the log holds deleted words, for `settle_the_log`.
+    pub(crate) fn owe_the_log(&self) {
+        self.log_is_owed.store(true, Ordering::Relaxed);
+    }
+
+    /// Writes the log back if it still holds deleted words: for a regular call, so that many small deletions share one.
+    pub async fn settle_the_log(&self) -> Result<(), Error> {
+        if self.log_is_owed.swap(false, Ordering::Relaxed) { self.forget_the_log().await } else { Ok(()) }
     }
 }
 
@@ -188,9 +185,9 @@ pub(crate) async fn mark(
 ) -> Result<()> {
     let query = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
     query.bind(now_ms).bind(session.key).execute(&mut *connection).await?;
-    forget_past(connection, session.past_owner(), now_ms).await?;
-    forget_owner_of_log(connection, session.key, now_ms).await?;
-    leave_session(connection, session.key, by_user).await?;
+    forget_past(connection, session.user(), session.past_owner(), PastStays::Nothing, now_ms).await?;
+    forget_owner_of_log(connection, session.key, PastStays::Nothing, now_ms).await?;
+    leave_session(connection, session, by_user, now_ms).await?;
     // A user that deletes a session deletes its facts, too.
     let copies = if by_user { Copies::All } else { Copies::From(session.key) };
     withdraw(connection, session.user(), copies, now_ms).await?;
@@ -198,7 +195,7 @@ pub(crate) async fn mark(
 }
 
 /// Removals, referring rows before the rows they refer to. Each takes the session's key and a limit of rows.
-const REMOVALS: [Removal; 12] = [
+const REMOVALS: [Removal; 13] = [
     || {
         sqlx::query(
             "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
@@ -237,6 +234,12 @@ const REMOVALS: [Removal; 12] = [
         sqlx::query(
             "DELETE FROM kept_logs WHERE (user, person, room, hash, session) IN
                 (SELECT user, person, room, hash, session FROM kept_logs WHERE session = ? LIMIT ?)",
+        )
+    },
+    || {
+        sqlx::query(
+            "DELETE FROM request_items WHERE (user, digest, session, item_id) IN
+                (SELECT user, digest, session, item_id FROM request_items WHERE session = ? LIMIT ?)",
         )
     },
     || sqlx::query("DELETE FROM sessions WHERE key = ?1 AND deleted_at_ms IS NOT NULL AND ?2 > 0"),

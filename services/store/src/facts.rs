@@ -5,6 +5,7 @@
 
 use crate::error::Result;
 use crate::notes::{Copies, withdraw};
+use crate::past_owners::{PastStays, forget_past, forget_told};
 use crate::sessions::check_session;
 use crate::versions::last_seq;
 use crate::{Error, SessionRef, Store};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
+use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, strum::Display)]
 #[serde(rename_all = "snake_case")]
@@ -222,7 +224,9 @@ impl Store {
         self.write_forgetting(&user, async move |connection| {
             check_session(connection, &session).await?;
             for fact in &changes.new {
-                insert_fact(connection, session.user(), Some(session.key), fact, now_ms).await?;
+                if !is_deleted(connection, &session, fact.item_id.as_deref()).await? {
+                    insert_fact(connection, session.user(), Some(session.key), fact, now_ms).await?;
+                }
             }
             for (older, newer) in &changes.replaced {
                 let query = sqlx::query(
@@ -329,10 +333,11 @@ impl Store {
                  WHERE user = ? AND person = ? AND session IS NOT NULL AND item_id IS NOT NULL",
             );
             query.bind(&user).bind(&person).execute(&mut *connection).await?;
-            let query = sqlx::query("DELETE FROM facts WHERE user = ? AND person = ?").bind(&user).bind(person);
-            let forgotten = query.execute(&mut *connection).await?.rows_affected();
+            let query = sqlx::query_as("DELETE FROM facts WHERE user = ? AND person = ? RETURNING id, person");
+            let gone: Vec<(String, String)> = query.bind(&user).bind(person).fetch_all(&mut *connection).await?;
+            forget_tellers(connection, &user, &gone, now_ms).await?;
             withdraw(connection, &user, Copies::All, now_ms).await?;
-            Ok((forgotten, true))
+            Ok((gone.len() as u64, true))
         });
         let forgotten = forgotten.await?;
         self.forget_the_log().await?;
@@ -361,14 +366,20 @@ impl Store {
             let owner = user.clone();
             forgotten += self
                 .write_forgetting(&user, async move |connection| {
-                    let query = sqlx::query(
-                        "DELETE FROM facts WHERE user = ? AND asked = 0 AND coalesce(used_at_ms, said_at_ms) < ?",
+                    let query = sqlx::query_as(
+                        "DELETE FROM facts WHERE user = ? AND asked = 0 AND coalesce(used_at_ms, said_at_ms) < ?
+                         RETURNING id, person",
                     );
-                    let forgotten = query.bind(&owner).bind(before_ms).execute(&mut *connection).await?.rows_affected();
+                    let query = query.bind(&owner).bind(before_ms);
+                    let gone: Vec<(String, String)> = query.fetch_all(&mut *connection).await?;
+                    forget_tellers(connection, &owner, &gone, now_ms).await?;
                     withdraw(connection, &owner, Copies::All, now_ms).await?;
-                    Ok((forgotten, forgotten > 0))
+                    Ok((gone.len() as u64, !gone.is_empty()))
                 })
                 .await?;
+        }
+        if forgotten > 0 {
+            self.owe_the_log();
         }
         Ok(forgotten)
     }
@@ -386,10 +397,18 @@ impl Store {
     /// Stores the facts in the prompts of a session. The caller does not wait: if the write is lost, the next load
     /// chooses again.
     pub fn set_told_facts(&self, session: &SessionRef, ids: Vec<String>) {
-        let query = sqlx::query("UPDATE sessions SET told_facts = ? WHERE key = ? AND deleted_at_ms IS NULL");
-        let query = query.bind(Json(ids)).bind(session.key);
+        let session = session.clone();
         let _ = self.write_later(async move |connection| {
-            query.execute(connection).await?;
+            // The conversation leaves what was computed with the others, and no later forgetting would find that.
+            let query = sqlx::query(
+                "SELECT 1 FROM sessions s, json_each(s.told_facts) t
+                 WHERE s.key = ? AND t.value NOT IN (SELECT value FROM json_each(?)) LIMIT 1",
+            );
+            if query.bind(session.key).bind(Json(&ids)).fetch_optional(&mut *connection).await?.is_some() {
+                forget_past(connection, session.user(), session.past_owner(), PastStays::Memory, 0).await?;
+            }
+            let query = sqlx::query("UPDATE sessions SET told_facts = ? WHERE key = ? AND deleted_at_ms IS NULL");
+            query.bind(Json(ids)).bind(session.key).execute(connection).await?;
             Ok(())
         });
     }
@@ -428,22 +447,60 @@ async fn unsay_sources(connection: &mut SqliteConnection, user: &str, ids: &Json
 async fn forget(connection: &mut SqliteConnection, user: &str, ids: &Vec<String>, now_ms: i64) -> Result<u64> {
     unsay_sources(connection, user, &Json(&ids.iter().collect())).await?;
     // An older version of the fact has the forgotten words, too.
-    let query = sqlx::query(
+    let query = sqlx::query_as(
         "WITH RECURSIVE chain (id) AS (
             SELECT value FROM json_each(?1)
             UNION SELECT f.id FROM facts f JOIN chain ON f.replaced_by = chain.id
          )
          UPDATE facts SET text = '', words = '', about = '', forgotten_at_ms = ?2
-         WHERE user = ?3 AND forgotten_at_ms IS NULL AND id IN (SELECT id FROM chain)",
+         WHERE user = ?3 AND forgotten_at_ms IS NULL AND id IN (SELECT id FROM chain) RETURNING id, person",
     );
-    Ok(query.bind(Json(ids)).bind(now_ms).bind(user).execute(connection).await?.rows_affected())
+    let gone: Vec<(String, String)> = query.bind(Json(ids)).bind(now_ms).bind(user).fetch_all(&mut *connection).await?;
+    forget_tellers(connection, user, &gone, now_ms).await?;
+    Ok(gone.len() as u64)
+}
+
+/// Lists what was computed of conversations that tell one of these facts (ids and persons) for the service to drop.
+pub(crate) async fn forget_tellers(
+    connection: &mut SqliteConnection,
+    user: &str,
+    gone: &[(String, String)],
+    now_ms: i64,
+) -> Result<()> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<&str> = gone.iter().map(|(id, _)| id.as_str()).collect();
+    let query = sqlx::query_as(
+        "SELECT key, id FROM sessions s WHERE user = ?1 AND deleted_at_ms IS NULL AND told_facts IS NOT NULL
+            AND EXISTS (SELECT 1 FROM json_each(s.told_facts) t WHERE t.value IN (SELECT value FROM json_each(?2)))",
+    );
+    let tellers: Vec<(i64, String)> = query.bind(user).bind(Json(ids)).fetch_all(&mut *connection).await?;
+    for (key, id) in tellers {
+        let session = SessionRef { key, user: user.into(), id: id.into() };
+        forget_past(connection, user, session.past_owner(), PastStays::Replies, now_ms).await?;
+    }
+    let persons: BTreeSet<&str> = gone.iter().map(|(_, person)| person.as_str()).collect();
+    forget_told(connection, user, &persons.into_iter().collect::<Vec<_>>(), now_ms).await
+}
+
+/// True if the item of a fact was deleted after it was read.
+async fn is_deleted(connection: &mut SqliteConnection, session: &SessionRef, item_id: Option<&str>) -> Result<bool> {
+    let query = sqlx::query("SELECT 1 FROM items WHERE session = ? AND item_id = ? AND deleted = 1");
+    Ok(query.bind(session.key).bind(item_id).fetch_optional(connection).await?.is_some())
 }
 
 /// Detaches facts from a deleted session. A deletion by the user deletes them, too.
-pub async fn leave_session(connection: &mut SqliteConnection, session: i64, by_user: bool) -> Result<()> {
-    let query = sqlx::query("DELETE FROM facts WHERE session = ?1 AND ?2");
-    query.bind(session).bind(by_user).execute(&mut *connection).await?;
+pub async fn leave_session(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    by_user: bool,
+    now_ms: i64,
+) -> Result<()> {
+    let query = sqlx::query_as("DELETE FROM facts WHERE session = ?1 AND ?2 RETURNING id, person");
+    let gone: Vec<(String, String)> = query.bind(session.key).bind(by_user).fetch_all(&mut *connection).await?;
+    forget_tellers(connection, session.user(), &gone, now_ms).await?;
     let query = sqlx::query("UPDATE facts SET session = NULL, item_id = NULL WHERE session = ?");
-    query.bind(session).execute(connection).await?;
+    query.bind(session.key).execute(connection).await?;
     Ok(())
 }

@@ -27,11 +27,14 @@ impl Store {
         let record = self.session(from).await?;
         let (created_at_ms, updated_at_ms) = (now_ms, now_ms);
         let new = SessionRecord { id, metadata: None, created_at_ms, updated_at_ms, ..record };
-        let quota = self.quota.clone();
+        let (quota, from_key) = (self.quota.clone(), from.key);
         let begun = self.write(async move |connection| {
             let session = begin_session(connection, &quota, &new).await?;
-            let hide = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
-            hide.bind(now_ms).bind(session.key).execute(connection).await?;
+            let hide = sqlx::query(
+                "UPDATE sessions SET deleted_at_ms = ?1, family = (SELECT coalesce(family, key) FROM sessions WHERE key = ?2)
+                 WHERE key = ?3",
+            );
+            hide.bind(now_ms).bind(from_key).bind(session.key).execute(connection).await?;
             Ok(session)
         });
         let session = begun.await?;

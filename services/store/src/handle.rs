@@ -33,6 +33,8 @@ pub struct Store {
     pub(crate) memory_changes: Arc<MemoryChanges>,
     /// Journal of replies; `None` for a command, which has none.
     journal: Option<Arc<Journal>>,
+    /// True while the write-ahead log may hold deleted words.
+    pub(crate) log_is_owed: Arc<AtomicBool>,
     trouble: WriteTrouble,
 }
 
@@ -69,6 +71,7 @@ impl Store {
             quota: Arc::new(Quota::new(options)),
             memory_changes: Arc::default(),
             journal: journal.clone().filter(|_| options.opened_by == OpenedBy::Service),
+            log_is_owed: Arc::default(),
             trouble,
         };
         if alone {
@@ -76,6 +79,7 @@ impl Store {
             if closed > 0 {
                 tracing::warn!(replies = closed, "replies that a crash cut off are marked interrupted");
             }
+            store.undo_half_requests(now_ms).await?;
             store.finish_removals().await?;
         }
         if let Some(journal) = &journal {

@@ -1,12 +1,13 @@
 //! Items: added, inserted, cut to the heard text, deleted, added again.
 
+use crate::erase::erase;
 use crate::error::Result;
 use crate::handle::touch;
-use crate::item_form::{chars, emptied};
-use crate::notes::{Copies, withdraw};
+use crate::item_form::chars;
+use crate::requests::insert_part;
 use crate::versions::{insert_item, insert_next_version, version_of};
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
-use session::{Item, ItemBody, ItemPlace};
+use session::{Item, ItemBody, ItemPlace, RequestDigest, RequestPart};
 use sqlx::sqlite::SqliteConnection;
 
 impl Store {
@@ -18,23 +19,49 @@ impl Store {
         place: ItemPlace,
         now_ms: i64,
     ) -> Result<ItemVersion, Error> {
+        self.append_of_request(session, item, place, None, now_ms).await
+    }
+
+    /// Adds an item and stores in the same transaction which request it is part of.
+    pub async fn append_of_request(
+        &self,
+        session: &SessionRef,
+        item: Item,
+        place: ItemPlace,
+        part: Option<RequestPart>,
+        now_ms: i64,
+    ) -> Result<ItemVersion, Error> {
         let quota = self.quota.clone();
         self.write_session(session, now_ms, async move |connection, session| {
             quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
             let how = (Change::Created, VersionStatus::Completed);
-            Ok(insert_item(connection, session, item, place, None, how, now_ms).await?.1)
+            let added = insert_item(connection, session, item, place, None, how, now_ms).await?.1;
+            if let Some(part) = part {
+                insert_part(connection, session, &added.item_id, part, now_ms).await?;
+            }
+            Ok(added)
         })
         .await
     }
 
-    /// Adds all of the items at the end, or none.
-    pub async fn append_all(&self, session: &SessionRef, items: Vec<Item>, now_ms: i64) -> Result<(), Error> {
+    /// Adds all of the items of a request at the end, or none.
+    pub async fn append_all(
+        &self,
+        session: &SessionRef,
+        items: Vec<Item>,
+        of_request: Option<RequestDigest>,
+        now_ms: i64,
+    ) -> Result<(), Error> {
         let quota = self.quota.clone();
         self.write_session(session, now_ms, async move |connection, session| {
+            let mut last = None;
             for item in items {
                 quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
                 let how = (Change::Created, VersionStatus::Completed);
-                insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
+                last = Some(insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?.1);
+            }
+            if let (Some(digest), Some(last)) = (of_request, last) {
+                insert_part(connection, session, &last.item_id, RequestPart { digest, is_last: true }, now_ms).await?;
             }
             Ok(())
         })
@@ -71,21 +98,19 @@ impl Store {
         .await
     }
 
-    /// Deletes an item from the conversation. Its words stay in the history, and copies in hidden notes go. It needs no
-    /// quota: each item goes once.
+    /// Deletes an item from the conversation, with its words wherever they are (see `erase.rs`). It needs no quota: each
+    /// item goes once.
     pub async fn delete_item(&self, session: &SessionRef, item_id: &str, now_ms: i64) -> Result<ItemVersion, Error> {
         let (item_id, session) = (item_id.to_owned(), session.clone());
         let user = session.user.clone();
-        self.write_forgetting(&user, async move |connection| {
+        let deleted = self.write_forgetting(&user, async move |connection| {
             touch(connection, &session, now_ms).await?;
             let old = settled_item(connection, &session, &item_id).await?;
-            let body = emptied(old.body);
-            let next = ItemVersion { change: Change::Deleted, body, created_at_ms: now_ms, ..old };
-            let deleted = insert_next_version(connection, &session, next).await?.1;
-            let is_copied = withdraw(connection, session.user(), Copies::From(session.key), now_ms).await?;
-            Ok((deleted, is_copied))
-        })
-        .await
+            erase(connection, &session, old, now_ms).await
+        });
+        let deleted = deleted.await?;
+        self.owe_the_log();
+        Ok(deleted)
     }
 }
 
@@ -104,7 +129,11 @@ fn heard(body: &ItemBody, index: usize, chars: u64) -> Option<(ItemBody, bool)> 
 }
 
 /// Returns the current item, unless it is deleted or in progress.
-async fn settled_item(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<ItemVersion> {
+pub(crate) async fn settled_item(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item_id: &str,
+) -> Result<ItemVersion> {
     let query = sqlx::query(
         "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
          WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Size beyond which the journal is rewritten without the replies that have ended.
 const REWRITTEN_AT_BYTES: u64 = 1 << 20;
+/// End of the name of a journal that is being rewritten.
+const NEW: &str = "new-words";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SaidReply {
@@ -61,6 +63,8 @@ impl Journal {
         let path = PathBuf::from(path);
         let failed = |error| Error::from_io(store, error);
         create_private_file(&path).map_err(failed)?;
+        // A process that was killed while it rewrote the journal left this, with words that may be deleted since.
+        let _ = std::fs::remove_file(path.with_extension(NEW));
         let left = SaidReply::all_of(&std::fs::read(&path).map_err(failed)?);
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
         let written = Mutex::new(Written { file: Some(file), bytes: 0, running: HashMap::new(), is_behind: false });
@@ -180,7 +184,7 @@ impl Written {
             serde_json::to_writer(&mut text, &Line::Begun(reply.clone()))?;
             text.push(b'\n');
         }
-        let new = path.with_extension("new-words");
+        let new = path.with_extension(NEW);
         create_private_file(&new)?;
         let mut file = OpenOptions::new().append(true).open(&new)?;
         file.set_len(0)?;

@@ -4,11 +4,12 @@
 
 use crate::error::Result;
 use crate::quota::Quota;
+use crate::requests::insert_part;
 use crate::sessions::begin_session;
 use crate::versions::{insert_item, order_key_of};
 use crate::view::items_up_to;
 use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store, VersionStatus};
-use session::{Item, ItemPlace};
+use session::{Item, ItemPlace, RequestDigest, RequestPart};
 use sqlx::FromRow;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
@@ -49,6 +50,8 @@ pub struct LogAddition {
     pub items: Vec<Item>,
     pub marks: Vec<LogMark>,
     pub begins_behind: Option<String>,
+    /// Digest of the client's request.
+    pub of_request: Option<RequestDigest>,
 }
 
 #[derive(FromRow)]
@@ -157,7 +160,7 @@ async fn add(
     addition: LogAddition,
     now_ms: i64,
 ) -> Result<bool> {
-    let LogAddition { behind, items, marks, begins_behind } = addition;
+    let LogAddition { behind, items, marks, begins_behind, of_request } = addition;
     if last_item(connection, session).await? != behind {
         return Ok(false);
     }
@@ -166,6 +169,9 @@ async fn add(
         quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
         let how = (Change::Created, VersionStatus::Completed);
         insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
+    }
+    if let (Some(digest), Some(last)) = (of_request, ids.last()) {
+        insert_part(connection, session, last, RequestPart { digest, is_last: true }, now_ms).await?;
     }
     for mark in marks {
         let last = mark.items.checked_sub(1).map_or(behind.as_ref(), |at| ids.get(at));

@@ -1,11 +1,12 @@
 //! The store: users, sessions, everything that was said, in one SQLite file.
 //!
 //! An acknowledged write is on disk, and survives `kill -9` and a power cut. One writer takes all writes, in groups;
-//! readers read beside it. The schema only lets words be added; deleting a session removes them, with the copies that
-//! other sessions keep as hidden notes. Time is an argument: the store has no clock.
+//! readers read beside it. The schema only lets words be added; deleting an item or a session removes them, with the
+//! copies that other sessions keep as hidden notes or as forks. Time is an argument: the store has no clock.
 
 mod config_form;
 mod delete;
+mod erase;
 mod error;
 mod export;
 mod facts;
@@ -32,6 +33,7 @@ mod persons;
 mod quota;
 mod records;
 mod replies;
+mod requests;
 mod responses;
 mod search;
 mod session_names;
@@ -57,12 +59,14 @@ pub use measurements::{ExperimentTurn, Measurement};
 pub use open::{OpenedBy, StoreOptions};
 pub use order_key::OrderKey;
 pub use page::Page;
+pub use past_owners::{PastStays, PastToForget};
 pub use persons::PersonLine;
 pub use records::{
     Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus, past_user,
 };
 pub use replies::OpenReply;
-pub use responses::{FinishedResponse, ResponseEnd, StoredResponse};
+pub use requests::StoredRequest;
+pub use responses::{FinishedResponse, NewResponse, ResponseEnd, StoredResponse};
 pub use search::{HistorySearch, Hit, SearchPlace};
 pub use session_names::SessionName;
 pub use summaries::{ContextStamp, MadeBy, Pin, Summary, SummaryKind};

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::item_form::emptied;
-use crate::past_owners::forget_past;
+use crate::past_owners::{PastStays, forget_past};
 use crate::versions::{insert_item, insert_version, versions_of};
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace, NoteSource};
@@ -53,10 +53,13 @@ impl Store {
         Ok(())
     }
 
-    /// Lists the hidden items of a session that have lost their words.
-    pub async fn withdrawn_notes(&self, session: &SessionRef) -> Result<Vec<String>, Error> {
+    /// Lists the items of a session that other changes than its own have deleted: hidden ones that have lost their
+    /// sources, and in a family of forks those that were deleted in another conversation.
+    pub async fn withdrawn_items(&self, session: &SessionRef) -> Result<Vec<String>, Error> {
         let query = sqlx::query_scalar(
-            "SELECT item_id FROM items WHERE session = ? AND deleted = 1 AND item_id GLOB ? || '_*'",
+            "SELECT item_id FROM items i WHERE session = ?1 AND deleted = 1 AND (item_id GLOB ?2 || '_*' OR EXISTS (
+                SELECT 1 FROM sessions s, sessions o WHERE s.key = ?1
+                    AND (s.family IS NOT NULL OR o.family = s.key)))",
         );
         let query = query.bind(session.key).bind(session::HIDDEN);
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
@@ -192,13 +195,13 @@ pub async fn withdraw(connection: &mut SqliteConnection, user: &str, copies: Cop
         empty_item(connection, &session, item_id).await?;
         let query = sqlx::query("DELETE FROM note_sources WHERE session = ? AND item_id = ?");
         query.bind(key).bind(item_id).execute(&mut *connection).await?;
-        forget_past(connection, session.past_owner(), now_ms).await?;
+        forget_past(connection, user, session.past_owner(), PastStays::Replies, now_ms).await?;
     }
     Ok(!gone.is_empty())
 }
 
 /// Rewrites every version of the item without words, and marks the item as deleted. Numbers and places stay.
-async fn empty_item(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<()> {
+pub(crate) async fn empty_item(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<()> {
     let query = sqlx::query("SELECT * FROM item_versions WHERE session = ? AND item_id = ? ORDER BY version");
     let rows = query.bind(session.key).bind(item_id).fetch_all(&mut *connection).await?;
     let versions = versions_of(&rows, &session.id)?;

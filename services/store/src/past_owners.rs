@@ -7,9 +7,10 @@
 use crate::error::Result;
 use crate::kept_logs::LogOwner;
 use crate::records::number_of;
-use crate::{Error, Store};
+use crate::{Error, SessionRef, Store};
 use sha2::{Digest, Sha256};
 use sqlx::sqlite::SqliteConnection;
+use sqlx::types::Json;
 
 impl LogOwner {
     /// Returns the number that marks this owner's computed data, in memory and on disk.
@@ -37,21 +38,96 @@ impl Store {
     /// Lists owners that were not used since `before_ms` for the service to drop their data.
     pub(crate) async fn forget_past_owners_unused_since(&self, before_ms: i64, now_ms: i64) -> Result<(), Error> {
         self.write(async move |connection| {
-            let query = sqlx::query_scalar("DELETE FROM past_owners WHERE used_at_ms < ? RETURNING owner");
-            let owners: Vec<i64> = query.bind(before_ms).fetch_all(&mut *connection).await?;
-            for owner in owners {
-                forget_past(connection, owner.cast_unsigned(), now_ms).await?;
+            let query = sqlx::query_as("DELETE FROM past_owners WHERE used_at_ms < ? RETURNING owner, user");
+            let owners: Vec<(i64, String)> = query.bind(before_ms).fetch_all(&mut *connection).await?;
+            for (owner, user) in owners {
+                forget_past(connection, &user, owner.cast_unsigned(), PastStays::Nothing, now_ms).await?;
             }
             Ok(())
         })
         .await
     }
+
+    /// Lists the owners whose computed data of deleted words may still exist: to be dropped at start, and after each
+    /// deletion.
+    pub async fn pasts_to_forget(&self) -> Result<Vec<PastToForget>, Error> {
+        let query = sqlx::query_as("SELECT owner, user, stays FROM pasts_to_forget ORDER BY since_ms, owner");
+        let owners: Vec<(i64, Option<String>, PastStays)> =
+            self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
+        let past = |(owner, user, stays): (i64, _, _)| PastToForget { owner: owner.cast_unsigned(), user, stays };
+        Ok(owners.into_iter().map(past).collect())
+    }
+
+    /// Lists a session whose prompt has lost words for the service to drop its files. The caller does not wait.
+    pub fn forget_files_of(&self, session: &SessionRef, now_ms: i64) {
+        let session = session.clone();
+        let _ = self.write_later(async move |connection| {
+            forget_past(connection, session.user(), session.past_owner(), PastStays::Memory, now_ms).await
+        });
+    }
+
+    /// Takes owners off the list, after the service has dropped their data.
+    pub async fn pasts_forgotten(&self, owners: Vec<u64>) -> Result<(), Error> {
+        let owners: Vec<i64> = owners.into_iter().map(u64::cast_signed).collect();
+        let query = sqlx::query("DELETE FROM pasts_to_forget WHERE owner IN (SELECT value FROM json_each(?))");
+        self.execute(query.bind(Json(owners))).await.map(drop)
+    }
+}
+
+/// Owner whose computed data the service has to drop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastToForget {
+    pub owner: u64,
+    /// User of the words. `None`: an older release listed the owner.
+    pub user: Option<String>,
+    pub stays: PastStays,
+}
+
+/// Part of an owner's computed data that stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
+#[repr(i64)]
+pub enum PastStays {
+    /// Nothing: the conversation is gone.
+    Nothing = 0,
+    /// Replies that are being said. The next prompt has other words.
+    Replies = 1,
+    /// All that is in memory: the conversation goes on without what was deleted.
+    Memory = 2,
 }
 
 /// Lists one owner for the service to drop its data.
-pub(crate) async fn forget_past(connection: &mut SqliteConnection, owner: u64, now_ms: i64) -> Result<()> {
-    let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
-    query.bind(owner.cast_signed()).bind(now_ms).execute(connection).await?;
+pub(crate) async fn forget_past(
+    connection: &mut SqliteConnection,
+    user: &str,
+    owner: u64,
+    stays: PastStays,
+    now_ms: i64,
+) -> Result<()> {
+    let query = sqlx::query(
+        "INSERT INTO pasts_to_forget (owner, user, stays, since_ms) VALUES (?, ?, ?, ?)
+         ON CONFLICT (owner) DO UPDATE SET stays = min(stays, excluded.stays), since_ms = excluded.since_ms",
+    );
+    query.bind(owner.cast_signed()).bind(user).bind(stays).bind(now_ms).execute(connection).await?;
+    Ok(())
+}
+
+/// Lists the owners of conversations that clients hold and in which facts of these persons may have been told. The home's
+/// facts, whose person is empty, are told to all.
+pub(crate) async fn forget_told(
+    connection: &mut SqliteConnection,
+    user: &str,
+    persons: &[&str],
+    now_ms: i64,
+) -> Result<()> {
+    let query = sqlx::query_scalar(
+        "SELECT owner FROM past_owners
+            WHERE user = ?1 AND (?3 OR person IN (SELECT value FROM json_each(?2)))",
+    );
+    let is_of_home = persons.contains(&"");
+    let owners: Vec<i64> = query.bind(user).bind(Json(persons)).bind(is_of_home).fetch_all(&mut *connection).await?;
+    for owner in owners {
+        forget_past(connection, user, owner.cast_unsigned(), PastStays::Replies, now_ms).await?;
+    }
     Ok(())
 }
 
@@ -68,18 +144,24 @@ pub(crate) async fn forget_person(
     );
     let owners: Vec<i64> = query.bind(user).bind(person).fetch_all(&mut *connection).await?;
     for owner in owners {
-        forget_past(connection, owner.cast_unsigned(), now_ms).await?;
+        forget_past(connection, user, owner.cast_unsigned(), PastStays::Nothing, now_ms).await?;
     }
     Ok(())
 }
 
 /// Lists the owner of a kept conversation for dropping.
-pub(crate) async fn forget_owner_of_log(connection: &mut SqliteConnection, session: i64, now_ms: i64) -> Result<()> {
+pub(crate) async fn forget_owner_of_log(
+    connection: &mut SqliteConnection,
+    session: i64,
+    stays: PastStays,
+    now_ms: i64,
+) -> Result<()> {
     let query = sqlx::query_as(
         "SELECT user, person, room FROM sessions s WHERE key = ?
             AND EXISTS (SELECT 1 FROM kept_logs l WHERE l.session = s.key)",
     );
     let found: Option<(String, String, String)> = query.bind(session).fetch_optional(&mut *connection).await?;
     let Some((user, person, room)) = found else { return Ok(()) };
-    forget_past(connection, LogOwner { user, person, room }.past_owner(), now_ms).await
+    let owner = LogOwner { user, person, room };
+    forget_past(connection, &owner.user, owner.past_owner(), stays, now_ms).await
 }

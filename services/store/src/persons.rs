@@ -1,6 +1,7 @@
 //! Persons and rooms of a user.
 
 use crate::delete::mark;
+use crate::facts::forget_tellers;
 use crate::notes::{Copies, withdraw};
 use crate::past_owners::forget_person;
 use crate::{Error, SessionRef, Store};
@@ -53,8 +54,11 @@ impl Store {
             }
             forget_person(connection, &user, &person, now_ms).await?;
             // The guest's words belong to no person but the home.
-            let query = sqlx::query("DELETE FROM facts WHERE user = ?1 AND ?2 <> '' AND (person = ?2 OR said_by = ?2)");
-            query.bind(&user).bind(&person).execute(&mut *connection).await?;
+            let query = sqlx::query_as(
+                "DELETE FROM facts WHERE user = ?1 AND ?2 <> '' AND (person = ?2 OR said_by = ?2) RETURNING id, person",
+            );
+            let gone: Vec<(String, String)> = query.bind(&user).bind(&person).fetch_all(&mut *connection).await?;
+            forget_tellers(connection, &user, &gone, now_ms).await?;
             withdraw(connection, &user, Copies::All, now_ms).await?;
             Ok((sessions, true))
         });

@@ -4,9 +4,18 @@ use crate::error::Result;
 use crate::versions::versions_of;
 use crate::{Error, ItemVersion, OrderKey, SessionRef, Store};
 use serde_json::{Value, json};
-use session::{Failure, FailureCode, JsonText, ResponseStatus, StatusDetails, Usage};
+use session::{Failure, FailureCode, JsonText, RequestDigest, ResponseStatus, StatusDetails, Usage};
 use sqlx::Row;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewResponse {
+    pub id: String,
+    pub in_conversation: bool,
+    pub metadata: Option<JsonText>,
+    /// Digest of the client's request.
+    pub of_request: Option<RequestDigest>,
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedResponse {
@@ -47,6 +56,25 @@ impl Store {
         self.read_moment(async |reader| find_response(reader, user, id).await).await
     }
 
+    /// Lists the items of the turn that a response answered: what it said, and what was added since the response before
+    /// it. Instructions stay, unless it is the only response of its conversation.
+    pub async fn turn_of_response(&self, session: &SessionRef, id: &str) -> Result<Vec<String>, Error> {
+        let query = sqlx::query_scalar(
+            "WITH said AS (
+                SELECT DISTINCT i.place, v.response FROM item_versions v
+                JOIN items i ON i.session = v.session AND i.item_id = v.item_id
+                WHERE v.session = ?1 AND v.response IS NOT NULL
+             ), ours AS (SELECT min(place) AS first, max(place) AS last FROM said WHERE response = ?2)
+             SELECT i.item_id FROM ours JOIN items i ON i.session = ?1 AND i.deleted = 0 AND i.place <= ours.last
+                AND i.place > coalesce((SELECT max(place) FROM said WHERE response <> ?2 AND place < ours.first), x'')
+             JOIN item_versions v ON v.key = i.current
+             WHERE v.role IS NOT 'system' OR NOT EXISTS (SELECT 1 FROM said WHERE response <> ?2)
+             ORDER BY i.place",
+        );
+        let query = query.bind(session.key).bind(id);
+        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+    }
+
     /// Deletes a response; its items stay in the conversation.
     pub async fn delete_response(&self, session: &SessionRef, id: &str, now_ms: i64) -> Result<(), Error> {
         let query = sqlx::query("DELETE FROM responses WHERE session = ? AND id = ? AND status <> 'in_progress'");
@@ -54,28 +82,21 @@ impl Store {
         if is_gone { Ok(()) } else { Err(Error::NoResponse { response: id.to_owned() }) }
     }
 
-    pub async fn begin_response(
-        &self,
-        session: &SessionRef,
-        id: &str,
-        in_conversation: bool,
-        metadata: Option<&JsonText>,
-        now_ms: i64,
-    ) -> Result<(), Error> {
-        let id = id.to_owned();
+    pub async fn begin_response(&self, session: &SessionRef, new: NewResponse, now_ms: i64) -> Result<(), Error> {
+        let NewResponse { id, in_conversation, metadata, of_request } = new;
         let conversation = if in_conversation { "auto" } else { "none" };
-        let (quota, metadata_bytes) = (self.quota.clone(), metadata.map_or(0, |text| text.0.len()));
+        let (quota, metadata_bytes) = (self.quota.clone(), metadata.as_ref().map_or(0, |text| text.0.len()));
         let metadata: Value = metadata.and_then(|text| serde_json::from_str(&text.0).ok()).unwrap_or_default();
         self.write_session(session, now_ms, async move |connection, session| {
             quota.take(connection, session.user(), metadata_bytes, now_ms).await?;
             // The measurements have the report.
             let query = sqlx::query(
                 "INSERT INTO responses (session, id, conversation, status, status_details, metadata, usage, report,
-                    started_at_ms)
-                 VALUES (?, ?, ?, 'in_progress', 'null', ?, 'null', 'null', ?)",
+                    started_at_ms, request)
+                 VALUES (?, ?, ?, 'in_progress', 'null', ?, 'null', 'null', ?, ?)",
             );
             let query = query.bind(session.key).bind(id).bind(conversation).bind(metadata).bind(now_ms);
-            query.execute(connection).await?;
+            query.bind(of_request.map(|digest| digest.0.to_vec())).execute(connection).await?;
             Ok(())
         })
         .await
@@ -95,7 +116,11 @@ impl Store {
     }
 }
 
-async fn find_response(reader: &mut SqliteConnection, user: &str, id: &str) -> Result<Option<StoredResponse>> {
+pub(crate) async fn find_response(
+    reader: &mut SqliteConnection,
+    user: &str,
+    id: &str,
+) -> Result<Option<StoredResponse>> {
     let query = sqlx::query(
         "SELECT r.*, s.user AS session_user, s.id AS session_id
          FROM responses r JOIN sessions s ON s.key = r.session

@@ -186,10 +186,12 @@ impl Store {
 
     pub async fn remove_pin(&self, session: &SessionRef, id: &str, now_ms: i64) -> Result<(), Error> {
         let pin = id.to_owned();
-        let query =
-            sqlx::query("UPDATE pins SET removed_at_ms = ? WHERE session = ? AND id = ? AND removed_at_ms IS NULL");
+        let query = sqlx::query(
+            "UPDATE pins SET removed_at_ms = ?, text = '' WHERE session = ? AND id = ? AND removed_at_ms IS NULL",
+        );
         let query = query.bind(now_ms).bind(session.key).bind(pin.clone());
         let removed = self.execute_in(session, now_ms, query).await?;
+        self.owe_the_log();
         if removed == 1 { Ok(()) } else { Err(Error::NoPin { pin }) }
     }
 
@@ -197,7 +199,7 @@ impl Store {
     pub async fn context_stamp(&self, session: &SessionRef) -> Result<ContextStamp, Error> {
         let query = sqlx::query_as(
             "SELECT (SELECT count(*) FROM summaries WHERE session = ?1),
-                (SELECT coalesce(sum(coalesce(applied_at_ms, 0) + 7 * coalesce(undone_at_ms, 0)), 0)
+                (SELECT coalesce(sum(coalesce(applied_at_ms, 0) + 7 * coalesce(undone_at_ms, 0) + (kind = 'drop')), 0)
                     FROM summaries WHERE session = ?1),
                 (SELECT count(*) + count(removed_at_ms) FROM pins WHERE session = ?1)",
         );

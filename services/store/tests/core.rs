@@ -55,7 +55,7 @@ async fn items_go_where_they_are_put_and_come_back_under_their_id() {
 
     let history: Vec<_> = store.history(&session, 0, 100).await.unwrap();
     let said: Vec<_> = history.iter().map(|item| (item.seq, item.item_id.as_str(), item.said())).collect();
-    let expected = ["one", "two", "three", "between", "head", "", "tw"];
+    let expected = ["one", "", "three", "between", "head", "", "tw"];
     assert_eq!(said.iter().map(|(_, _, text)| text.as_str()).collect::<Vec<_>>(), expected);
     assert_eq!(said.iter().map(|(seq, _, _)| *seq).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(history[5].change, Change::Deleted);
@@ -89,7 +89,10 @@ async fn a_reply_is_stored_piece_by_piece_and_a_crash_leaves_what_was_sent() {
     let mut fixture = Fixture::new().await;
     let session = fixture.session().await;
     let store = fixture.store.clone();
-    store.begin_response(&session, "resp_1", true, Some(&r#"{"k":"v"}"#.into()), 20).await.unwrap();
+    store
+        .begin_response(&session, NewResponse { metadata: Some(r#"{"k":"v"}"#.into()), ..new_response("resp_1") }, 20)
+        .await
+        .unwrap();
     let whole = begin(&store, &session, "whole", "resp_1", 20).await.unwrap();
     extend(&store, &whole, "One. ", 21).await.unwrap();
     assert_eq!(store.delete_item(&session, "whole", 22).await, Err(Error::InProgress { item: "whole".into() }));
@@ -116,7 +119,7 @@ async fn a_reply_is_stored_piece_by_piece_and_a_crash_leaves_what_was_sent() {
     let twice = store.finish_response(&session, response).await;
     assert_eq!(twice, Err(Error::NoResponse { response: "resp_1".into() }));
 
-    store.begin_response(&session, "resp_2", true, None, 30).await.unwrap();
+    store.begin_response(&session, new_response("resp_2"), 30).await.unwrap();
     let cut = begin(&store, &session, "cut", "resp_2", 20).await.unwrap();
     extend(&store, &cut, "It is ", 21).await.unwrap();
     extend(&store, &cut, "twelve", 21).await.unwrap();

@@ -3,6 +3,7 @@
 mod core;
 mod crash;
 mod delete;
+mod erase;
 mod facts;
 mod full_store;
 mod keys;
@@ -11,6 +12,7 @@ mod notes;
 mod old_release;
 mod persons;
 mod quota;
+mod requests;
 mod responses;
 mod resume;
 mod search;

@@ -162,6 +162,8 @@ impl World {
                 assert_eq!(deleted.is_ok(), settled.is_some(), "{deleted:?}");
                 if let Some((index, _)) = settled {
                     self.model.items.remove(index);
+                    let of_item = self.model.history.iter_mut().filter(|(other, ..)| *other == name(id));
+                    of_item.for_each(|(.., text)| text.clear());
                     self.model.log(&name(id), Change::Deleted, "");
                 }
             }

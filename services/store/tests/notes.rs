@@ -101,7 +101,7 @@ async fn a_copy_stays_while_its_sources_stay() {
     say(store, &world.source, "more", "And Porto.", 60).await;
     store.delete_item(&world.source, "more", 61).await.unwrap();
     assert_eq!(world.shown().await, ALL);
-    assert_eq!(store.withdrawn_notes(&world.holder).await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.withdrawn_items(&world.holder).await.unwrap(), Vec::<String>::new());
     assert_eq!(world.canaries().await, (4, 1));
 }
 
@@ -124,9 +124,9 @@ async fn a_deleted_session_leaves_no_copy_of_its_words() {
             if by_user { &["question", "thanks"] } else { &["question", "recall_note_fact", "thanks", "late"] };
         assert_eq!(world.shown().await, left, "a fact outlives a session that grew old");
         assert_eq!(world.canaries().await, if by_user { (0, 0) } else { (1, 1) });
-        let withdrawn = store.withdrawn_notes(&world.holder).await.unwrap();
+        let withdrawn = store.withdrawn_items(&world.holder).await.unwrap();
         assert_eq!(withdrawn.len(), 5 - usize::from(!by_user), "{withdrawn:?}");
-        let pasts = store.pasts_to_forget().await.unwrap();
+        let pasts = owners_to_forget(store).await;
         assert!(pasts.contains(&world.holder.past_owner()), "what was computed of the copies goes");
         assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
     }
@@ -143,8 +143,9 @@ async fn a_deleted_item_a_forgotten_fact_and_unsaid_words_leave_no_copy() {
         let store = &world.fixture.store;
         let left: &[&str] = match way {
             0 => {
+                // Its fact goes with it.
                 store.delete_item(&world.source, "said", 70).await.unwrap();
-                &of_item
+                &of_fact
             }
             1 => {
                 store.remember(&world.source, unsay.clone(), FORGET, 70).await.unwrap();

@@ -11,7 +11,10 @@ const USAGE: Usage = Usage { input_tokens: 7, cached_tokens: 3, output_tokens: 2
 async fn turn(store: &Store, session: &SessionRef, n: usize) {
     say(store, session, &format!("u{n}"), &format!("question {n}"), 20).await;
     let (id, item) = (format!("resp_{n}"), format!("a{n}"));
-    store.begin_response(session, &id, true, Some(&r#"{"room":"hall"}"#.into()), 20).await.unwrap();
+    store
+        .begin_response(session, NewResponse { metadata: Some(r#"{"room":"hall"}"#.into()), ..new_response(&id) }, 20)
+        .await
+        .unwrap();
     let reply = begin(store, session, &item, &id, 20).await.unwrap();
     let body = message(Role::Assistant, &format!("answer {n}"));
     store.finish_reply(&reply, VersionStatus::Completed, body, 25).await.unwrap();
@@ -86,7 +89,7 @@ async fn how_it_ended_comes_back() {
     .enumerate()
     {
         let id = format!("resp_{n}");
-        store.begin_response(&session, &id, true, None, 20).await.unwrap();
+        store.begin_response(&session, new_response(&id), 20).await.unwrap();
         let begun = found(store, &id).await;
         assert_eq!((begun.status, begun.usage, begun.end), (ResponseStatus::InProgress, None, None));
         finish(store, &session, &id, status, details.clone()).await;
@@ -106,7 +109,7 @@ async fn a_deleted_response_is_not_found_and_its_words_stay() {
     assert_eq!(again, Err(Error::NoResponse { response: "resp_1".into() }));
     assert_eq!(texts(store, &session).await, ["question 1", "answer 1"]);
     // A response in progress is not deleted.
-    store.begin_response(&session, "resp_2", true, None, 32).await.unwrap();
+    store.begin_response(&session, new_response("resp_2"), 32).await.unwrap();
     assert!(store.delete_response(&session, "resp_2", 33).await.is_err());
 }
 
@@ -185,8 +188,8 @@ async fn items_come_all_or_none_and_from_both_ends() {
     let fixture = Fixture::new().await;
     let (store, session) = (&fixture.store, fixture.session().await);
     let item = |id: &str, text: &str| Item::new(id, message(Role::User, text), ItemStatus::Completed);
-    store.append_all(&session, vec![item("a", "one"), item("b", "two"), item("c", "three")], 20).await.unwrap();
-    let refused = store.append_all(&session, vec![item("d", "four"), item("a", "again")], 21).await;
+    store.append_all(&session, vec![item("a", "one"), item("b", "two"), item("c", "three")], None, 20).await.unwrap();
+    let refused = store.append_all(&session, vec![item("d", "four"), item("a", "again")], None, 21).await;
     assert_eq!(refused, Err(Error::ItemExists { item: "a".into() }));
     assert_eq!(texts(store, &session).await, ["one", "two", "three"]);
     let said = |items: Vec<ItemVersion>| items.iter().map(ItemVersion::said).collect::<Vec<_>>();

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use session::{Item, ItemBody, ItemPlace, ItemStatus, MaxTokens, Role, SessionConfig, Tool, ToolChoice};
 use std::path::Path;
 use store::{
-    Error, ItemVersion, Measurement, OpenReply, OpenedBy, Placement, SessionRecord, SessionRef, Store, StoreOptions,
-    new_id,
+    Error, ItemVersion, Measurement, NewResponse, OpenReply, OpenedBy, Placement, SessionRecord, SessionRef, Store,
+    StoreOptions, new_id,
 };
 use tempfile::TempDir;
 
@@ -108,6 +108,15 @@ pub async fn begin(
 ) -> Result<OpenReply, Error> {
     let item = Item::new(id, message(Role::Assistant, ""), ItemStatus::InProgress);
     store.begin_reply(session, item, ItemPlace::End, response, now_ms).await
+}
+
+pub fn new_response(id: &str) -> NewResponse {
+    NewResponse { id: id.into(), in_conversation: true, metadata: None, of_request: None }
+}
+
+/// Owners whose computed data the service has to drop.
+pub async fn owners_to_forget(store: &Store) -> Vec<u64> {
+    store.pasts_to_forget().await.unwrap().into_iter().map(|past| past.owner).collect()
 }
 
 pub async fn extend(store: &Store, reply: &OpenReply, text: &str, now_ms: i64) -> Result<(), Error> {

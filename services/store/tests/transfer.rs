@@ -59,7 +59,18 @@ async fn full_session(fixture: &Fixture) -> SessionRef {
     let pin = store.add_pin(&session, "Count slowly.", None, MadeBy::User, 708).await.unwrap();
     store.remove_pin(&session, &pin.id, 709).await.unwrap();
     store.add_measurement(&session, measurement(1)).await.unwrap();
-    store.begin_response(&session, "resp_1", false, Some(&r#"{"z":1,"a":null}"#.into()), 710).await.unwrap();
+    store
+        .begin_response(
+            &session,
+            NewResponse {
+                in_conversation: false,
+                metadata: Some(r#"{"z":1,"a":null}"#.into()),
+                ..new_response("resp_1")
+            },
+            710,
+        )
+        .await
+        .unwrap();
     let reply = begin(store, &session, "open", "resp_1", 711).await.unwrap();
     extend(store, &reply, "So far", 712).await.unwrap();
     session

@@ -99,6 +99,7 @@ pub async fn forget(
     let fact = find(&replies, &caller, &id).await?;
     replies.store.forget_facts(&caller.identity.user, vec![fact.id], wall_ms()).await?;
     replies.standing.forget(&caller.identity.user);
+    replies.forget_deleted().await;
     Ok(Json(json!({ "object": "memory.deleted", "id": id, "deleted": true })))
 }
 
@@ -114,6 +115,7 @@ pub async fn forget_all(
     })?;
     let forgotten = replies.store.forget_person(&caller.identity.user, &person, wall_ms()).await?;
     replies.standing.forget(&caller.identity.user);
+    replies.forget_deleted().await;
     Ok(Json(json!({ "object": "memories.deleted", "person": person, "count": forgotten, "deleted": true })))
 }
 

@@ -3,11 +3,12 @@
 use super::render::timestamp;
 use super::untagged;
 use crate::ApiError;
+use crate::access::Caller;
 use crate::json::read_body;
 use crate::reader::read;
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::{Extension, Json};
 use replies::Completions;
 use runtime::ModelChoice;
 use schemars::JsonSchema;
@@ -78,9 +79,13 @@ pub async fn ps(State(completions): State<Completions>) -> Json<Value> {
     Json(json!({ "models": model.into_iter().collect::<Vec<_>>() }))
 }
 
-pub async fn show(State(completions): State<Completions>, body: Bytes) -> Result<Json<Value>, ApiError> {
+pub async fn show(
+    State(completions): State<Completions>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
     let NamedModel { model, .. } = named(&body)?;
-    let choice = completions.runtime.presets().choose(untagged(&model))?;
+    let choice = completions.runtime.presets().choose(&caller.identity.user, untagged(&model))?;
     let (listed, preset) = (listed(&completions, &choice), &choice.preset);
     let architecture = "reprise";
     let sampling = &preset.sampling;

@@ -3,8 +3,10 @@
 
 use super::models::{NamedModel, named};
 use super::{json_response, untagged};
+use crate::access::Caller;
 use crate::json::stream_body;
 use crate::{ApiError, App};
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -16,10 +18,14 @@ use settings::Settings;
 use std::time::Duration;
 use tokio::sync::watch;
 
-pub async fn pull(State(app): State<App>, body: Bytes) -> Result<Response, ApiError> {
+pub async fn pull(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
     let NamedModel { model, stream } = named(&body)?;
     let (model, stream) = (untagged(&model), stream != Some(false));
-    let progress = match app.replies.runtime.presets().choose(model) {
+    let progress = match app.replies.runtime.presets().choose(&caller.identity.user, model) {
         Ok(_) => watch::channel(FetchStage::Done(Ok("it was there".to_owned()))).1,
         Err(error) if !app.replies.settings.ollama.pull => {
             let message = format!("{error}. Fetch it with `reprise pull` where the service runs, or set ollama.pull");

@@ -2,7 +2,7 @@
 
 use super::messages::prompt_of;
 use crate::ApiError;
-use crate::fields::{KnownFields, note};
+use crate::fields::KnownFields;
 use crate::json::{ToolChoiceView, json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use replies::CompletionRequest;
@@ -128,6 +128,8 @@ pub struct ChatRequest {
     pub include_usage: bool,
     pub completion: CompletionRequest,
     pub clues: BodyClues,
+    /// Fields that are not read.
+    pub unread: Vec<String>,
 }
 
 /// As many likeliest tokens as the protocol allows.
@@ -155,7 +157,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     content_is_there(given)?;
     only_text_and_images(given)?;
     only_functions(&chat.tools)?;
-    note("chat completions", FIELDS.unread(&body));
+    let unread = FIELDS.unread(&body);
     let session_id = fields.metadata.as_ref().and_then(|metadata| metadata.session_id.clone());
     if session_id.is_some() && arms > 1 {
         return Err(wrong("n", "a durable session keeps one reply: leave n out, or metadata.session_id").into());
@@ -204,7 +206,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
         attempt: None,
         scope: Scope::default(),
     };
-    Ok(ChatRequest { stream, include_usage, completion, clues })
+    Ok(ChatRequest { stream, include_usage, completion, clues, unread })
 }
 
 /// A message without words says nothing; an assistant's may have calls instead.

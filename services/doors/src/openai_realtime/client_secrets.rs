@@ -63,7 +63,7 @@ pub async fn create_client_secret(
     let mut session = session.unwrap_or_else(|| json!({}));
     let model = session.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
     // What is wrong with it is told now, and not to the page that connects with the secret.
-    let choice = replies.runtime.presets().choose(&model)?;
+    let choice = replies.runtime.presets().choose(&caller.identity.user, &model)?;
     let update = session_update(&session, &event_limits(&replies.settings))?;
     if let Some(id) = session_id {
         replies.open_session(&caller, &id).await?;

@@ -76,8 +76,8 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
 
 static FIELDS: LazyLock<BTreeMap<String, KnownFields>> = LazyLock::new(KnownFields::of_kinds::<ClientEvent>);
 
-pub fn note_unread(unread: Vec<String>) {
-    note("realtime", unread);
+pub fn note_unread(user: &str, unread: Vec<String>) {
+    note("realtime", user, unread);
 }
 
 const NO_AUDIO: &str = "this server takes no audio: send what the user said as text with conversation.item.create and \
@@ -218,6 +218,7 @@ fn request(fields: ResponseFields, limits: &Limits) -> Read<ResponseRequest> {
         config: config(own, limits)?,
         options: GenerationOptions::default(),
         metadata: fields.metadata.map(|metadata| echoed(metadata, limits)).transpose()?,
+        of_request: None,
     })
 }
 

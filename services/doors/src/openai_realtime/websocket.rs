@@ -90,7 +90,7 @@ impl RealtimeClient {
                 Err(error) => return self.refuse(error).await,
             };
         drop((text, share));
-        note_unread(unread);
+        note_unread(&self.caller.identity.user, unread);
         if is_extension && !self.extensions.load(Ordering::Relaxed) {
             let message = format!("connect with ?extensions={EXTENSION} or set session.extensions to use this event");
             let error = ErrorBody::new("extension_not_enabled", message).param("type");

@@ -67,7 +67,7 @@ pub async fn create(
     let clues = BodyClues { is_private, ..BodyClues::of("", &messages) };
     let scope = completions.persons.scope(&caller, &headers, &clues, &mut messages).await?;
     let items = completions.kept_items(&messages, &scope)?;
-    let session = completions.begin_with(&caller, &scope, "", brings_own, items).await?;
+    let session = completions.begin_with(&caller, &scope, "", brings_own, items, None).await?;
     completions.store.set_metadata(&session, Value::Object(metadata), runtime::wall_ms()).await?;
     view(&completions, &session).await
 }
@@ -141,7 +141,7 @@ pub async fn add(
     let mut missing: HashSet<String> = items.iter().filter_map(|item| item.id.clone()).collect();
     let inputs = items.into_iter().map(|item| Input::AddItem { item, place: ItemPlace::End });
     let mut added = Vec::new();
-    say(&replies, &session, Some(&scope), inputs.collect(), |event| match event {
+    say(&replies, &session, &scope, inputs.collect(), |event| match event {
         Event::ItemAdded { item, .. } if missing.remove(&item.id) => {
             added.push(item.clone());
             missing.is_empty()
@@ -166,9 +166,7 @@ pub async fn delete_item(
     Path((_, item_id)): Path<(String, String)>,
 ) -> JsonAnswer {
     replies.store.item(&session, &item_id).await?;
-    let input = Input::DeleteItem { item_id: item_id.clone() };
-    let is_gone = |event: &Event| matches!(event, Event::ItemDeleted { item_id: gone } if *gone == item_id);
-    say(&replies, &session, None, vec![input], is_gone).await?;
+    replies.delete_items(&session, vec![item_id]).await?;
     view(&replies, &session).await
 }
 
@@ -176,15 +174,15 @@ pub async fn delete_item(
 async fn say(
     completions: &Completions,
     session: &SessionRef,
-    scope: Option<&Scope>,
+    scope: &Scope,
     inputs: Vec<Input>,
     is_done: impl FnMut(&Event) -> bool,
 ) -> Result<(), ApiError> {
     if inputs.is_empty() {
         return Ok(());
     }
-    let person = scope.map(|scope| scope.person.clone());
-    let changes = |event: &Event| matches!(event, Event::ItemAdded { .. } | Event::ItemDeleted { .. });
+    let changes = |event: &Event| matches!(event, Event::ItemAdded { .. });
+    let person = Some(scope.person.clone());
     match completions.runtime.say_and_wait(session, person, inputs, changes, is_done).await? {
         SessionAnswer::Event(_) => Ok(()),
         SessionAnswer::Refused(refusal) => Err(refused(&refusal)),

@@ -53,10 +53,10 @@ pub async fn read(
     view(&replies, found?.0).await
 }
 
-/// `DELETE /v1/responses/{response_id}`: what was said stays in its conversation.
+/// `DELETE /v1/responses/{response_id}`: with its turn, unless a client made the conversation.
 pub async fn delete(State(replies): State<Completions>, OwnResponse(found): OwnResponse) -> JsonAnswer {
-    let StoredResponse { session, id, .. } = found;
-    replies.store.delete_response(&session, &id, runtime::wall_ms()).await?;
+    let id = found.id.clone();
+    replies.delete_response(found).await?;
     Ok(Json(json!({ "id": id, "object": "response", "deleted": true })))
 }
 

@@ -142,11 +142,16 @@ impl WyomingConnection {
             Ok(WyomingRequest::Ping { text }) => self.write(&pong(text.as_deref())).await,
             Ok(WyomingRequest::Transcript(transcript)) => self.answer(transcript).await,
             Ok(WyomingRequest::Other) => {
-                note("Wyoming", vec![format!("{kind} (an event)")]);
+                note("Wyoming", &self.source(), vec![format!("{kind} (an event)")]);
                 Ok(())
             }
             Err(wrong) => self.write(&error(wrong.code, &wrong.message())).await,
         }
+    }
+
+    /// Source of notices about this connection. The protocol has no keys.
+    fn source(&self) -> String {
+        self.address.ip().to_string()
     }
 
     fn info(&self) -> String {
@@ -185,7 +190,7 @@ impl WyomingConnection {
                 self.write(&interrupted(turn.context.as_ref())).await?;
             }
         }
-        note("Wyoming", transcript.unread.clone());
+        note("Wyoming", &self.source(), transcript.unread.clone());
         let context = transcript.context.clone();
         let reply = WyomingReply::to(&transcript);
         let (app, program, own) = (self.app.clone(), self.program.clone(), self.own.clone());

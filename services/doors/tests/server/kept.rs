@@ -208,6 +208,26 @@ async fn cut_replies_and_retries() {
     );
 }
 
+/// A stock client that got no answer sends its log again, also after a restart: the turn is kept once.
+#[tokio::test]
+async fn a_retry_after_a_restart_is_kept_once() {
+    let mut server = Server::start().await;
+    let mut hall = Frontend::in_room("Hall");
+    hall.path = "/v1/chat/completions";
+    hall.push("user", "Tell me about rain.");
+    hall.send(&mut server, "Rain falls.", json!({})).await;
+    let mut server = Server::in_folder(server.stop().await, |_| {}).await;
+    hall.headers.push(("x-stainless-retry-count", "1".to_owned()));
+    hall.send(&mut server, "It falls.", json!({})).await;
+    hall.headers.clear();
+    // The client goes on from the answer that it heard.
+    hall.push("assistant", "It falls.");
+    hall.says(&mut server, "Good.", "Yes.").await;
+    let (_folder, all) = kept_after(server).await;
+    assert_eq!(said(&all).len(), 1, "{:?}", said(&all));
+    assert_eq!(said(&all)[0].iter().filter(|line| line.contains("tell me")).count(), 1, "{:?}", said(&all));
+}
+
 /// Home Assistant cuts a long log at its front.
 #[tokio::test]
 async fn a_log_that_was_cut_is_recognised_by_its_last_messages() {

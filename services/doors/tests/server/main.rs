@@ -3,6 +3,7 @@
 mod chat;
 mod choices;
 mod compaction;
+mod deleting;
 mod doors;
 mod early;
 mod experiment;

@@ -139,6 +139,102 @@ async fn a_retry_begins_no_second_session() {
     server.stop().await;
 }
 
+/// The answer was lost with the process: the same comes again, and nothing is stored twice.
+#[tokio::test]
+async fn a_retry_after_a_restart_is_answered_once() {
+    let mut server = Server::start().await;
+    let id = begin(&mut server).await;
+    let body = says("And who are you?", &id);
+    let answer = posting(&server, &body, 0);
+    let mut asked = server.reply_asked().await;
+    asked.say("Me.");
+    asked.done(Finish::Stop);
+    assert_eq!(content(&answer.await.unwrap().2), "Me.");
+    let mut server = Server::in_folder(server.stop().await, |_| {}).await;
+    for (body, expected) in [(&body, "Me."), (&says("Hello?", "new"), "Hi.")] {
+        let (status, _, answer) = posting(&server, body, 1).await.unwrap();
+        assert_eq!((status, content(&answer)), (200, &json!(expected)), "{answer}");
+        assert_eq!(answer["reprise"]["session_id"], json!(id));
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    }
+    no_reply_is_asked(&mut server).await;
+    assert_eq!(kept(&server, &id).await.len(), 4);
+    server.stop().await;
+}
+
+/// A restart in the middle of the answer: what was said is stored once, and asked once more.
+#[tokio::test]
+async fn a_retry_of_a_request_that_a_restart_cut_off_is_stored_once() {
+    let mut server = Server::start().await;
+    let id = begin(&mut server).await;
+    let body = says("And who are you?", &id);
+    let first = posting(&server, &body, 0);
+    let mut asked = server.reply_asked().await;
+    asked.say("Half of");
+    let stopping = server.stop();
+    let folder = tokio::join!(stopping, async {
+        asked.cancelled().await;
+        asked.done(Finish::Cancelled);
+        let _ = first.await;
+    })
+    .0;
+    let mut server = Server::in_folder(folder, |_| {}).await;
+    let second = posting(&server, &body, 1);
+    let mut asked = server.reply_asked().await;
+    let said: Vec<Value> = asked.chat().messages.iter().skip(1).map(|message| message["content"].clone()).collect();
+    assert_eq!(said, ["Hello?", "Hi.", "And who are you?"], "once, and nothing that no client heard");
+    asked.say("Me.");
+    asked.done(Finish::Stop);
+    assert_eq!(content(&second.await.unwrap().2), "Me.");
+    assert_eq!(kept(&server, &id).await[2..], ["user: And who are you?", "assistant: Me."]);
+    server.stop().await;
+}
+
+/// One user's many requests push out no other's, neither from memory nor from the store.
+#[tokio::test]
+async fn one_users_requests_take_no_place_of_anothers() {
+    let change = |settings: &mut settings::Settings| settings.limits.retry_turns = 2;
+    let mut server = Server::with(change).await;
+    let mut keys = Vec::new();
+    for user in ["ann", "ben"] {
+        server.store.put_user(user, user, 1).await.unwrap();
+        let scopes = [store::KeyScope::Talk, store::KeyScope::Sessions];
+        keys.push(format!("Bearer {}", server.store.create_key(user, "", &scopes, 1).await.unwrap().1));
+    }
+    let ask = async |server: &mut Server, key: &str, text: &str, reply: &str| {
+        let mut script = server.take_script();
+        let headers = [("authorization", key)];
+        let body = says(text, "new").to_string();
+        let (answer, ()) = tokio::join!(server.http("POST", "/v1/chat/completions", &headers, &body), async {
+            loop {
+                let mut asked = script.next().await;
+                if asked.request.purpose == model::Purpose::Reply {
+                    asked.say(reply);
+                    return asked.done(Finish::Stop);
+                }
+            }
+        });
+        server.script = script;
+        assert_eq!((answer.0, content(&answer.1)), (200, &json!(reply)), "{}", answer.1);
+    };
+    let [ann, ben] = [keys[0].clone(), keys[1].clone()];
+    ask(&mut server, &ann, "Good morning", "Hello, Ann.").await;
+    for number in 0..6 {
+        ask(&mut server, &ben, &format!("Good morning {number}"), "Hello, Ben.").await;
+    }
+    for restarts in [false, true] {
+        if restarts {
+            server = Server::in_folder(server.stop().await, change).await;
+        }
+        let headers = [("authorization", ann.as_str()), ("x-stainless-retry-count", "1")];
+        let body = says("Good morning", "new").to_string();
+        let (status, answer) = server.http("POST", "/v1/chat/completions", &headers, &body).await;
+        assert_eq!((status, content(&answer)), (200, &json!("Hello, Ann.")), "after a restart: {restarts}");
+    }
+    no_reply_is_asked(&mut server).await;
+    server.stop().await;
+}
+
 /// Nothing is remembered without a limit, and for no other key.
 #[tokio::test]
 async fn what_is_remembered_is_bounded() {

@@ -4,7 +4,7 @@ use super::busy::Busy;
 use super::early::{BegunReply, WantedReply};
 use super::replies::{Replies, failure_of};
 use super::sleep::cannot_open;
-use super::{Command, Recipe, Resume, Shared, Submit, stopped, warm_all};
+use super::{Command, Forgetting, Recipe, Resume, Shared, Submit, stopped, warm_all};
 use crate::preparation::give_memory_back;
 use crate::prepare::{Prepared, fresh_seed};
 use crate::request::{Purpose, seed_of_arm};
@@ -387,9 +387,15 @@ impl<'a> Serving<'a> {
         match command {
             Command::Submit(submit) => self.submit(*submit),
             Command::Resume(resume) => self.resume(*resume),
-            Command::Forget { owner, done } => {
-                self.release(owner);
-                self.engine.forget(owner);
+            Command::Forget { owner, what, done } => {
+                match what {
+                    Forgetting::All => {
+                        self.release(owner);
+                        self.engine.forget(owner);
+                    }
+                    Forgetting::Cached => self.engine.forget_cached(owner),
+                    Forgetting::Saved => self.engine.forget_saved(owner),
+                }
                 self.tell_notes();
                 let _ = done.send(());
             }

@@ -34,10 +34,13 @@ pub async fn answer(
         Some(attempt) => completions.recent.reply(&scope, id, attempt),
         None => Arc::default(),
     };
+    let attempt = request.attempt;
     let (update, mut turn) = turn_of(request)?;
+    turn.request.of_request = attempt.and_then(|attempt| attempt.stored_digest(&completions.settings.limits, id));
     // Before the lock, so that a client that hangs up meanwhile stops its response.
     let reader = reply.clone().reader();
     let mut progress = reply.progress().await;
+    restore(completions, &mut progress, &scope, id, attempt).await?;
     let session = match progress.session.clone() {
         Some(session) => session,
         None if id == NEW => {
@@ -61,6 +64,21 @@ pub async fn answer(
     Ok((Source::Shared(reader), session_id))
 }
 
+/// Gives a retry what the store has of its request, if this process does not know it.
+async fn restore(
+    completions: &Completions,
+    progress: &mut ReplyProgress,
+    scope: &Scope,
+    name: &str,
+    attempt: Option<RequestAttempt>,
+) -> Result<(), Error> {
+    let Some(attempt) = attempt.filter(|_| progress.session.is_none()) else { return Ok(()) };
+    if let Some(stored) = attempt.stored(&completions.store, &completions.settings.limits, &scope.user, name).await? {
+        progress.restore(stored);
+    }
+    Ok(())
+}
+
 /// The name under which a response's metadata has the mark of the request that it answers.
 pub const MARK: &str = "client_event_id";
 
@@ -80,6 +98,7 @@ pub async fn take_turn_once<E: From<Error>>(
     // Before the lock, so that a client that hangs up meanwhile stops its response.
     let reader = reply.clone().reader();
     let mut progress = reply.progress().await;
+    restore(completions, &mut progress, scope, name, attempt).await?;
     if let Some(session) = progress.session.clone() {
         if progress.has_answer() {
             tracing::info!(

@@ -7,7 +7,8 @@ use runtime::{ModelChoice, NewSession};
 use serde_json::{Map, Value};
 use session::machine::is_hidden;
 use session::{
-    ConfigUpdate, FailureCode, Ids, Item, ItemBody, ItemStatus, Message, NewItem, NewTurn, Part, ResponseStatus, Role,
+    ConfigUpdate, FailureCode, Ids, Item, ItemBody, ItemStatus, Message, NewItem, NewTurn, Part, RequestDigest,
+    ResponseStatus, Role,
 };
 use store::{ItemVersion, Page, SessionRef, Store, StoredResponse, VersionStatus, new_id};
 
@@ -56,12 +57,14 @@ impl Completions {
         &self,
         caller: &Caller,
         attempt: Option<RequestAttempt>,
-        wanted: StoredTurn,
+        mut wanted: StoredTurn,
     ) -> Result<(Completion, SessionRef), Error> {
         let name = match &wanted.goes_on_from {
             None => "new".to_owned(),
             Some(GoesOnFrom::Conversation(id) | GoesOnFrom::Response(id)) => id.clone(),
         };
+        let limits = &self.settings.limits;
+        wanted.turn.request.of_request = attempt.and_then(|attempt| attempt.stored_digest(limits, &name));
         let (again, scope) = ((wanted.turn.clone(), wanted.metadata.clone()), wanted.scope.clone());
         let first = async |progress: &mut ReplyProgress| self.place(caller, wanted, progress).await;
         self.take_turn_once(&scope, &name, attempt, first, again).await
@@ -76,6 +79,7 @@ impl Completions {
         model: &str,
         brings_own: bool,
         past: Vec<ItemBody>,
+        of_request: Option<RequestDigest>,
     ) -> Result<SessionRef, Error> {
         let update = ConfigUpdate { instructions: brings_own.then(String::new), ..ConfigUpdate::default() };
         let new = NewSession { update: Some(&update), ..scope.new_session(model) };
@@ -86,7 +90,7 @@ impl Completions {
         let items: Vec<Item> = past.into_iter().map(item).collect();
         if !items.is_empty() {
             // No client is connected yet, so the store alone is told.
-            self.store.append_all(&session, items, runtime::wall_ms()).await?;
+            self.store.append_all(&session, items, of_request, runtime::wall_ms()).await?;
         }
         Ok(session)
     }
@@ -178,7 +182,8 @@ impl Completions {
                     }
                 }
                 let brings_own = matches!(items.first(), Some(ItemBody::Message { role: Role::System, .. }));
-                (self.begin_with(caller, &scope, &model, brings_own, items).await?, turn)
+                let of_request = turn.request.of_request;
+                (self.begin_with(caller, &scope, &model, brings_own, items, of_request).await?, turn)
             }
             Some(GoesOnFrom::Conversation(id)) => {
                 let turn = NewTurn { items: self.new_items(items)?, ..turn };
@@ -230,7 +235,7 @@ impl Completions {
         model: &str,
         log: &[ItemBody],
     ) -> Result<Option<Known>, Error> {
-        let choice = self.runtime.presets().choose(model)?;
+        let choice = self.runtime.presets().choose(&caller.identity.user, model)?;
         let most = u32::try_from(log.len()).unwrap_or(u32::MAX);
         // The first turn goes on from nothing.
         if !log.iter().any(|body| !matches!(body, ItemBody::Message { role: Role::User | Role::System, .. })) {

@@ -16,12 +16,12 @@ use session::{
     ConfigUpdate, Ids, Item, ItemBody, ItemStatus, Message, MessageRole, Part, Priority, Response, ResponseStatus, Role,
 };
 use settings::Settings;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{KeptLog, LogAddition, LogMark, LogOwner, SessionRecord, SessionRef, Store, new_id};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -82,9 +82,8 @@ impl ConversationKeeping {
         let shared = Arc::new(Shared { settings, store, runtime, waiting: waiting_of, kept });
         let worker = shared.clone();
         tokio::spawn(async move {
-            let mut answered = Answered::default();
             while let Some(ended) = waiting.recv().await {
-                if let Err(error) = worker.keep(&ended, &mut answered).await {
+                if let Err(error) = worker.keep(&ended).await {
                     tracing::warn!(%error, "a turn of a conversation that its client holds is not kept");
                 }
                 worker.is_kept(&ended.turn.owner);
@@ -246,13 +245,14 @@ impl Shared {
         }))
     }
 
-    async fn keep(&self, ended: &EndedTurn, answered: &mut Answered) -> Result<(), Error> {
+    async fn keep(&self, ended: &EndedTurn) -> Result<(), Error> {
         let EndedTurn { turn, output } = ended;
         let limits = &self.settings.limits;
+        let of_request = turn.attempt.and_then(|attempt| attempt.stored_digest(limits, ""));
         if let Some(attempt) = turn.attempt
-            && answered.is_again(&turn.owner, attempt, Duration::from_secs(limits.retry_s), limits.retry_turns)
+            && attempt.stored(&self.store, limits, &turn.owner.user, "").await?.is_some()
         {
-            return Ok(());
+            return Ok(()); // a stock client sends a request again that it got no answer to
         }
         let mut log_with_reply = turn.log.clone();
         push_all(&mut log_with_reply, output.iter());
@@ -274,7 +274,7 @@ impl Shared {
                 items: if mark.of_question { question } else { items.len() },
             };
             let marks = marks.iter().map(at).collect();
-            Ok(LogAddition { behind, items, marks, begins_behind })
+            Ok(LogAddition { behind, items, marks, begins_behind, of_request })
         };
         if let Some((known, start)) = self.known(turn).await? {
             let (last, from) = match known.is_last {
@@ -369,29 +369,6 @@ fn heard_chars(ours: &str, theirs: &str) -> Option<u64> {
         is_heard
     });
     Some(end.count() as u64)
-}
-
-/// Requests that were answered: a stock client sends one again that it got no answer to.
-#[derive(Default)]
-struct Answered {
-    requests: VecDeque<(LogOwner, RequestAttempt, Instant)>,
-}
-
-impl Answered {
-    fn is_again(&mut self, owner: &LogOwner, attempt: RequestAttempt, kept_for: Duration, most: usize) -> bool {
-        let now = Instant::now();
-        self.requests.retain(|(_, _, at)| now - *at < kept_for);
-        let is_same =
-            |(other, earlier, _): &(LogOwner, RequestAttempt, Instant)| other == owner && attempt.is_again_of(earlier);
-        let is_again = self.requests.iter().any(is_same);
-        if !is_again {
-            while self.requests.len() >= most.max(1) {
-                self.requests.pop_front();
-            }
-            self.requests.push_back((owner.clone(), attempt, now));
-        }
-        is_again
-    }
 }
 
 /// Items as messages, without what the service or the client's instructions say.

@@ -162,7 +162,7 @@ impl Drop for Listening {
     }
 }
 
-fn failure_of(refusal: &Refusal) -> Failure {
+pub fn failure_of(refusal: &Refusal) -> Failure {
     let code = match refusal {
         Refusal::ResponseActive { .. } | Refusal::SaidSince => FailureCode::Conflict,
         Refusal::StoreFailed { .. } => FailureCode::StoreFailed,

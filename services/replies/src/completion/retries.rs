@@ -4,12 +4,18 @@
 
 use super::listening::{Listening, Stopped};
 use crate::identity::{Scope, ScopeDigest};
-use session::{Event, Failure, FailureCode, ResponseStatus};
+use runtime::wall_ms;
+use session::{
+    Event, Failure, FailureCode, Item, ItemBody, JsonText, MaxTokens, RequestDigest, Response, ResponseStatus,
+    StatusDetails,
+};
+use settings::LimitSettings;
+use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::SessionRef;
+use store::{ItemVersion, SessionRef, Store, StoredRequest, StoredResponse};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,9 +34,29 @@ impl RequestAttempt {
         RequestAttempt { digest: scope.digest(body), retries }
     }
 
-    /// The client says that it sent the same before.
-    pub fn is_again_of(&self, earlier: &RequestAttempt) -> bool {
-        self.retries > 0 && self.digest == earlier.digest
+    /// Returns the digest with which the store knows the request. `session`: as the client named it. `None`: requests are
+    /// not remembered.
+    pub fn stored_digest(&self, limits: &LimitSettings, session: &str) -> Option<RequestDigest> {
+        if limits.retry_s == 0 {
+            return None;
+        }
+        let hash = Sha256::new().chain_update(self.digest).chain_update(session).finalize();
+        let mut digest = RequestDigest([0; 16]);
+        digest.0.iter_mut().zip(hash).for_each(|(to, from)| *to = from);
+        Some(digest)
+    }
+
+    /// Finds what the store has of the request, if its client says that it sent it before.
+    pub async fn stored(
+        &self,
+        store: &Store,
+        limits: &LimitSettings,
+        user: &str,
+        session: &str,
+    ) -> Result<Option<StoredRequest>, store::Error> {
+        let Some(digest) = self.stored_digest(limits, session).filter(|_| self.retries > 0) else { return Ok(None) };
+        let kept_ms = i64::try_from(limits.retry_s.saturating_mul(1000)).unwrap_or(i64::MAX);
+        store.find_request(user, digest, wall_ms().saturating_sub(kept_ms), limits.retry_turns).await
     }
 }
 
@@ -80,7 +106,12 @@ impl RecentTurns {
         reply
     }
 
-    /// Forgets all of them: something was deleted that an answer may hold.
+    /// Forgets those of a user: something was deleted that an answer may hold.
+    pub fn forget(&self, user: &str) {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).retain(|turn| turn.user != user);
+    }
+
+    /// Forgets all of them.
     pub fn clear(&self) {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -106,6 +137,8 @@ pub struct ReplyProgress {
     ended: Option<Ended>,
     /// What the response had become whose client hung up.
     stopped: Option<oneshot::Receiver<Stopped>>,
+    /// Items of a response that a restart cut off.
+    cut_off: Vec<String>,
 }
 
 /// How an attempt ended.
@@ -133,13 +166,27 @@ impl ReplyProgress {
         self.listening.is_some() || self.ended == Some(Ended::Answered)
     }
 
+    /// Takes over what the store has of the request since before a restart.
+    pub fn restore(&mut self, stored: StoredRequest) {
+        let StoredRequest { session, response } = stored;
+        (self.session, self.is_taken) = (Some(session), true);
+        let Some(response) = response.filter(|response| response.status != ResponseStatus::InProgress) else { return };
+        let is_answer =
+            response.status == ResponseStatus::Completed || response.details == Some(StatusDetails::MaxOutputTokens);
+        match is_answer {
+            true => self.events = events_of(response).into_iter().map(Arc::new).collect(),
+            false => self.cut_off = response.output.into_iter().map(|item| item.item_id).collect(),
+        }
+        self.ended = Some(if is_answer { Ended::Answered } else { Ended::Unanswered });
+    }
+
     /// Forgets what an attempt without an answer left, and gives back the items that it began.
     pub async fn begin_again(&mut self) -> Vec<String> {
         let begun = self.events.drain(..).filter_map(|event| match &*event {
             Event::ReplyStarted { item, .. } => Some(item.id.clone()),
             _ => None,
         });
-        let mut begun: Vec<String> = begun.collect();
+        let mut begun: Vec<String> = begun.chain(self.cut_off.drain(..)).collect();
         if let Some(stopped) = self.stopped.take()
             && let Ok(stopped) = stopped.await
         {
@@ -192,6 +239,40 @@ impl ReplyProgress {
         }
         heard
     }
+}
+
+/// Events of a stored response, as a client that reads along would have heard them.
+fn events_of(stored: StoredResponse) -> Vec<Event> {
+    let metadata = Some(JsonText::from(stored.metadata.to_string()));
+    let begun = Response {
+        id: stored.id.clone(),
+        status: ResponseStatus::InProgress,
+        details: None,
+        output: Vec::new(),
+        conversation_id: Some(stored.session.id().to_owned()),
+        max_output_tokens: MaxTokens::Unlimited,
+        usage: None,
+        metadata,
+    };
+    let output: Vec<Item> = stored.output.iter().map(ItemVersion::item).collect();
+    let mut events = vec![Event::ResponseStarted { response: Box::new(begun.clone()) }];
+    for (output_index, item) in output.iter().cloned().enumerate() {
+        let (response_id, item_id) = (stored.id.clone(), item.id.clone());
+        let mut empty = item.clone();
+        empty.shorten(0);
+        events.push(Event::ReplyStarted { response_id: response_id.clone(), output_index, item: empty, place: None });
+        if let ItemBody::Message { .. } = &item.body {
+            let (text, logprobs, of) = (item.text(), Vec::new(), response_id.clone());
+            let whole = text.clone();
+            let said = (of.clone(), item_id.clone());
+            events.push(Event::TextDelta { response_id: of, item_id, output_index, text, logprobs });
+            events.push(Event::TextDone { response_id: said.0, item_id: said.1, output_index, text: whole });
+        }
+        events.push(Event::ReplyDone { response_id, output_index, item, place: None });
+    }
+    let StoredResponse { status, details, usage, .. } = stored;
+    events.push(Event::ResponseDone { response: Box::new(Response { status, details, usage, output, ..begun }) });
+    events
 }
 
 /// One attempt's end of it. When the last one is gone before the answer is, the client has hung up and the response stops.

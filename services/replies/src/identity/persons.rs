@@ -112,7 +112,7 @@ impl Persons {
     async fn admitted(&self, user: &str, recognised: Recognised, asks_private: bool) -> Result<Scope, Error> {
         let Recognised { mut person, mut room, continue_minutes, is_found, mut is_private, .. } = recognised;
         let is_one_too_many = is_found && !(self.may_have(user, &person).await? && self.may_have(user, &room).await?);
-        if is_one_too_many && runtime::first_time(format!("persons of {user}")) {
+        if is_one_too_many && runtime::first_time(user, "persons".to_owned()) {
             let most = self.settings.remember.persons;
             tracing::warn!(
                 user,

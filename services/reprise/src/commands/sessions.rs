@@ -16,7 +16,7 @@ use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use store::{Error, HistorySearch, SearchPlace, SessionLine, SessionRef, Store};
+use store::{Error, HistorySearch, PastToForget, SearchPlace, SessionLine, SessionRef, Store};
 
 /// Lists, shows, exports, imports, searches and deletes conversations, and what stands in their prompts
 #[derive(Debug, clap::Args)]
@@ -289,7 +289,7 @@ impl Sessions<'_> {
     async fn deleted(&self, sessions: usize) -> Result<()> {
         let mut files = 0;
         if let Some(folder) = &self.settings.memory.disk_path {
-            for owner in self.store.pasts_to_forget().await? {
+            for PastToForget { owner, .. } in self.store.pasts_to_forget().await? {
                 let deleted = engine::forget_files(folder, OwnerId(owner));
                 files += deleted.with_context(|| format!("what was computed is still in {}", folder.display()))?;
             }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use settings::{RuleClue, RuleName, Settings, WantedText, person_name};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use store::Store;
+use store::{PastToForget, Store};
 
 /// Tells whose words conversations hold: the rules, the persons and rooms that are known, and what a request is taken for
 #[derive(Debug, clap::Args)]
@@ -194,7 +194,7 @@ async fn forget(
     let deleted = store.delete_person(user, &person, wall_ms()).await?;
     let mut files = 0;
     if let Some(folder) = &settings.memory.disk_path {
-        for owner in store.pasts_to_forget().await? {
+        for PastToForget { owner, .. } in store.pasts_to_forget().await? {
             let gone = engine::forget_files(folder, OwnerId(owner));
             files += gone.with_context(|| format!("what was computed is still in {}", folder.display()))?;
         }

@@ -11,6 +11,7 @@ use session::machine::{Generate, StoreOp};
 use session::{Compaction, CompactionStage, Delta, Event, Item, Priority};
 use std::sync::Arc;
 use store::MadeBy;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 impl Task {
@@ -182,7 +183,13 @@ impl Task {
                     self.pin_changes.push_back(PinChange::Add(wishes));
                 }
             }
-            StoreOp::ItemDeleted { item_id } => self.pin_changes.push_back(PinChange::RemoveOf(item_id.clone())),
+            StoreOp::ItemDeleted { item_id } => {
+                self.pin_changes.push_back(PinChange::RemoveOf(item_id.clone()));
+                // The store takes back the summaries that tell it, and the prompt follows.
+                if self.standing.covered_through.is_some() && !is_shown {
+                    self.reloads.push(oneshot::channel().0);
+                }
+            }
             _ => {}
         }
         self.change_pins();
@@ -236,6 +243,8 @@ impl Task {
                 let Past { standing, items, shown_from, .. } = *past;
                 let was_at_work = !self.phases.is_quiet();
                 self.stop();
+                // What was read ahead meanwhile may hold words that a summary no longer tells.
+                self.tools.store.forget_files_of(&self.tools.session, wall_ms());
                 if was_at_work || standing.owes_summary {
                     self.phases.start_over()
                 } else {

@@ -17,8 +17,8 @@ use crate::context::Context;
 use crate::ids::{Ids, is_hidden_id};
 use crate::vocabulary::{
     ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
-    NamedSpeaker, NewItem, NewTurn, Refusal, Response, ResponseRequest, ResumeRequest, Role, SessionConfig,
-    SessionState,
+    NamedSpeaker, NewItem, NewTurn, Refusal, RequestPart, Response, ResponseRequest, ResumeRequest, Role,
+    SessionConfig, SessionState,
 };
 use std::sync::Arc;
 
@@ -128,8 +128,12 @@ impl Machine {
                     reply.recalled(results, &mut self.ledger);
                 }
             }
-            Happening::NotesGone { item_ids } => {
-                self.ledger.lose_notes(&item_ids);
+            Happening::ItemsGone { item_ids } => {
+                for item_id in &item_ids {
+                    self.stop_saying(item_id);
+                    self.hold_deleted(item_id);
+                    self.ledger.lose_item(item_id);
+                }
                 self.warming.changed();
             }
             Happening::Noted { before, note } => {
@@ -320,7 +324,7 @@ impl Machine {
     fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace) -> Result<(), Refusal> {
         self.ledger.check_room(std::slice::from_ref(&item), self.limits.session_items, self.limits.session_bytes)?;
         let said = self.held.is_some().then(|| item.clone());
-        self.ledger.add_item(asker, item, place)?;
+        self.ledger.add_item(asker, item, place, None)?;
         if let Some(said) = said {
             self.held_hears(&said);
         }
@@ -398,8 +402,10 @@ impl Machine {
             self.cancel(Reply::in_conversation);
         }
         self.let_go();
-        for item in items {
-            self.ledger.add_item(asker, item, &ItemPlace::End)?;
+        let last = items.len().saturating_sub(1);
+        for (at, item) in items.into_iter().enumerate() {
+            let of_request = request.of_request.map(|digest| RequestPart { digest, is_last: at == last });
+            self.ledger.add_item(asker, item, &ItemPlace::End, of_request)?;
         }
         let config = self.create_response(&request)?;
         if in_conversation {
@@ -443,7 +449,7 @@ impl Machine {
         let asked = in_conversation.then(|| generate.clone());
         self.ledger.outbox.at_once(Output::Generate(generate));
         let (response_id, metadata) = (response.id.clone(), response.metadata.clone());
-        let op = StoreOp::ResponseStarted { response_id, in_conversation, metadata };
+        let op = StoreOp::ResponseStarted { response_id, in_conversation, metadata, of_request: request.of_request };
         let mut reply = Reply::new(generation, response, asked, self.limits.recalls);
         self.ledger.outbox.store(op, reply.undo());
         reply.start(&mut self.ledger, self.now);

@@ -58,8 +58,9 @@ pub enum Happening {
         generation: GenerationId,
         results: Vec<RecallResult>,
     },
-    /// Hidden items that the store emptied because their sources were deleted.
-    NotesGone {
+    /// Items that another conversation's change has deleted in the store: hidden ones whose sources are gone, and copies
+    /// of an item that was deleted in a fork.
+    ItemsGone {
         item_ids: Vec<String>,
     },
     /// Past words about the current question, to insert before this item, or before the next one.

@@ -3,12 +3,12 @@
 
 use super::conversation::{Conversation, Removed};
 use super::happening::OpId;
-use super::outbox::{Asker, Outbox, Undo};
+use super::outbox::{Asker, Operation, Outbox, Undo};
 use super::output::StoreOp;
 use crate::ids::{HIDDEN, Ids, NOTE_OF_PAST, is_hidden_id};
 use crate::speech;
 use crate::vocabulary::{
-    Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, NoteSource, Refusal, Role,
+    Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, NoteSource, Refusal, RequestPart, Role,
 };
 use std::sync::Arc;
 
@@ -52,7 +52,13 @@ impl Ledger {
     }
 
     /// Adds the item to the conversation at once; clients see it when it is stored.
-    pub fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace) -> Result<(), Refusal> {
+    pub fn add_item(
+        &mut self,
+        asker: &Asker,
+        item: NewItem,
+        place: &ItemPlace,
+        of_request: Option<RequestPart>,
+    ) -> Result<(), Refusal> {
         if let ItemPlace::After(id) = place
             && self.conversation.announced(id).is_none()
         {
@@ -65,9 +71,8 @@ impl Ledger {
         self.added_bytes += item.body.text_bytes();
         let after = self.conversation.insert(item.clone(), true, place);
         let previous_item_id = self.conversation.previous_announced(&item.id);
-        let (op, undo) =
-            (StoreOp::ItemAdded { item: item.clone(), after, sources: Vec::new() }, Undo::Added(item.id.clone()));
-        let op = self.outbox.store_for(Some(asker), op, undo);
+        let op = StoreOp::ItemAdded { item: item.clone(), after, sources: Vec::new(), of_request };
+        let op = self.outbox.store_for(Some(asker), op, Undo::Added(item.id.clone()));
         self.outbox.send_after(Some(op), Event::ItemAdded { item, previous_item_id, is_new: true });
         Ok(())
     }
@@ -84,9 +89,14 @@ impl Ledger {
         self.add_unannounced(item_id, ItemBody::message(Role::System, text), &place, sources);
     }
 
-    pub fn lose_notes(&mut self, item_ids: &[String]) {
-        for item_id in item_ids.iter().filter(|id| is_hidden_id(id)) {
-            self.conversation.remove(item_id);
+    /// Removes an item that the store has deleted already. Clients see it if they know the item.
+    pub fn lose_item(&mut self, item_id: &str) {
+        let is_new = |operation: &Operation| matches!(&operation.undo, Undo::Added(added) if added == item_id);
+        if self.outbox.operations.values().any(is_new) {
+            return; // a later item with the same id
+        }
+        if self.conversation.remove(item_id).is_some_and(|removed| removed.entry.announced) {
+            self.outbox.send(Event::ItemDeleted { item_id: item_id.to_owned() });
         }
     }
 
@@ -100,7 +110,8 @@ impl Ledger {
         let item = Item::new(item_id, body, ItemStatus::Completed);
         let item_id = item.id.clone();
         let after = self.conversation.insert(item.clone(), false, place);
-        self.outbox.store(StoreOp::ItemAdded { item, after, sources }, Undo::Added(item_id.clone()));
+        let op = StoreOp::ItemAdded { item, after, sources, of_request: None };
+        self.outbox.store(op, Undo::Added(item_id.clone()));
         item_id
     }
 

@@ -3,8 +3,8 @@
 use super::happening::{ConnId, GenerationId, OpId};
 use crate::context::Context;
 use crate::vocabulary::{
-    Delta, Event, Finish, GenerationOptions, Item, JsonText, NoteSource, Priority, ResponseStatus, SessionConfig,
-    StatusDetails, TurnReport, Usage,
+    Delta, Event, Finish, GenerationOptions, Item, JsonText, NoteSource, Priority, RequestDigest, RequestPart,
+    ResponseStatus, SessionConfig, StatusDetails, TurnReport, Usage,
 };
 use std::sync::Arc;
 
@@ -62,6 +62,7 @@ pub enum StoreOp {
         item: Item,
         after: Option<String>,
         sources: Vec<NoteSource>,
+        of_request: Option<RequestPart>,
     },
     /// A cut at `heard_chars` characters of that part; `item` is the rest that the user heard.
     ItemTruncated {
@@ -76,6 +77,7 @@ pub enum StoreOp {
         response_id: String,
         in_conversation: bool,
         metadata: Option<JsonText>,
+        of_request: Option<RequestDigest>,
     },
     /// An item of a reply, empty and in progress, which reserves its place.
     ReplyBegun {

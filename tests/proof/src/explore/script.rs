@@ -24,6 +24,7 @@ pub fn request() -> ResponseRequest {
         config: ConfigUpdate::default(),
         options: GenerationOptions::default(),
         metadata: None,
+        of_request: None,
     }
 }
 

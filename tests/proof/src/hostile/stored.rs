@@ -5,7 +5,9 @@ use kernels::cpu::Cpu;
 use session::{Item, ItemBody, ItemPlace, ItemStatus, Role, SessionConfig};
 use std::cell::OnceCell;
 use std::path::Path;
-use store::{Error, ImportLines, OpenedBy, Placement, SaidReply, SessionRecord, SessionRef, Store, StoreOptions};
+use store::{
+    Error, ImportLines, NewResponse, OpenedBy, Placement, SaidReply, SessionRecord, SessionRef, Store, StoreOptions,
+};
 use tempfile::TempDir;
 use testing::packed::{HostilePacked, KEY};
 use tokio::runtime::Runtime;
@@ -222,7 +224,9 @@ impl KilledStore {
             let session = store.create_session(record()).await.expect("a session");
             let said = Item::new("u", good_morning(), ItemStatus::Completed);
             store.append(&session, said, ItemPlace::End, 2).await.expect("an item");
-            store.begin_response(&session, "resp", false, None, 3).await.expect("a response");
+            let id = "resp".to_owned();
+            let begun = NewResponse { id, in_conversation: false, metadata: None, of_request: None };
+            store.begin_response(&session, begun, 3).await.expect("a response");
             let reply = Item::new("a", ItemBody::message(Role::Assistant, ""), ItemStatus::InProgress);
             store.begin_reply(&session, reply, ItemPlace::End, "resp", 3).await.expect("a reply");
             store.close().await.expect("it closes");

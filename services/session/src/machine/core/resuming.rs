@@ -95,8 +95,12 @@ impl Machine {
         let generation = self.next_generation();
         let response = self.new_response(true, held.max_output_tokens);
         let response_id = response.id.clone();
-        let begun =
-            StoreOp::ResponseStarted { response_id: response.id.clone(), in_conversation: true, metadata: None };
+        let begun = StoreOp::ResponseStarted {
+            response_id: response.id.clone(),
+            in_conversation: true,
+            metadata: None,
+            of_request: None,
+        };
         self.ledger.outbox.store(begun, Undo::Reply { response_id: response.id.clone() });
         let mut generate = held.asked.take();
         if let Some(generate) = &mut generate {
