@@ -9,7 +9,6 @@ mod begun;
 mod caller;
 mod completion;
 mod error;
-pub mod heavy;
 pub mod identity;
 mod maintenance;
 

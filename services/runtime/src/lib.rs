@@ -17,6 +17,7 @@ mod error;
 mod fact_block;
 mod facts;
 mod generations;
+pub mod heavy;
 mod held;
 mod load;
 mod look_back;
