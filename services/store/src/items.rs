@@ -27,20 +27,6 @@ impl Store {
         .await
     }
 
-    /// Adds all of the items at the end, or none.
-    pub async fn append_all(&self, session: &SessionRef, items: Vec<Item>, now_ms: i64) -> Result<(), Error> {
-        let quota = self.quota.clone();
-        self.write_session(session, now_ms, async move |connection, session| {
-            for item in items {
-                quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
-                let how = (Change::Created, VersionStatus::Completed);
-                insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
-            }
-            Ok(())
-        })
-        .await
-    }
-
     /// Cuts an item to the first `heard_chars` characters of one part, which the user heard. The version before keeps
     /// the rest.
     pub async fn truncate(

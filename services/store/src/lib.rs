@@ -29,6 +29,7 @@ mod order_key;
 mod page;
 mod past_owners;
 mod persons;
+mod pieces;
 mod quota;
 mod records;
 mod replies;

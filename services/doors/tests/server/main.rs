@@ -8,6 +8,7 @@ mod early;
 mod experiment;
 mod forgotten;
 mod heads;
+mod heavy;
 mod held;
 mod home;
 mod kept;
