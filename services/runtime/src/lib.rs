@@ -43,7 +43,7 @@ pub use clock::wall_ms;
 pub use connections::Interest;
 pub use error::Error;
 pub use fact_block::BlockFacts;
-pub use facts::{fact_lines, facts_about, write_fact};
+pub use facts::{fact_lines, facts_about, index_facts, write_fact};
 pub use held::{HeldShare, HeldText};
 pub use load::{random, wording};
 pub use once::first_time;
