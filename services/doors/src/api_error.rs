@@ -130,6 +130,7 @@ impl From<runtime::Error> for ApiError {
                 ApiError::bad("invalid_value", message).param("text")
             }
             runtime::Error::DoesNotFit { .. } => ApiError::new(StatusCode::CONFLICT, "does_not_fit", message),
+            runtime::Error::MemoriesFull { .. } => ApiError::new(StatusCode::CONFLICT, "memories_full", message),
             runtime::Error::PinsFull { .. } => ApiError::new(StatusCode::CONFLICT, "pins_full", message),
             runtime::Error::Model(_) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "model_unavailable", message),
             runtime::Error::Stopping => {

@@ -1,6 +1,7 @@
 //! JSON that several doors read and write alike.
 
 use crate::ApiError;
+use crate::reader::{Read, Wrong};
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -18,6 +19,19 @@ pub fn json_of(text: &JsonText) -> Value {
 
 pub fn read_body(body: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body is no JSON: {error}")))
+}
+
+/// Refuses a list with more entries than one request may have. Parts and calls of an entry count, too.
+pub fn check_entries(field: &str, list: &[Value], most: usize) -> Read<()> {
+    let lists = |entry: &Value| -> usize {
+        let fields = entry.as_object().into_iter().flat_map(Map::values);
+        fields.filter_map(Value::as_array).map(Vec::len).sum()
+    };
+    let within: usize = list.iter().map(lists).sum();
+    match list.len() + within <= most {
+        true => Ok(()),
+        false => Err(Wrong::too_large(field, most, "entries (limits.request_items)")),
+    }
 }
 
 /// Reads a tool in the shape of chat completions, or of its inner object alone.

@@ -35,6 +35,11 @@ pub trait Answerer: Send + Sync {
     /// message.
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>>;
 
+    /// Returns the failure of a prompt that is certainly longer than the window, as its length in bytes tells. Never waits.
+    fn too_long(&self, _prompt: &Prompt, _preset: &Preset) -> Option<Failure> {
+        None
+    }
+
     fn status(&self) -> ModelStatus;
 
     /// Wakes a sleeping model before a user speaks. Never waits.

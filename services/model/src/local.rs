@@ -162,7 +162,7 @@ impl Local {
 
     fn ask_for(&self, mut request: ModelRequest, writers: Vec<Writer>) {
         let asked = Instant::now();
-        if self.shared.preparer().is_some_and(|preparer| preparer.cannot_fit(&request)) {
+        if self.shared.preparer().is_some_and(|preparer| preparer.cannot_fit(&request.prompt, &request.preset)) {
             return refuse_long(&writers, &request);
         }
         let Some(place) = self.places.take(request.priority) else { return fail_all(&writers, &busy()) };
@@ -172,7 +172,7 @@ impl Local {
                 Ok(preparer) => preparer,
                 Err(failure) => return fail_all(&writers, &failure),
             };
-            if preparer.cannot_fit(&request) {
+            if preparer.cannot_fit(&request.prompt, &request.preset) {
                 return refuse_long(&writers, &request);
             }
             let share = match request.preparation.take() {
@@ -257,6 +257,11 @@ impl Answerer for Local {
 
     fn forget_saved(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
         self.tell_to_forget(past_owner, Forgetting::Saved).boxed()
+    }
+
+    fn too_long(&self, prompt: &Prompt, preset: &Preset) -> Option<Failure> {
+        let preparer = self.shared.preparer()?;
+        preparer.cannot_fit(prompt, preset).then(|| far_too_long(preset))
     }
 
     fn status(&self) -> ModelStatus {
@@ -414,9 +419,13 @@ impl Command {
 
 fn refuse_long(writers: &[Writer], request: &ModelRequest) {
     match request.purpose {
-        Purpose::Reply => fail_all(writers, &too_long("far more", &request.preset)),
+        Purpose::Reply => fail_all(writers, &far_too_long(&request.preset)),
         _ => warm_all(writers),
     }
+}
+
+fn far_too_long(preset: &Preset) -> Failure {
+    too_long("far more", preset)
 }
 
 fn warm_all(writers: &[Writer]) {

@@ -8,7 +8,7 @@ use crate::own_heads::OwnHeads;
 use crate::request::{ModelRequest, Purpose};
 use engine::{EngineRequest, OwnerId, Precision, ReuseScope};
 use serde_json::Value;
-use session::{Failure, FailureCode, JsonText, MessageRole, Part, ResponseFormat, ToolChoice};
+use session::{Failure, FailureCode, JsonText, MessageRole, Part, Prompt, ResponseFormat, ToolChoice};
 use settings::{Preset, Thinking, ToolOrder};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -100,11 +100,11 @@ impl Preparer {
 
     /// True if the prompt is certainly too long, before it is rendered. Text that a template may drop does not count:
     /// thoughts of the assistant, and space around a message.
-    pub fn cannot_fit(&self, asked: &ModelRequest) -> bool {
-        let said = asked.prompt.messages.iter().filter(|message| message.role != MessageRole::Assistant);
+    pub fn cannot_fit(&self, prompt: &Prompt, preset: &Preset) -> bool {
+        let said = prompt.messages.iter().filter(|message| message.role != MessageRole::Assistant);
         let bytes = |part: &Part| if let Part::Text(text) = part { text.trim().len() } else { 0 };
         let bytes: usize = said.flat_map(|message| &message.parts).map(bytes).sum();
-        bytes > (asked.preset.ctx_size as usize).saturating_mul(self.longest_token_bytes)
+        bytes > (preset.ctx_size as usize).saturating_mul(self.longest_token_bytes)
     }
 
     pub fn measure(&self, chat: &ChatPrompt, thinking: Thinking) -> Result<Measured, Failure> {

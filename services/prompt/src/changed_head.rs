@@ -70,6 +70,8 @@ pub fn changed_bytes(changes: &[HeadChange]) -> usize {
 /// so that two notes share the longest prefix.
 pub fn note_of_changes(old: &str, changes: &[HeadChange], wording: &HeadWording, before: &str) -> Option<String> {
     let old: Vec<&str> = old.split('\n').collect();
+    let mut times: HashMap<&str, usize> = HashMap::new();
+    old.iter().for_each(|line| *times.entry(line.trim()).or_default() += 1);
     let mut told: Vec<String> = Vec::new();
     let mut last_place = None;
     for change in changes.iter().flat_map(line_by_line) {
@@ -81,7 +83,7 @@ pub fn note_of_changes(old: &str, changes: &[HeadChange], wording: &HeadWording,
         if lines.is_empty() {
             continue;
         }
-        let place = place(&old, &change);
+        let place = place(&old, &times, &change);
         match (place, told.last_mut()) {
             (Some(_), Some(last)) if place == last_place => last.push_str(&lines),
             (Some(line), _) => told.push(format!("\n{}{}{lines}", wording.at, old[line].trim())),
@@ -109,9 +111,9 @@ fn line_by_line(change: &HeadChange) -> Vec<HeadChange> {
 
 /// Returns the line that says what the change is about: the nearest one with less indentation, or the one before it.
 /// `None` if the removed line occurs once in the instructions and needs no place.
-fn place(old: &[&str], change: &HeadChange) -> Option<usize> {
+fn place(old: &[&str], times: &HashMap<&str, usize>, change: &HeadChange) -> Option<usize> {
     let first = change.removed.iter().chain(&change.added).find(|line| !line.trim().is_empty())?;
-    let is_only_one = |line: &String| old.iter().filter(|other| other.trim() == line.trim()).count() == 1;
+    let is_only_one = |line: &String| times.get(line.trim()) == Some(&1);
     let outdent = indentation(first);
     if outdent == 0 && change.removed.iter().any(|line| !line.trim().is_empty() && is_only_one(line)) {
         return None;

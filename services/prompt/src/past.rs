@@ -5,6 +5,7 @@
 
 use remember::{asks, escape, stems, stems_of_question};
 use session::Item;
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -54,12 +55,13 @@ pub fn choose(found: &[PastWords], weights: &HashMap<String, f64>, past: &PastOf
     let least = heavy.first().map_or(0.0, |(_, weight)| weight * ABOUT_AS_HEAVY);
     let when = |at: usize| found[at].said_at;
     let mut told: Vec<usize> = Vec::new();
+    let lines = LazyCell::new(|| past.preface.lines().map(words_of).collect::<Vec<_>>());
     for (stem, _) in heavy.iter().take_while(|(_, weight)| *weight >= least) {
         let about = statements.iter().filter(|(_, words)| words.contains(*stem));
         let best = about.max_by(|a, b| score(&a.1).total_cmp(&score(&b.1)).then(when(a.0).cmp(&when(b.0))));
         let Some((at, said)) = best else { continue };
         let id = &found[*at].id;
-        if past.shown.iter().any(|item| item.id == *id) || is_told(said, stem, &asked, past) {
+        if past.shown.iter().any(|item| item.id == *id) || is_told(said, stem, &asked, &lines) {
             // The words that the model sees answer, or correct what it does not see.
             break;
         }
@@ -100,10 +102,9 @@ fn one_line(text: &str) -> String {
     escape(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// True if a line of the summary or of the pins tells the same of the same thing as these words.
-fn is_told(said: &HashSet<String>, stem: &str, asked: &HashSet<String>, past: &PastOf) -> bool {
-    let mut lines = past.preface.lines().map(words_of);
-    lines.any(|line| line.contains(stem) && said.difference(asked).all(|word| line.contains(word)))
+/// True if one of these lines, of the summary or of the pins, tells the same of the same thing as these words.
+fn is_told(said: &HashSet<String>, stem: &str, asked: &HashSet<String>, lines: &[HashSet<String>]) -> bool {
+    lines.iter().any(|line| line.contains(stem) && said.difference(asked).all(|word| line.contains(word)))
 }
 
 fn besides_stems(text: &str) -> impl Iterator<Item = String> {

@@ -23,13 +23,13 @@ pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
 pub use standing::StandingPrompts;
 
 use crate::identity::{Persons, Scope};
-use crate::{BegunBySecrets, Caller, Error, heavy};
+use crate::{BegunBySecrets, Caller, Error};
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
 use laying_out::PutIn;
 use model::{Model, ModelRequest, PreparationShare, Purpose};
 use prompt::{ClientLog, Wording, next_prompt, show_speakers};
-use runtime::{ModelChoice, Runtime, RuntimeParts};
+use runtime::{ModelChoice, Runtime, RuntimeParts, heavy};
 use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::{
@@ -144,6 +144,9 @@ impl Completions {
         mut request: CompletionRequest,
         preparation: Arc<PreparationShare>,
     ) -> Result<Vec<Completion>, Error> {
+        if let Some(failure) = self.model.too_long(&request.prompt, &choice.preset) {
+            return Err(failure.into());
+        }
         let arms = request.arms;
         let kept = self.keeping.begin(choice, &request).await;
         let bytes = request.prompt.messages.iter().map(Message::text_bytes).sum();

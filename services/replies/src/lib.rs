@@ -10,7 +10,6 @@ mod caller;
 mod completion;
 mod deleting;
 mod error;
-pub mod heavy;
 pub mod identity;
 mod maintenance;
 

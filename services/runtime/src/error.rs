@@ -38,6 +38,8 @@ pub enum Error {
     DoesNotFit { tokens: u64, limit: u64 },
     #[error("the pins have no more room ({limit} tokens): remove one first")]
     PinsFull { limit: u32 },
+    #[error("{limit} memories are all that one user may have (ten times remember.facts): forget some")]
+    MemoriesFull { limit: usize },
     #[error(transparent)]
     Model(Failure),
     #[error(

@@ -1,14 +1,43 @@
 //! What is remembered, to be read, written and found by hand.
 
 use crate::clock::wall_ms;
-use crate::{Error, Runtime};
+use crate::shared::Shared;
+use crate::{Error, Runtime, heavy};
 use remember::about;
-use store::{FoundBy, NewFact, RememberedFact, Store, new_id};
+use store::{FoundBy, NewFact, RememberedFact, Store, UnindexedFact, new_id};
+
+/// Times `remember.facts` that the persons of one user may have together.
+const MOST_OF_USER: usize = 10;
+/// Tenths of these that stay where replaced facts make room.
+const KEPT_TENTHS: usize = 9;
+/// Words by which a question finds a fact: more than a sentence has.
+const MOST_WORDS: usize = 256;
 
 impl Runtime {
     /// A fact that a user wrote. It takes the place of what was known about the same.
     pub async fn write_fact(&self, user: &str, person: &str, text: &str) -> Result<RememberedFact, Error> {
+        if self.shared.room_of_user(user).await? == 0 {
+            return Err(Error::MemoriesFull { limit: self.shared.most_facts_of_user() });
+        }
         write_fact(self.store(), user, person, text).await
+    }
+}
+
+impl Shared {
+    fn most_facts_of_user(&self) -> usize {
+        self.settings.remember.facts.saturating_mul(MOST_OF_USER)
+    }
+
+    /// Returns how many facts the persons of a user may have besides. The oldest of those that were replaced make room.
+    pub async fn room_of_user(&self, user: &str) -> Result<usize, store::Error> {
+        let most = self.most_facts_of_user();
+        let room = |count: u64| most.saturating_sub(usize::try_from(count).unwrap_or(usize::MAX));
+        let left = room(self.store.count_all_facts(user).await?);
+        if left > 0 {
+            return Ok(left);
+        }
+        self.store.forget_oldest_replaced(user, (most / MOST_OF_USER * KEPT_TENTHS) as u64).await?;
+        Ok(room(self.store.count_all_facts(user).await?))
     }
 }
 
@@ -32,11 +61,29 @@ pub async fn write_fact(store: &Store, user: &str, person: &str, text: &str) -> 
         said_by: person.to_owned(),
         said_at_ms: now_ms,
     };
-    let known = store.facts(user, Some(person)).await?;
-    let older = known.into_iter().filter(|fact| fact.holds() && fact.about == about).map(|fact| fact.id);
+    let older = store.facts_on(user, person, &[&about]).await?.into_iter().map(|fact| fact.id);
     store.put_fact(user, new, older.collect(), now_ms).await?;
-    let written = store.facts(user, Some(person)).await?.into_iter().find(|fact| fact.id == id);
-    written.ok_or_else(|| store::Error::NoFact { fact: id }.into())
+    index_facts(store).await?;
+    store.fact(user, &id).await?.ok_or_else(|| store::Error::NoFact { fact: id }.into())
+}
+
+/// Gives the index the words of the facts that it lacks.
+pub async fn index_facts(store: &Store) -> Result<(), store::Error> {
+    loop {
+        let facts = store.unindexed_facts().await?;
+        if facts.is_empty() {
+            return Ok(());
+        }
+        let bytes = facts.iter().map(|fact| fact.text.len()).sum();
+        let words = |UnindexedFact { key, text }: UnindexedFact| {
+            let mut words: Vec<String> = prompt::words_of(&text).into_iter().collect();
+            words.sort_unstable();
+            words.truncate(MOST_WORDS);
+            (key, words)
+        };
+        let words = heavy::run(bytes, || facts.into_iter().map(words).collect()).await;
+        store.index_facts(words).await?;
+    }
 }
 
 /// Those that have one of these words, in their own text or in the words they are from.

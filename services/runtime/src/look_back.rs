@@ -2,8 +2,10 @@
 //! not in the prompt any more. They become a note before the question, behind everything that is warm.
 
 use crate::clock::wall_ms;
+use crate::heavy;
 use crate::prompts::RecallPlace;
 use crate::recall::search_past;
+use crate::told_facts::owners;
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
 use session::machine::{Machine, NoteOfPast};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};
@@ -25,10 +27,15 @@ pub fn question_of(input: &Input, machine: &Machine) -> Option<Question> {
     just_said(input, machine).filter(|question| remember::asks(&question.text))
 }
 
+/// Returns the part of a question that is looked at.
+pub fn end_of(question: &str) -> &str {
+    &question[question.ceil_char_boundary(question.len().saturating_sub(QUESTION_BYTES))..]
+}
+
 fn just_said(input: &Input, machine: &Machine) -> Option<Question> {
     match input {
         Input::HeardAll { text, speaker, respond: true, .. } => {
-            let text = text.clone().unwrap_or_else(|| machine.heard().to_owned());
+            let text = end_of(text.as_deref().unwrap_or_else(|| machine.heard())).to_owned();
             Some(Question { text, item_id: None, person: person_of(speaker.as_ref()) })
         }
         Input::Respond(request) if request.input.is_none() && request.conversation == ConversationChoice::Auto => {
@@ -37,12 +44,16 @@ fn just_said(input: &Input, machine: &Machine) -> Option<Question> {
             let is_noted = before.last().is_some_and(|item| item.is_note_of_past());
             let is_question = last.is_said_by_user() && !is_noted;
             let person = person_of(last.speaker());
-            is_question.then(|| Question { text: last.text(), item_id: Some(last.id.clone()), person })
+            is_question.then(|| Question {
+                text: end_of(&last.text()).to_owned(),
+                item_id: Some(last.id.clone()),
+                person,
+            })
         }
         Input::TakeTurn(turn) if turn.request.input.is_none() => {
             let said = |item: &NewItem| Item::new("", item.body.clone(), ItemStatus::Completed);
             let last = turn.items.last().map(said).filter(Item::is_said_by_user)?;
-            Some(Question { text: last.text(), item_id: None, person: person_of(last.speaker()) })
+            Some(Question { text: end_of(&last.text()).to_owned(), item_id: None, person: person_of(last.speaker()) })
         }
         _ => None,
     }
@@ -62,6 +73,10 @@ const FEW: u64 = 24;
 const MOST: u64 = 500;
 /// A home in which little was said is taken for one with so many messages: a word that stands in six of them says something.
 const YOUNG_HOME: u64 = 200;
+/// Comparing a byte of what the model sees takes as long as reading so many of a request.
+const WORK_FOR_A_BYTE: usize = 16;
+/// Bytes of a question that are looked at, its last ones: a longer one is a text that was pasted.
+const QUESTION_BYTES: usize = 4096; // not a window: bytes of a question
 /// Places that a search finds; the note tells few of them.
 const HITS: u32 = 24;
 
@@ -79,7 +94,9 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
     hits.extend(facts.iter().map(|fact| place_of(fact, excerpt_words as usize)));
     hits.retain(|hit| hit.current && hit.role.as_deref() == Some("user"));
     let found: Vec<PastWords> = hits.iter().map(past_words).collect();
-    let told: Vec<&Hit> = choose(&found, &weights, past).into_iter().map(|at| &hits[at]).collect();
+    let work = past.preface.len().saturating_mul(WORK_FOR_A_BYTE);
+    let told = heavy::run(work, || choose(&found, &weights, past)).await;
+    let told: Vec<&Hit> = told.into_iter().map(|at| &hits[at]).collect();
     let is_told = |fact: &&RememberedFact| told.iter().any(|hit| hit.item_id == fact.id);
     let used: Vec<String> = facts.iter().filter(is_told).map(|fact| fact.id.clone()).collect();
     if !used.is_empty() {
@@ -99,20 +116,17 @@ fn past_words(hit: &Hit) -> PastWords {
 async fn facts_besides(place: RecallPlace<'_>, stems: &[String]) -> Vec<RememberedFact> {
     let Some(person) = place.person else { return Vec::new() };
     let mut facts = Vec::new();
-    for owner in [person, ""] {
-        match place.store.facts(place.user, Some(owner)).await {
+    for owner in owners(person) {
+        match place.store.facts_with_words(place.user, owner, stems, owner == person, FACTS_OF_A_WORD).await {
             Ok(known) => facts.extend(known),
             Err(error) => tracing::warn!(%error, "what is remembered could not be looked up"),
         }
-        if person.is_empty() {
-            break;
-        }
     }
-    let is_besides = |fact: &RememberedFact| fact.session_id.is_none() || fact.person != person;
-    let has_word = |fact: &RememberedFact| words_of(&fact.text).iter().any(|word| stems.contains(word));
-    facts.retain(|fact| fact.holds() && is_besides(fact) && has_word(fact));
     facts
 }
+
+/// Facts with one word of a question, the newest of them: the note tells few.
+const FACTS_OF_A_WORD: u32 = 16;
 
 /// Returns what a place copies: an item, or a fact with the item that it is from.
 fn sources_of(hit: &Hit, facts: &[RememberedFact]) -> Vec<NoteSource> {

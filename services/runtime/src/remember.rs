@@ -3,12 +3,14 @@
 
 mod change;
 
-use crate::Runtime;
 use crate::clock::wall_ms;
-use crate::look_back::look_back;
+use crate::facts::index_facts;
+use crate::look_back::{end_of, look_back};
 use crate::prompts::RecallPlace;
 use crate::shared::Shared;
-use change::{Remembered, SaidAt, said_by};
+use crate::told_facts::owners;
+use crate::{Runtime, heavy};
+use change::{FactRoom, Remembered, SaidAt, said_by};
 use model::{Answer, ModelRequest};
 use prompt::PastOf;
 use remember::{FactChange, extract, is_secret, learn_request, learned};
@@ -16,15 +18,23 @@ use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt}
 use settings::{Learn, Preset, Recall};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Error, FactChanges, FoundBy, HeardThrough, HistorySearch, SearchPlace, SessionRef, UnheardSession};
+use store::{
+    Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SaidMessage, SearchPlace, SessionRef,
+    UnheardSession,
+};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Conversations that are looked through before a new one begins, and how old they may be: those before fell silent long ago.
 const SESSIONS_AT_ONCE: u32 = 8;
 const RECENT_MS: i64 = 24 * 60 * 60 * 1000;
-/// Messages that are looked through at once.
+/// Messages that a model reads at once, and that are looked through for what their words tell.
 const MESSAGES_AT_ONCE: u32 = 64;
+const HEARD_AT_ONCE: u32 = 16;
+/// Words of wishes to forget that are looked up at once.
+const WORDS_AT_ONCE: usize = 128;
+/// Looking through a byte of what was said takes as long as reading so many of a request.
+const WORK_FOR_A_BYTE: usize = 64;
 /// Tokens of what was said that a model reads at once, and that it may answer.
 const READ_TOKENS: u32 = 2000;
 const LEARN_TOKENS: u32 = 512;
@@ -46,7 +56,7 @@ impl Runtime {
         question: &str,
         shown: &str,
     ) -> Option<String> {
-        let shared = &self.shared;
+        let (shared, question) = (&self.shared, end_of(question));
         if preset.recall != Recall::Auto || !remember::asks(question) {
             return None;
         }
@@ -67,6 +77,9 @@ impl Runtime {
             tokio::select! {
                 () = stopping.cancelled() => return,
                 () = sleep(every) => {}
+            }
+            if let Err(error) = index_facts(&shared.store).await {
+                tracing::warn!(%error, "facts could not be indexed: no question finds them yet");
             }
             loop {
                 let before_ms = wall_ms().saturating_sub(silence_ms);
@@ -98,6 +111,12 @@ impl Runtime {
     }
 }
 
+/// Messages that were looked through: the last one's place, and their bytes.
+struct HeardSome {
+    seq: u64,
+    bytes: usize,
+}
+
 impl Shared {
     /// Looks through what was said in one session and not looked through since.
     pub async fn hear_session(&self, session: &SessionRef) -> Result<(), Error> {
@@ -107,11 +126,18 @@ impl Shared {
         }
     }
 
-    /// Looks through what a person said lately, in conversations that were not looked through since.
+    /// Looks through what a person said lately, in conversations that were not looked through since. What is more than a new
+    /// conversation may wait for is looked through in the silence.
     pub async fn hear_recent(&self, user: &str, person: &str) -> Result<(), Error> {
         let since_ms = wall_ms().saturating_sub(RECENT_MS);
+        let mut left = self.settings.remember.heard_bytes;
         for unheard in self.store.unheard_sessions(user, person, since_ms, SESSIONS_AT_ONCE).await? {
-            self.hear_all(&unheard).await?;
+            let mut seq = unheard.heard_seq;
+            while left > 0
+                && let Some(heard) = self.hear_some(&unheard, seq).await?
+            {
+                (seq, left) = (heard.seq, left.saturating_sub(heard.bytes));
+            }
         }
         Ok(())
     }
@@ -119,36 +145,40 @@ impl Shared {
     /// Everything that was said and not looked through, for what its words tell.
     async fn hear_all(&self, unheard: &UnheardSession) -> Result<(), Error> {
         let mut seq = unheard.heard_seq;
-        while let Some(last) = self.hear_some(unheard, seq).await? {
-            seq = last;
+        while let Some(heard) = self.hear_some(unheard, seq).await? {
+            seq = heard.seq;
         }
         Ok(())
     }
 
-    /// The next messages behind `seq`. Returns the last one's, or None where there was none.
-    async fn hear_some(&self, unheard: &UnheardSession, seq: u64) -> Result<Option<u64>, Error> {
+    /// Looks through the next messages behind `seq`. Returns `None` where there was none.
+    async fn hear_some(&self, unheard: &UnheardSession, seq: u64) -> Result<Option<HeardSome>, Error> {
         let session = &unheard.session;
-        let mut said = self.store.said_since(session, seq, MESSAGES_AT_ONCE).await?;
+        let mut said = self.store.said_since(session, seq, HEARD_AT_ONCE).await?;
         let person = said.first().map_or(unheard.person.as_str(), |first| said_by(unheard, first)).to_owned();
         // Another's words are heard by themselves.
         said.truncate(said.iter().take_while(|message| said_by(unheard, message) == person).count());
-        let Some(last) = said.last() else {
+        if said.is_empty() {
             // Only the assistant spoke.
             let through = HeardThrough::Words(self.store.newest_seq(session).await?);
             self.store.remember(session, FactChanges::default(), through, wall_ms()).await?;
             return Ok(None);
-        };
-        let through = last.seq;
+        }
         let before = self.store.said_before(session, seq).await?;
-        let mut before = before.filter(|before| said_by(unheard, before) == person).map(|before| before.text);
-        let mut remembered = self.known(session.user(), &person).await?;
+        let before = before.filter(|before| said_by(unheard, before) == person).map(|before| before.text);
+        let bytes = said.iter().map(|message| message.text.len()).sum::<usize>();
+        let most = self.settings.remember.facts_per_message;
+        let work = bytes.saturating_mul(WORK_FOR_A_BYTE);
+        let changes = heavy::run(work, || changes_of(&said, before.as_deref(), most)).await;
+        said.truncate(changes.len());
         let learns = self.preset_of(unheard).remember.learn != Learn::Off;
-        for message in said {
-            let source = SaidAt::of(unheard, &message);
-            if person.is_empty() && is_secret(&message.text) {
+        let mut remembered = self.known(session.user(), &person, changes.iter().flatten()).await?;
+        for (message, changes) in said.iter().zip(changes) {
+            let source = SaidAt::of(unheard, message);
+            if person.is_empty() && heavy::run(message.text.len(), || is_secret(&message.text)).await {
                 remembered.unsay(session.id(), &message.item_id);
             }
-            for change in extract(&message.text, before.as_deref()) {
+            for change in changes {
                 match change {
                     FactChange::Keep(statement) if statement.asked || learns => {
                         remembered.keep(statement, FoundBy::Words, &source)?;
@@ -163,10 +193,11 @@ impl Shared {
                     }
                 }
             }
-            before = Some(message.text);
         }
-        self.store.remember(session, remembered.changes, HeardThrough::Words(through), wall_ms()).await?;
-        Ok(Some(through))
+        let Some(last) = said.last() else { return Ok(None) };
+        self.store.remember(session, remembered.changes, HeardThrough::Words(last.seq), wall_ms()).await?;
+        index_facts(&self.store).await?;
+        Ok(Some(HeardSome { seq: last.seq, bytes }))
     }
 
     /// A conversation that fell silent. `gives_up`: without a model, which has failed too often.
@@ -191,7 +222,7 @@ impl Shared {
                 let Some(last) = said.last() else { break };
                 seq = last.seq;
                 let texts: Vec<&str> = said.iter().map(|message| message.text.as_str()).collect();
-                let mut remembered = self.known(session.user(), &person).await?;
+                let mut changes = FactChanges::default();
                 if fits > 0 {
                     let prompt = Prompt {
                         messages: vec![Message::new(MessageRole::User, learn_request(&texts))],
@@ -203,11 +234,20 @@ impl Shared {
                         Ok(answer) => answer,
                         Err(failure) => return Ok(Err(failure)),
                     };
-                    for (index, statement) in learned(&answer, &texts) {
-                        remembered.keep(statement, FoundBy::Model, &SaidAt::of(silent, &said[index]))?;
+                    let (places, found): (Vec<usize>, Vec<FactChange>) = learned(&answer, &texts)
+                        .into_iter()
+                        .map(|(index, statement)| (index, FactChange::Keep(statement)))
+                        .unzip();
+                    let mut remembered = self.known(session.user(), &person, found.iter()).await?;
+                    for (index, change) in places.into_iter().zip(found) {
+                        if let FactChange::Keep(statement) = change {
+                            remembered.keep(statement, FoundBy::Model, &SaidAt::of(silent, &said[index]))?;
+                        }
                     }
+                    changes = remembered.changes;
                 }
-                self.store.remember(session, remembered.changes, HeardThrough::Model(seq, None), wall_ms()).await?;
+                self.store.remember(session, changes, HeardThrough::Model(seq, None), wall_ms()).await?;
+                index_facts(&self.store).await?;
             }
         }
         let through = HeardThrough::Model(self.store.newest_seq(session).await?.max(seq), Some(silent.updated_at_ms));
@@ -219,13 +259,38 @@ impl Shared {
         self.presets.of_session(&unheard.preset, 0)
     }
 
-    /// What is remembered of a person and of the home.
-    async fn known(&self, user: &str, person: &str) -> Result<Remembered, Error> {
-        let mut facts = self.store.facts(user, Some(person)).await?;
-        if !person.is_empty() {
-            facts.extend(self.store.facts(user, Some("")).await?);
+    /// What is remembered of a person and of the home that these changes are about.
+    async fn known(
+        &self,
+        user: &str,
+        person: &str,
+        changes: impl Iterator<Item = &FactChange>,
+    ) -> Result<Remembered, Error> {
+        let (mut subjects, mut words) = (Vec::new(), Vec::new());
+        for change in changes {
+            match change {
+                FactChange::Keep(statement) => subjects.push(statement.about.as_str()),
+                FactChange::Forget(what) => words.extend(remember::stems(what)),
+            }
         }
-        Ok(Remembered::new(facts, person, self.settings.remember.facts, wall_ms()))
+        words.sort_unstable();
+        words.dedup();
+        let most = self.settings.remember.facts;
+        let mut room = FactRoom { user: user.to_owned(), most, ..FactRoom::default() };
+        let mut facts: Vec<RememberedFact> = Vec::new();
+        for owner in owners(person) {
+            let mut found = self.store.facts_on(user, owner, &subjects).await?;
+            found.extend(self.store.facts_with_words(user, owner, &words, false, MOST_PLACES).await?);
+            found.retain(|fact| !facts.iter().any(|known| known.id == fact.id));
+            facts.extend(found);
+            if !subjects.is_empty() {
+                room.held.insert(owner.to_owned(), self.store.count_facts(user, owner).await? as usize);
+            }
+        }
+        if !subjects.is_empty() {
+            room.of_user = self.room_of_user(user).await?;
+        }
+        Ok(Remembered::new(facts, person, room, wall_ms()))
     }
 
     /// Where a person spoke of what is to be forgotten.
@@ -255,6 +320,26 @@ impl Shared {
 }
 
 const MOST_WORDS: usize = 8;
+
+/// Returns the changes that each message makes, `most` at most. The list ends before the wishes to forget ask for too many words.
+fn changes_of(said: &[SaidMessage], before: Option<&str>, most: usize) -> Vec<Vec<FactChange>> {
+    let (mut all, mut before, mut words): (Vec<Vec<FactChange>>, _, _) = (Vec::new(), before, 0);
+    for message in said {
+        let mut changes = extract(&message.text, before);
+        changes.truncate(most);
+        let wishes = changes.iter().filter_map(|change| match change {
+            FactChange::Forget(what) => Some(remember::stems(what).len()),
+            FactChange::Keep(_) => None,
+        });
+        words += wishes.sum::<usize>();
+        if words > WORDS_AT_ONCE && !all.is_empty() {
+            break;
+        }
+        all.push(changes);
+        before = Some(&message.text);
+    }
+    all
+}
 
 async fn read(mut answer: Answer) -> Result<String, Failure> {
     let mut text = String::new();

@@ -7,7 +7,7 @@ use crate::fact_block::BlockFacts;
 use crate::shared::Shared;
 use remember::{TellableFact, block, choose};
 use settings::Preset;
-use store::{Error, RememberedFact, SessionRecord, SessionRef};
+use store::{Error, RememberedFact, SessionRecord, SessionRef, ToldFact};
 
 impl Runtime {
     /// Chooses the facts that a new conversation of this person tells.
@@ -80,26 +80,37 @@ impl Shared {
         self.chosen(user, person, preset).await
     }
 
-    /// Chooses among the facts that hold now.
+    /// Chooses among the facts that hold now, and are the best to tell: no more of them than could fit.
     async fn chosen(&self, user: &str, person: &str, preset: &Preset) -> Result<BlockFacts, Error> {
+        let limit_tokens = preset.remember.prompt_tokens;
         let mut holding = Vec::new();
         for owner in owners(person) {
-            holding.extend(self.store.facts(user, Some(owner)).await?.into_iter().filter(RememberedFact::holds));
+            let best = self.store.facts_to_tell(user, owner, limit_tokens / FEWEST_TOKENS + 1).await?;
+            let of_home = owner.is_empty() && !person.is_empty();
+            holding.extend(best.into_iter().map(|fact| (fact, of_home)));
         }
-        let mut ids: Vec<String> = holding.iter().map(|fact| fact.id.clone()).collect();
-        let facts: Vec<TellableFact> = holding.into_iter().map(|fact| tellable(fact, person)).collect();
+        holding.sort_by_key(|(fact, of_home)| (*of_home, fact.said_at_ms, fact.key));
+        let (mut ids, facts): (Vec<String>, Vec<TellableFact>) = holding.into_iter().map(tellable_with_id).unzip();
         let remember = &self.settings.remember;
         let (heading, home) = (&remember.heading, &remember.home_mark);
-        let chosen = choose(&facts, preset.remember.prompt_tokens, heading, home);
+        let chosen = choose(&facts, limit_tokens, heading, home);
         let text = block(chosen.iter().map(|index| &facts[*index]), heading, home);
         let ids = chosen.into_iter().map(|index| std::mem::take(&mut ids[index])).collect();
         Ok(BlockFacts { ids, text })
     }
 }
 
+/// Tokens of the shortest fact with its line.
+const FEWEST_TOKENS: u32 = 2;
+
 /// A person's facts and the home's.
-fn owners(person: &str) -> impl Iterator<Item = &str> {
+pub fn owners(person: &str) -> impl Iterator<Item = &str> {
     [person, ""].into_iter().take(if person.is_empty() { 1 } else { 2 })
+}
+
+fn tellable_with_id((fact, of_home): (ToldFact, bool)) -> (String, TellableFact) {
+    let ToldFact { id, text, asked, uses, said_at_ms, .. } = fact;
+    (id, TellableFact { of_home, text, asked, uses, said_at_ms })
 }
 
 fn tellable(fact: RememberedFact, person: &str) -> TellableFact {

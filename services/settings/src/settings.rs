@@ -91,6 +91,7 @@ sections! {
         pub live_session_idle_s: u64 = time(1..=LONGEST_S),
         pub session_items: u64 = whole(16..=ANY),
         pub item_bytes: usize = bytes(1024..=1 << 30),
+        pub request_items: usize = whole(16..=1 << 20),
         pub user_bytes: u64 = bytes(0..=1 << 50),
         pub user_bytes_per_minute: u64 = bytes(0..=1 << 40),
         pub session_bytes: usize = bytes(1 << 20..=1 << 40),

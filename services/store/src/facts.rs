@@ -5,6 +5,7 @@
 
 use crate::error::Result;
 use crate::notes::{Copies, withdraw};
+use crate::page::fitting_in;
 use crate::past_owners::{PastStays, forget_past, forget_told};
 use crate::sessions::check_session;
 use crate::versions::last_seq;
@@ -137,6 +138,9 @@ pub struct SaidMessage {
     pub created_at_ms: i64,
 }
 
+/// Bytes of messages that are read at once.
+const SAID_BYTES: i64 = 64 << 10; // not a window: bytes of messages
+
 impl Store {
     /// Lists a person's remembered sessions since `since_ms` with unread messages, oldest first.
     pub async fn unheard_sessions(
@@ -182,16 +186,28 @@ impl Store {
         Ok(row.map(UnheardSession::from))
     }
 
-    /// Lists the user's messages behind `seq`, in order, except those that were replaced or forgotten.
+    /// Lists the user's messages behind `seq`, in order, except those that were replaced or forgotten: at most `limit`, and no
+    /// more than some bytes together.
     pub async fn said_since(&self, session: &SessionRef, seq: u64, limit: u32) -> Result<Vec<SaidMessage>, Error> {
+        let seq = i64::try_from(seq).unwrap_or(i64::MAX);
+        let lengths = sqlx::query_scalar(
+            "SELECT octet_length(v.text) FROM items i JOIN item_versions v ON v.key = i.current
+             WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq > ? AND v.text <> ''
+                AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = i.session AND u.item_id = i.item_id)
+             ORDER BY v.seq LIMIT ?",
+        );
+        let lengths = lengths.bind(session.key).bind(seq).bind(limit);
         let query = sqlx::query_as(
             "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
              WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq > ? AND v.text <> ''
                 AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = i.session AND u.item_id = i.item_id)
              ORDER BY v.seq LIMIT ?",
         );
-        let query = query.bind(session.key).bind(i64::try_from(seq).unwrap_or(i64::MAX)).bind(limit);
-        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+        self.read_moment(async |reader| {
+            let (fits, _) = fitting_in(reader, lengths, limit, SAID_BYTES).await?;
+            Ok(query.bind(session.key).bind(seq).bind(fits).fetch_all(reader).await?)
+        })
+        .await
     }
 
     /// Returns the user's last message up to `seq`.
@@ -283,7 +299,8 @@ impl Store {
         .await
     }
 
-    /// Lists the facts of a person, or of all (`None`), in the order they were said.
+    /// Lists all facts of a person, or of all (`None`), in the order they were said. For commands: a service reads no more than it
+    /// needs (`found_facts`).
     pub async fn facts(&self, user: &str, person: Option<&str>) -> Result<Vec<RememberedFact>, Error> {
         let query = sqlx::query_as(
             "SELECT f.*, s.id AS session_id FROM facts f LEFT JOIN sessions s ON s.key = f.session

@@ -4,8 +4,10 @@
 
 use crate::error::Result;
 use crate::notes::{Copies, copy_sources, withdraw};
+use crate::page::fitting;
+use crate::pieces::show;
 use crate::quota::Quota;
-use crate::sessions::{begin_session, session_record};
+use crate::sessions::session_record;
 use crate::summaries::{insert_pin, insert_summary, pins_of_session, summaries_of_session};
 use crate::versions::{changed_under, insert_version, last_seq, versions_of};
 use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store, Summary};
@@ -13,7 +15,7 @@ use sqlx::sqlite::SqliteConnection;
 use std::collections::HashSet;
 
 /// Items in one write: other writes wait for one group at most.
-const ITEMS_AT_ONCE: i64 = 128;
+const ITEMS_AT_ONCE: u32 = 64;
 
 impl Store {
     /// Copies the current items up to `through`, the newest summary that covers no more than these, and their pins.
@@ -27,24 +29,26 @@ impl Store {
         let record = self.session(from).await?;
         let (created_at_ms, updated_at_ms) = (now_ms, now_ms);
         let new = SessionRecord { id, metadata: None, created_at_ms, updated_at_ms, ..record };
-        let (quota, from_key) = (self.quota.clone(), from.key);
-        let begun = self.write(async move |connection| {
-            let session = begin_session(connection, &quota, &new).await?;
-            let hide = sqlx::query(
-                "UPDATE sessions SET deleted_at_ms = ?1, family = (SELECT coalesce(family, key) FROM sessions WHERE key = ?2)
-                 WHERE key = ?3",
+        let session = self.begin_hidden(new, now_ms).await?;
+        let copied = async {
+            self.join_family(from, &session).await?;
+            self.copy(from, through, &session, now_ms).await
+        };
+        let copied = copied.await;
+        self.or_removed(&session, copied).await.map(|()| session)
+    }
+
+    /// Marks a fork as one that holds copies of the other session's items.
+    async fn join_family(&self, from: &SessionRef, fork: &SessionRef) -> Result<(), Error> {
+        let (from, fork) = (from.key, fork.key);
+        self.write(async move |connection| {
+            let query = sqlx::query(
+                "UPDATE sessions SET family = (SELECT coalesce(family, key) FROM sessions WHERE key = ?) WHERE key = ?",
             );
-            hide.bind(now_ms).bind(from_key).bind(session.key).execute(connection).await?;
-            Ok(session)
-        });
-        let session = begun.await?;
-        let copied = self.copy(from, through, &session, now_ms).await;
-        if copied.is_err()
-            && let Err(error) = self.remove_rows(session.key).await
-        {
-            tracing::warn!(%error, "the rest of a session that could not be forked stays hidden until the next start");
-        }
-        copied.map(|()| session)
+            query.bind(from).bind(fork).execute(connection).await?;
+            Ok(())
+        })
+        .await
     }
 
     async fn copy(&self, from: &SessionRef, through: &OrderKey, to: &SessionRef, now_ms: i64) -> Result<(), Error> {
@@ -80,8 +84,7 @@ impl Store {
             let seq = i64::try_from(last_seq(connection, &to).await?).unwrap_or(i64::MAX);
             let heard = sqlx::query("UPDATE sessions SET heard_seq = ?1, learned_seq = ?1 WHERE key = ?2");
             heard.bind(seq).bind(to.key).execute(&mut *connection).await?;
-            let show = sqlx::query("UPDATE sessions SET deleted_at_ms = NULL WHERE key = ?");
-            show.bind(to.key).execute(&mut *connection).await?;
+            show(connection, &to).await?;
             withdraw(connection, to.user(), Copies::In(to.key), now_ms).await?;
             Ok(())
         })
@@ -96,12 +99,19 @@ async fn items_between(
     through: &OrderKey,
 ) -> Result<Vec<ItemVersion>> {
     session_record(connection, session).await?; // it may have been deleted meanwhile
+    let lengths = sqlx::query_scalar(
+        "SELECT octet_length(v.content) FROM items i JOIN item_versions v ON v.key = i.current
+         WHERE i.session = ? AND i.place > ? AND i.place <= ? AND i.deleted = 0 AND i.being_said = 0
+         ORDER BY i.place LIMIT ?",
+    );
+    let lengths = lengths.bind(session.key).bind(after).bind(through).bind(ITEMS_AT_ONCE);
+    let (fits, _) = fitting(connection, lengths, ITEMS_AT_ONCE).await?;
     let query = sqlx::query(
         "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
          WHERE i.session = ? AND i.place > ? AND i.place <= ? AND i.deleted = 0 AND i.being_said = 0
          ORDER BY i.place LIMIT ?",
     );
-    let query = query.bind(session.key).bind(after).bind(through).bind(ITEMS_AT_ONCE);
+    let query = query.bind(session.key).bind(after).bind(through).bind(fits);
     versions_of(&query.fetch_all(connection).await?, &session.id)
 }
 

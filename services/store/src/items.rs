@@ -7,7 +7,7 @@ use crate::item_form::chars;
 use crate::requests::insert_part;
 use crate::versions::{insert_item, insert_next_version, version_of};
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
-use session::{Item, ItemBody, ItemPlace, RequestDigest, RequestPart};
+use session::{Item, ItemBody, ItemPlace, RequestPart};
 use sqlx::sqlite::SqliteConnection;
 
 impl Store {
@@ -40,30 +40,6 @@ impl Store {
                 insert_part(connection, session, &added.item_id, part, now_ms).await?;
             }
             Ok(added)
-        })
-        .await
-    }
-
-    /// Adds all of the items of a request at the end, or none.
-    pub async fn append_all(
-        &self,
-        session: &SessionRef,
-        items: Vec<Item>,
-        of_request: Option<RequestDigest>,
-        now_ms: i64,
-    ) -> Result<(), Error> {
-        let quota = self.quota.clone();
-        self.write_session(session, now_ms, async move |connection, session| {
-            let mut last = None;
-            for item in items {
-                quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
-                let how = (Change::Created, VersionStatus::Completed);
-                last = Some(insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?.1);
-            }
-            if let (Some(digest), Some(last)) = (of_request, last) {
-                insert_part(connection, session, &last.item_id, RequestPart { digest, is_last: true }, now_ms).await?;
-            }
-            Ok(())
         })
         .await
     }

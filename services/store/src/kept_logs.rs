@@ -3,13 +3,12 @@
 //! The caller decides what a hash is made of. A search covers the logs of one person in one room.
 
 use crate::error::Result;
-use crate::quota::Quota;
-use crate::requests::insert_part;
-use crate::sessions::begin_session;
-use crate::versions::{insert_item, order_key_of};
+use crate::pieces::{add_items, pieces};
+use crate::requests::insert_last_part;
+use crate::versions::order_key_of;
 use crate::view::items_up_to;
-use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store, VersionStatus};
-use session::{Item, ItemPlace, RequestDigest, RequestPart};
+use crate::{Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store};
+use session::{Item, RequestDigest};
 use sqlx::FromRow;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
@@ -53,6 +52,9 @@ pub struct LogAddition {
     /// Digest of the client's request.
     pub of_request: Option<RequestDigest>,
 }
+
+/// Bytes of an older conversation that are read at once: more than half of any window has room for.
+const TOLD_BYTES: i64 = 1 << 20; // not a window: bytes of items
 
 #[derive(FromRow)]
 struct KeptLogRow {
@@ -114,12 +116,13 @@ impl Store {
     pub async fn told_through(&self, session: &SessionRef, item: &str, most: u32) -> Result<Vec<ItemVersion>, Error> {
         self.read_moment(async |reader| {
             let through = order_key_of(reader, session, item).await?;
-            items_up_to(reader, session, &through, most).await
+            items_up_to(reader, session, &through, most, TOLD_BYTES).await
         })
         .await
     }
 
-    /// Adds all of it or nothing. False if the session has another last item by now.
+    /// Adds items piece by piece, and with the last of them what the log is recognised by. False if the session has another last
+    /// item by now. Nothing recognises an addition that was not finished.
     pub async fn keep_log(
         &self,
         owner: &LogOwner,
@@ -127,11 +130,30 @@ impl Store {
         addition: LogAddition,
         now_ms: i64,
     ) -> Result<bool, Error> {
-        let (owner, quota) = (owner.clone(), self.quota.clone());
-        self.write_session(session, now_ms, async move |connection, session| {
-            add(connection, &quota, &owner, session, addition, now_ms).await
-        })
-        .await
+        let LogAddition { mut behind, items, marks, begins_behind, of_request } = addition;
+        let (mut marks, mut pieces) = (Some(placed(marks, &items, &behind)), pieces(items).into_iter().peekable());
+        while let Some(piece) = pieces.next() {
+            let last = piece.last().map(|item| item.id.clone()).or_else(|| behind.clone());
+            let before = std::mem::replace(&mut behind, last);
+            let is_last = pieces.peek().is_none();
+            let marks = marks.take_if(|_| is_last).unwrap_or_default();
+            let request = of_request.filter(|_| is_last);
+            let ends_with = piece.last().map(|item| item.id.clone());
+            let (owner, begins_behind, quota) = (owner.clone(), begins_behind.clone(), self.quota.clone());
+            let added = self.write_session(session, now_ms, async move |connection, session| {
+                if last_item(connection, session).await? != before {
+                    return Ok(false);
+                }
+                add_items(connection, &quota, session, piece, now_ms).await?;
+                insert_last_part(connection, session, ends_with, request, now_ms).await?;
+                insert_marks(connection, &owner, session, marks, begins_behind, now_ms).await?;
+                Ok(true)
+            });
+            if !added.await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Creates a session with its first items: both or neither.
@@ -142,40 +164,34 @@ impl Store {
         addition: LogAddition,
         now_ms: i64,
     ) -> Result<(), Error> {
-        let (owner, quota) = (owner.clone(), self.quota.clone());
-        self.write(async move |connection| {
-            let session = begin_session(connection, &quota, &new).await?;
-            add(connection, &quota, &owner, &session, addition, now_ms).await?;
-            Ok(())
+        let LogAddition { items, marks, begins_behind, of_request, .. } = addition;
+        let (owner, marks) = (owner.clone(), placed(marks, &items, &None));
+        self.create_and_fill(new, items, of_request, now_ms, async move |connection, session| {
+            insert_marks(connection, &owner, session, marks, begins_behind, now_ms).await
         })
         .await
+        .map(drop)
     }
 }
 
-async fn add(
+/// Returns each mark with the item that it stands behind.
+fn placed(marks: Vec<LogMark>, items: &[Item], behind: &Option<String>) -> Vec<(LogMark, String)> {
+    let last = |mark: &LogMark| match mark.items.checked_sub(1) {
+        Some(at) => items.get(at).map(|item| item.id.clone()),
+        None => behind.clone(),
+    };
+    marks.into_iter().filter_map(|mark| last(&mark).map(|last| (mark, last))).collect()
+}
+
+async fn insert_marks(
     connection: &mut SqliteConnection,
-    quota: &Quota,
     owner: &LogOwner,
     session: &SessionRef,
-    addition: LogAddition,
+    marks: Vec<(LogMark, String)>,
+    begins_behind: Option<String>,
     now_ms: i64,
-) -> Result<bool> {
-    let LogAddition { behind, items, marks, begins_behind, of_request } = addition;
-    if last_item(connection, session).await? != behind {
-        return Ok(false);
-    }
-    let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
-    for item in items {
-        quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
-        let how = (Change::Created, VersionStatus::Completed);
-        insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
-    }
-    if let (Some(digest), Some(last)) = (of_request, ids.last()) {
-        insert_part(connection, session, last, RequestPart { digest, is_last: true }, now_ms).await?;
-    }
-    for mark in marks {
-        let last = mark.items.checked_sub(1).map_or(behind.as_ref(), |at| ids.get(at));
-        let Some(last) = last else { continue };
+) -> Result<()> {
+    for (mark, last) in marks {
         let query = sqlx::query(
             "INSERT OR REPLACE INTO kept_logs
                 (user, person, room, hash, session, last_item, begins_behind, of_last_few, at_ms)
@@ -185,7 +201,7 @@ async fn add(
         let query = query.bind(session.key).bind(last).bind(&begins_behind).bind(mark.of_last_few).bind(now_ms);
         query.execute(&mut *connection).await?;
     }
-    Ok(true)
+    Ok(())
 }
 
 async fn last_item(connection: &mut SqliteConnection, session: &SessionRef) -> Result<Option<String>> {

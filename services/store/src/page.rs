@@ -21,10 +21,20 @@ pub async fn fitting<'q>(
     lengths: QueryScalar<'q, Sqlite, i64, SqliteArguments>,
     limit: u32,
 ) -> Result<(i64, bool)> {
+    fitting_in(connection, lengths, limit, PAGE_BYTES).await
+}
+
+/// The same with another size.
+pub async fn fitting_in<'q>(
+    connection: &mut SqliteConnection,
+    lengths: QueryScalar<'q, Sqlite, i64, SqliteArguments>,
+    limit: u32,
+    most_bytes: i64,
+) -> Result<(i64, bool)> {
     let lengths = lengths.fetch_all(connection).await?;
     let mut bytes = 0;
     let fits = lengths.iter().take(limit as usize).take_while(|length| {
-        let has_room = bytes < PAGE_BYTES;
+        let has_room = bytes < most_bytes;
         bytes += **length;
         has_room
     });

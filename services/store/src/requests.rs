@@ -94,6 +94,18 @@ pub(crate) async fn insert_part(
     Ok(())
 }
 
+/// Stores that a request is whole with this item. A request without items has none.
+pub(crate) async fn insert_last_part(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item_id: Option<String>,
+    of_request: Option<RequestDigest>,
+    now_ms: i64,
+) -> Result<()> {
+    let (Some(item_id), Some(digest)) = (item_id, of_request) else { return Ok(()) };
+    insert_part(connection, session, &item_id, RequestPart { digest, is_last: true }, now_ms).await
+}
+
 /// Lists the items of requests whose last item is missing.
 async fn half_requests(connection: &mut SqliteConnection) -> Result<Vec<(SessionRef, String)>> {
     let query = sqlx::query_as(

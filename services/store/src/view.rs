@@ -1,7 +1,7 @@
 //! Reading a session: its current state, and everything that ever happened in it.
 
 use crate::error::Result;
-use crate::page::{Page, fitting};
+use crate::page::{Page, fitting, fitting_in};
 use crate::replies::add_pieces;
 use crate::sessions::{check_session, session_record};
 use crate::summaries::{newest_summary, pins_of_session};
@@ -32,7 +32,12 @@ pub struct View {
 
 impl Store {
     pub async fn load(&self, session: &SessionRef) -> Result<View, Error> {
-        self.read_moment(async |reader| load(reader, session).await).await
+        self.read_moment(async |reader| load(reader, session, true).await).await
+    }
+
+    /// Loads the same without items, for a session of any length.
+    pub async fn outline(&self, session: &SessionRef) -> Result<View, Error> {
+        self.read_moment(async |reader| load(reader, session, false).await).await
     }
 
     /// True if a covered item was edited, deleted or inserted after the summary.
@@ -146,7 +151,7 @@ impl Store {
 /// Limit on system messages at the head that count as instructions.
 const MOST_AT_HEAD: i64 = 32;
 
-async fn load(reader: &mut SqliteConnection, session: &SessionRef) -> Result<View> {
+async fn load(reader: &mut SqliteConnection, session: &SessionRef, has_items: bool) -> Result<View> {
     let record = session_record(reader, session).await?;
     let summary = newest_summary(reader, session, true).await?;
     let summary_is_stale = match &summary {
@@ -154,9 +159,9 @@ async fn load(reader: &mut SqliteConnection, session: &SessionRef) -> Result<Vie
         None => false,
     };
     let from = summary.as_ref().map(|summary| summary.to_order_key.clone()).unwrap_or_default();
-    let items = items_after(reader, session, &from, -1).await?;
+    let items = if has_items { items_after(reader, session, &from, -1).await? } else { Vec::new() };
     let mut head = Vec::new();
-    if let Some(summary) = &summary {
+    if let Some(summary) = summary.as_ref().filter(|_| has_items) {
         let first = items_after(reader, session, &OrderKey::default(), MOST_AT_HEAD).await?;
         let is_instruction = |item: &ItemVersion| {
             matches!(item.body, ItemBody::Message { role: Role::System, .. }) && item.order_key <= summary.to_order_key
@@ -206,14 +211,23 @@ pub(crate) async fn items_up_to(
     session: &SessionRef,
     through: &OrderKey,
     most: u32,
+    most_bytes: i64,
 ) -> Result<Vec<ItemVersion>> {
+    let lengths = sqlx::query_scalar(
+        "SELECT octet_length(v.content) FROM items i JOIN item_versions v ON v.key = i.current
+         WHERE i.session = ?1 AND i.place <= ?2 AND i.deleted = 0
+            AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = i.session AND u.item_id = i.item_id)
+         ORDER BY i.place DESC LIMIT ?3",
+    );
+    let lengths = lengths.bind(session.key).bind(through).bind(most);
+    let (fits, _) = fitting_in(reader, lengths, most, most_bytes).await?;
     let query = sqlx::query(
         "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
          WHERE i.session = ?1 AND i.place <= ?2 AND i.deleted = 0
             AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = i.session AND u.item_id = i.item_id)
          ORDER BY i.place DESC LIMIT ?3",
     );
-    let mut rows = query.bind(session.key).bind(through).bind(most).fetch_all(&mut *reader).await?;
+    let mut rows = query.bind(session.key).bind(through).bind(fits).fetch_all(&mut *reader).await?;
     rows.reverse();
     with_pieces(reader, session, rows).await
 }

@@ -152,3 +152,64 @@ async fn a_person_can_be_forgotten() {
     assert_eq!(store.forget_facts("ada", vec!["f3".into()], 40).await.unwrap(), 1);
     assert_eq!(held(store, "ben").await, Vec::<String>::new());
 }
+
+/// Index of the words of all facts, as the service makes it.
+async fn index(store: &Store) {
+    let words = |fact: UnindexedFact| (fact.key, fact.text.to_lowercase().split(' ').map(str::to_owned).collect());
+    store.index_facts(store.unindexed_facts().await.unwrap().into_iter().map(words).collect()).await.unwrap();
+    assert_eq!(store.unindexed_facts().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn facts_are_found_by_word_subject_and_use_and_no_more_of_them_than_asked_for() {
+    let mut fixture = Fixture::new().await;
+    let session = session_of(&fixture.store, "ann", true).await;
+    let text = |n: usize| format!("Box{n} has tea.");
+    let new = (0..9).map(|n| fact(&format!("f{n}"), "ann", &text(n), Some("a"), n as i64)).collect();
+    let changes = FactChanges { new, ..FactChanges::default() };
+    fixture.store.remember(&session, changes, HeardThrough::Words(1), 30).await.unwrap();
+    fixture.store.put_fact("ada", fact("own", "ann", "Box8 has tea", None, 40), vec![], 40).await.unwrap();
+    fixture.store.put_fact("ada", fact("home", "", "Tea is out.", None, 50), vec![], 50).await.unwrap();
+    fixture.reopen(60).await;
+    let store = &fixture.store;
+    index(store).await;
+    let ids = |facts: Vec<RememberedFact>| facts.into_iter().map(|fact| fact.id).collect::<Vec<_>>();
+    let with = async |word: &str, besides, most| {
+        ids(store.facts_with_words("ada", "ann", &[word.into()], besides, most).await.unwrap())
+    };
+    assert_eq!(with("tea.", false, 3).await, ["f6", "f7", "f8"]);
+    assert_eq!(with("box8", false, 3).await, ["f8", "own"]);
+    assert_eq!(with("box8", true, 3).await, ["own"]);
+    assert_eq!(ids(store.facts_on("ada", "ann", &["Box8", "Tea"]).await.unwrap()), ["f8", "own"]);
+    assert_eq!(ids(store.facts_on("ada", "", &["Box8", "Tea"]).await.unwrap()), ["home"]);
+    store.use_facts(vec!["f2".into()], 70);
+    let told = async || {
+        let told = store.facts_to_tell("ada", "ann", 3).await.unwrap();
+        told.into_iter().map(|fact| fact.id).collect::<Vec<_>>()
+    };
+    while told().await != ["f2", "own", "f8"] {
+        tokio::task::yield_now().await;
+    }
+    // A page goes on where the one before ended.
+    let page = async |before: Option<&str>| store.facts_page("ada", Some("ann"), true, before, 4).await.unwrap();
+    let first = page(None).await;
+    assert!(first.has_more && first.rows.iter().map(|fact| fact.id.as_str()).eq(["own", "f8", "f7", "f6"]));
+    assert_eq!(ids(page(Some("f2")).await.rows), ["f1", "f0"]);
+    assert_eq!(store.fact("ada", "f3").await.unwrap().unwrap().text, text(3));
+    assert_eq!(store.fact("eve", "f3").await.unwrap(), None);
+    // What is replaced or forgotten is found no more, and its words are gone.
+    let changes = FactChanges {
+        replaced: vec![("f8".into(), "own".into())],
+        forgotten: vec!["f7".into()],
+        ..FactChanges::default()
+    };
+    store.remember(&session, changes, HeardThrough::Words(1), 80).await.unwrap();
+    assert_eq!(with("tea.", false, 3).await, ["f4", "f5", "f6"]);
+    assert_eq!(store.facts_page("ada", Some("ann"), false, None, 9).await.unwrap().rows.len(), 8);
+    assert_eq!(store.forget_oldest_replaced("ada", 10).await.unwrap(), 0);
+    assert_eq!(store.forget_oldest_replaced("ada", 9).await.unwrap(), 1);
+    assert_eq!(store.fact("ada", "f8").await.unwrap(), None);
+    store.forget_person("ada", "ann", 90).await.unwrap();
+    assert_eq!(with("tea.", false, 3).await, Vec::<String>::new());
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+}

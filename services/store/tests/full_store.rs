@@ -93,7 +93,10 @@ async fn write_kitchen(store: &Store) -> SessionRef {
     let body = ItemBody::Message { role: Role::User, parts: vec!["Light on, ".into(), "please.".into()], speaker };
     put(store, &kitchen, "light", body, ItemPlace::End, 22).await.unwrap();
     let metadata = JsonText::from(r#"{"client_event_id":"mine"}"#);
-    store.begin_response(&kitchen, "resp_light", true, Some(&metadata), 23).await.unwrap();
+    store
+        .begin_response(&kitchen, NewResponse { metadata: Some(metadata), ..new_response("resp_light") }, 23)
+        .await
+        .unwrap();
     let call = ItemBody::FunctionCall {
         call_id: "call_1".into(),
         name: "light".into(),
@@ -105,15 +108,18 @@ async fn write_kitchen(store: &Store) -> SessionRef {
     finish(store, &kitchen, "resp_light", ResponseStatus::Completed, None, 27).await;
 
     say(store, &kitchen, "story", "Erzähl mir von 東京.", 30).await;
-    store.begin_response(&kitchen, "resp_story", true, None, 31).await.unwrap();
+    store.begin_response(&kitchen, new_response("resp_story"), 31).await.unwrap();
     let told = message(Role::Assistant, "Once upon a time. There was");
     finished(store, &kitchen, "told", "resp_story", told, VersionStatus::Interrupted).await;
     store.truncate(&kitchen, "told", 0, 9, 34).await.unwrap();
     finish(store, &kitchen, "resp_story", ResponseStatus::Cancelled, Some(StatusDetails::Cancelled), 35).await;
-    store.begin_response(&kitchen, "resp_beside", false, None, 36).await.unwrap();
+    store
+        .begin_response(&kitchen, NewResponse { in_conversation: false, ..new_response("resp_beside") }, 36)
+        .await
+        .unwrap();
     let limit = Some(StatusDetails::MaxOutputTokens);
     finish(store, &kitchen, "resp_beside", ResponseStatus::Incomplete, limit, 37).await;
-    store.begin_response(&kitchen, "resp_failed", true, None, 38).await.unwrap();
+    store.begin_response(&kitchen, new_response("resp_failed"), 38).await.unwrap();
     let failure = StatusDetails::Failed(Failure::new(FailureCode::EngineFailed, "the model stopped"));
     finish(store, &kitchen, "resp_failed", ResponseStatus::Failed, Some(failure), 39).await;
 
@@ -275,7 +281,7 @@ async fn write_other_sessions(store: &Store, kitchen: &SessionRef) {
 /// A reply that a kill cut off: one piece is in the store, the next words are in the journal only.
 async fn write_killed_reply(store: &Store, kitchen: &SessionRef) {
     say(store, kitchen, "last", "And now?", 90).await;
-    store.begin_response(kitchen, "resp_killed", true, None, 91).await.unwrap();
+    store.begin_response(kitchen, new_response("resp_killed"), 91).await.unwrap();
     store.begin_words(kitchen, "killed", "resp_killed", Some("last"), "");
     let reply = begin(store, kitchen, "killed", "resp_killed", 92).await.unwrap();
     store.write_words(kitchen, "killed", "Now it ").unwrap();
@@ -318,7 +324,7 @@ async fn read(store: &Store) -> Value {
         "experiments": store.experiments().await.unwrap(),
         "experiment_turns": store.experiment_turns(EXPERIMENT).await.unwrap().len(),
         "unheard": unheard.map(|unheard| unheard.heard_seq),
-        "pasts_to_forget": store.pasts_to_forget().await.unwrap(),
+        "pasts_to_forget": owners_to_forget(store).await,
         "found": found(store, SearchPlace::User, "東京").await,
         "found_of_ann": found(store, SearchPlace::Person("ann"), "sister number").await,
     })
@@ -340,7 +346,7 @@ async fn read_session(store: &Store, session: &SessionRef) -> Value {
         "summaries": store.summaries(session).await.unwrap(),
         "history": store.history(session, 0, 1000).await.unwrap(),
         "measurements": store.measurements(session).await.unwrap(),
-        "withdrawn": store.withdrawn_notes(session).await.unwrap(),
+        "withdrawn": store.withdrawn_items(session).await.unwrap(),
         "export": lines,
     })
 }
@@ -432,7 +438,7 @@ async fn everything_that_an_older_schema_holds_is_read() {
         assert_eq!(store.item(&kitchen, "killed").await.unwrap().said(), "Now it is late.");
         // What no function reads is there when a person is deleted.
         store.delete_person("ada", "ann", OPENED_MS).await.unwrap();
-        assert!(store.pasts_to_forget().await.unwrap().contains(&owner().past_owner()));
+        assert!(owners_to_forget(&store).await.contains(&owner().past_owner()));
         store.close().await.unwrap();
     }
 }

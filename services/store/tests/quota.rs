@@ -108,12 +108,12 @@ async fn without_room_a_client_stores_nothing() {
     };
     let refused = [
         ("append", store.append(&session, item("i3", "text"), ItemPlace::End, 30).await.map(drop)),
-        ("append_all", store.append_all(&session, vec![item("i3", "text")], None, 30).await),
         ("truncate", store.truncate(&session, "i0", 0, 1, 30).await.map(drop)),
         ("set_config", store.set_config(&session, &config(), 30).await),
         ("set_metadata", store.set_metadata(&session, json!({}), 30).await),
         ("begin_response", store.begin_response(&session, new_response("resp_0"), 30).await),
         ("create_session", store.create_session(new()).await.map(drop)),
+        ("create_session_with", store.create_session_with(new(), vec![item("l0", "text")], None, 30).await.map(drop)),
         ("create_named_session", store.create_named_session(new(), name).await.map(drop)),
         ("begin_log", store.begin_log(&owner, new(), addition(None), 30).await),
         ("keep_log", store.keep_log(&owner, &session, addition(Some("i2")), 30).await.map(drop)),

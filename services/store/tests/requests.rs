@@ -48,10 +48,10 @@ async fn only_the_newest_requests_of_a_user_are_found() {
     let (store, session) = (&fixture.store, fixture.session().await);
     add(store, &session, "one", true, 20).await;
     for (user, number) in [("bob", 1), ("bob", 2), ("ada", 3), ("ada", 4)] {
-        let session = store.create_session(new_session(user, None, 30)).await.unwrap();
         let item = Item::new("i", message(Role::User, "more"), ItemStatus::Completed);
         let digest = RequestDigest([number; 16]);
-        store.append_all(&session, vec![item], Some(digest), 30 + i64::from(number)).await.unwrap();
+        let at_ms = 30 + i64::from(number);
+        store.create_session_with(new_session(user, None, 30), vec![item], Some(digest), at_ms).await.unwrap();
     }
     assert!(found(store, "ada", 0, 3).await.is_some(), "others' requests push none out");
     assert_eq!(found(store, "ada", 0, 2).await, None);

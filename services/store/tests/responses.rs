@@ -184,13 +184,17 @@ async fn a_fork_has_the_summary_that_tells_nothing_of_later() {
 }
 
 #[tokio::test]
-async fn items_come_all_or_none_and_from_both_ends() {
+async fn a_session_begins_with_all_items_or_none_and_is_read_from_both_ends() {
     let fixture = Fixture::new().await;
-    let (store, session) = (&fixture.store, fixture.session().await);
+    let store = &fixture.store;
     let item = |id: &str, text: &str| Item::new(id, message(Role::User, text), ItemStatus::Completed);
-    store.append_all(&session, vec![item("a", "one"), item("b", "two"), item("c", "three")], None, 20).await.unwrap();
-    let refused = store.append_all(&session, vec![item("d", "four"), item("a", "again")], None, 21).await;
-    assert_eq!(refused, Err(Error::ItemExists { item: "a".into() }));
+    let begin = async |items| store.create_session_with(new_session("ada", None, 20), items, None, 20).await;
+    let session = begin(vec![item("a", "one"), item("b", "two"), item("c", "three")]).await.unwrap();
+    let before = store.list_sessions("ada", None, 8).await.unwrap();
+    let refused = begin(vec![item("d", "four"), item("d", "again")]).await;
+    assert_eq!(refused, Err(Error::ItemExists { item: "d".into() }));
+    assert_eq!(store.list_sessions("ada", None, 8).await.unwrap(), before);
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
     assert_eq!(texts(store, &session).await, ["one", "two", "three"]);
     let said = |items: Vec<ItemVersion>| items.iter().map(ItemVersion::said).collect::<Vec<_>>();
     assert_eq!(said(store.items_backwards(&session, None, 2).await.unwrap().rows), ["three", "two"]);
@@ -207,4 +211,51 @@ async fn what_a_client_keeps_with_a_conversation_is_exported_and_imported() {
     fixture.store.set_metadata(&session, json!({ "room": "hall" }), 30).await.unwrap();
     let imported = import(&other.store, None, &export(&fixture.store, &session).await).await.unwrap();
     assert_eq!(other.store.session(&imported[0]).await.unwrap().metadata, Some(json!({ "room": "hall" })));
+}
+
+/// Counts writes of another session that are acknowledged while a large write is on its way.
+#[tokio::test]
+async fn writes_of_others_come_between_the_pieces_of_a_large_one() {
+    let fixture = Fixture::new().await;
+    let (store, other) = (&fixture.store, fixture.session().await);
+    let item = |n: usize| Item::new(format!("item_{n}"), message(Role::User, "word"), ItemStatus::Completed);
+    let items = || (0..1000).map(item).collect::<Vec<_>>();
+    let owner = LogOwner { user: "ada".into(), ..LogOwner::default() };
+    let addition = || LogAddition { items: items(), ..LogAddition::default() };
+    let kept = store.create_session(new_session("ada", None, 20)).await.unwrap();
+    let large: [(&str, futures_util::future::BoxFuture<'_, ()>); 3] = [
+        (
+            "create_session_with",
+            Box::pin(async {
+                store.create_session_with(new_session("ada", None, 20), items(), None, 20).await.unwrap();
+            }),
+        ),
+        (
+            "begin_log",
+            Box::pin(async {
+                store.begin_log(&owner, new_session("ada", None, 20), addition(), 20).await.unwrap();
+            }),
+        ),
+        (
+            "keep_log",
+            Box::pin(async {
+                assert!(store.keep_log(&owner, &kept, addition(), 20).await.unwrap());
+            }),
+        ),
+    ];
+    for (name, large) in large {
+        let between = std::sync::atomic::AtomicUsize::new(0);
+        let small = async {
+            for n in 0.. {
+                say(store, &other, &format!("{name}_{n}"), "word", 30).await;
+                between.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        };
+        tokio::select! {
+            () = large => {}
+            () = small => {}
+        }
+        let between = between.into_inner();
+        assert!(between >= 8, "{name}: only {between} writes came between");
+    }
 }

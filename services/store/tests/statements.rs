@@ -99,3 +99,26 @@ fn no_statement_gets_past() {
         assert!(statements(source).is_err(), "{source}");
     }
 }
+
+/// Looks at the plans of what is read before a reply: none of them reads every fact, of this user or of others.
+#[tokio::test]
+async fn no_question_looks_at_all_facts() {
+    let fixture = Fixture::new().await;
+    let mut connection =
+        sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.store.path()).connect().await.unwrap();
+    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/found_facts.rs")).unwrap();
+    let mut plans = 0;
+    for statement in statements(&source).unwrap().into_iter().filter(|statement| statement.contains("facts")) {
+        let query = sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
+        let steps: Vec<(i64, i64, i64, String)> = query.fetch_all(&mut connection).await.unwrap();
+        plans += 1;
+        for (.., step) in &steps {
+            let is_narrow = step.contains("facts_to_index") || !step.starts_with("SCAN f");
+            assert!(is_narrow, "{step}: {statement}");
+        }
+        let sorts = steps.iter().any(|(.., step)| step.contains("TEMP B-TREE FOR ORDER BY"));
+        let is_small = statement.contains("json_each") || statement.contains("?2 IS NULL");
+        assert!(is_small || !sorts, "{statement}: {steps:?}");
+    }
+    assert!(plans >= 7, "{plans}");
+}

@@ -5,11 +5,12 @@ use crate::access::Caller;
 use crate::extract::{Asked, JsonAnswer, JsonBody, rows};
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use futures_util::stream;
 use replies::Completions;
-use runtime::{fact_lines, facts_about, wall_ms};
+use runtime::{fact_lines, facts_about, heavy, wall_ms};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -46,18 +47,24 @@ pub async fn list(
     asked: Asked<MemoriesQuery>,
 ) -> JsonAnswer {
     let Query(MemoriesQuery { person, q, past, limit }) = asked?;
-    let limit = rows(&replies.settings, limit, None) as usize;
-    let mut facts = replies.store.facts(&caller.identity.user, person.as_deref()).await?;
-    facts.retain(|fact| fact.holds() || past == Some(true) && fact.forgotten_at_ms.is_none());
-    let mut facts = match q {
-        Some(words) => facts_about(facts, &words),
-        None => facts,
-    };
-    facts.reverse();
-    let has_more = facts.len() > limit;
-    facts.truncate(limit);
-    Ok(Json(json!({ "object": "list", "data": facts, "has_more": has_more })))
+    let (limit, user) = (rows(&replies.settings, limit, None), &caller.identity.user);
+    let (mut found, mut before, mut has_more) = (Vec::new(), None::<String>, true);
+    while has_more && found.len() <= limit as usize {
+        let page =
+            replies.store.facts_page(user, person.as_deref(), past == Some(true), before.as_deref(), limit).await?;
+        (before, has_more) = (page.rows.last().map(|fact| fact.id.clone()), page.has_more);
+        found.extend(match &q {
+            Some(words) => heavy::run(FILTERED_BYTES, || facts_about(page.rows, words)).await,
+            None => page.rows,
+        });
+    }
+    has_more |= found.len() > limit as usize;
+    found.truncate(limit as usize);
+    Ok(Json(json!({ "object": "list", "data": found, "has_more": has_more })))
 }
+
+/// Bytes of a page of memories, about.
+const FILTERED_BYTES: usize = 128 << 10; // not a window: bytes of facts
 
 pub async fn read(
     State(replies): State<Completions>,
@@ -67,26 +74,16 @@ pub async fn read(
     Ok(Json(json!(find(&replies, &caller, &id).await?)))
 }
 
-/// A user may ask for so many times what is kept unasked.
-const MOST_ASKED: usize = 10;
-
 pub async fn add(
     State(replies): State<Completions>,
     Extension(caller): Extension<Caller>,
     JsonBody(new): JsonBody<NewMemory>,
 ) -> JsonAnswer {
     let NewMemory { text, person } = new;
-    let remember = &replies.settings.remember;
-    let limit = remember.fact_bytes;
+    let limit = replies.settings.remember.fact_bytes;
     if text.trim().is_empty() || text.len() > limit || person.len() > replies.settings.limits.id_chars {
         let message = format!("text must have 1 to {limit} bytes, and person at most the length of a name");
         return Err(ApiError::bad("invalid_value", message).param("text"));
-    }
-    let user = &caller.identity.user;
-    let most = remember.facts.saturating_mul(MOST_ASKED);
-    if replies.store.count_all_facts(user).await? >= most as u64 {
-        let message = format!("{most} memories are all that one user may have (ten times remember.facts): forget some");
-        return Err(ApiError::new(StatusCode::CONFLICT, "memories_full", message));
     }
     Ok(Json(json!(replies.runtime.write_fact(&caller.identity.user, &person, &text).await?)))
 }
@@ -125,13 +122,28 @@ pub async fn export(
     asked: Asked<PersonQuery>,
 ) -> Result<Response, ApiError> {
     let Query(PersonQuery { person }) = asked?;
-    let facts = replies.store.facts(&caller.identity.user, person.as_deref()).await?;
+    let (store, user, rows) = (replies.store, caller.identity.user, replies.settings.limits.page_rows as u32);
+    let pages = stream::unfold(Some(None::<String>), move |before| {
+        let (store, user, person) = (store.clone(), user.clone(), person.clone());
+        async move {
+            let before = before?;
+            match store.facts_page(&user, person.as_deref(), true, before.as_deref(), rows).await {
+                Ok(page) => {
+                    let next = page.rows.last().filter(|_| page.has_more).map(|fact| Some(fact.id.clone()));
+                    Some((Ok(Bytes::from(fact_lines(&page.rows))), next))
+                }
+                Err(error) => {
+                    tracing::error!(%error, "an export of memories broke off");
+                    Some((Err(error), None))
+                }
+            }
+        }
+    });
     let headers = [(header::CONTENT_TYPE, "application/jsonl")];
-    Ok((headers, Body::from(Bytes::from(fact_lines(&facts)))).into_response())
+    Ok((headers, Body::from_stream(pages)).into_response())
 }
 
 async fn find(replies: &Completions, caller: &Caller, id: &str) -> Result<RememberedFact, ApiError> {
-    let facts = replies.store.facts(&caller.identity.user, None).await?;
-    let found = facts.into_iter().find(|fact| fact.id == id && fact.forgotten_at_ms.is_none());
+    let found = replies.store.fact(&caller.identity.user, id).await?;
     found.ok_or_else(|| store::Error::NoFact { fact: id.to_owned() }.into())
 }

@@ -57,7 +57,7 @@ pub async fn list(
 }
 
 pub async fn read(State(replies): State<Completions>, OwnSession(session): OwnSession) -> JsonAnswer {
-    let view = replies.store.load(&session).await?;
+    let view = replies.store.outline(&session).await?;
     Ok(Json(json!({
         "object": "session",
         "session": view.session,

@@ -1,7 +1,7 @@
 //! Bodies of `/api/chat` and `/api/generate` to a completion.
 
 use crate::ApiError;
-use crate::json::{json_text, read_body, tool_of};
+use crate::json::{check_entries, json_text, read_body, tool_of};
 use crate::reader;
 use replies::CompletionRequest;
 use replies::Scope;
@@ -109,13 +109,13 @@ pub enum OllamaTask {
 }
 
 pub fn chat(body: &[u8], settings: &Settings) -> Result<OllamaRequest, ApiError> {
-    let mut body = read(body)?;
+    let mut body = read(body, settings)?;
     let messages = messages(body.messages.take().unwrap_or_default())?;
     request(body, messages, settings)
 }
 
 pub fn generate(body: &[u8], settings: &Settings) -> Result<OllamaRequest, ApiError> {
-    let mut body = read(body)?;
+    let mut body = read(body, settings)?;
     let is_said =
         |value: &Value| !matches!(value, Value::Null | Value::Bool(false)) && value != "" && value != &json!([]);
     let refused =
@@ -144,8 +144,13 @@ pub fn generate(body: &[u8], settings: &Settings) -> Result<OllamaRequest, ApiEr
     request(body, messages, settings)
 }
 
-fn read(body: &[u8]) -> Result<OllamaBody, ApiError> {
-    Ok(reader::read(&read_body(body)?)?)
+fn read(body: &[u8], settings: &Settings) -> Result<OllamaBody, ApiError> {
+    let body = read_body(body)?;
+    for field in ["messages", "images"] {
+        let given = body[field].as_array().map(Vec::as_slice).unwrap_or_default();
+        check_entries(field, given, settings.limits.request_items)?;
+    }
+    Ok(reader::read(&body)?)
 }
 
 fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Result<OllamaRequest, ApiError> {

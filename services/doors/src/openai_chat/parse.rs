@@ -3,7 +3,7 @@
 use super::messages::prompt_of;
 use crate::ApiError;
 use crate::fields::KnownFields;
-use crate::json::{ToolChoiceView, json_text, read_body, tool_choice_of};
+use crate::json::{ToolChoiceView, check_entries, json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use replies::CompletionRequest;
 use replies::identity::{BodyClues, Scope, is_private};
@@ -137,6 +137,8 @@ const TOP_LOGPROBS: u64 = 20;
 
 pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> {
     let body = read_body(body)?;
+    let given = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    check_entries("messages", given, settings.limits.request_items)?;
     let chat = text::chat::normalise(&body).map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
     let fields: ChatBody = read(&body)?;
     let arms = within("n", fields.n, 1..=settings.limits.choices as u64)?.unwrap_or(1) as usize;
@@ -153,7 +155,6 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     if chat.messages.is_empty() {
         return Err(wrong("messages", "messages is empty: say something").into());
     }
-    let given = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     content_is_there(given)?;
     only_text_and_images(given)?;
     only_functions(&chat.tools)?;

@@ -6,7 +6,7 @@ use super::events::{
     Reasoning, ResponseFields, SessionFields,
 };
 use crate::fields::{KnownFields, note};
-use crate::json::{json_text, tool_choice_of};
+use crate::json::{check_entries, json_text, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use replies::identity::WRONG_SPEAKER;
 use serde_json::{Map, Value, json};
@@ -24,12 +24,19 @@ pub struct Limits {
     /// Bytes of one item, of instructions, of a partial transcript, of metadata, of one tool.
     pub item_bytes: usize,
     pub tools: usize,
+    /// Entries of one event.
+    pub entries: usize,
     pub id_chars: usize,
 }
 
 pub fn event_limits(settings: &Settings) -> Limits {
     let limits = &settings.limits;
-    Limits { item_bytes: limits.item_bytes, tools: limits.tools, id_chars: limits.id_chars }
+    Limits {
+        item_bytes: limits.item_bytes,
+        tools: limits.tools,
+        entries: limits.request_items,
+        id_chars: limits.id_chars,
+    }
 }
 
 /// A client's event with the id that the client gave it.
@@ -84,6 +91,9 @@ const NO_AUDIO: &str = "this server takes no audio: send what the user said as t
      response.create, or with the extension events input_text_buffer.update and input_text_buffer.commit";
 
 fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
+    let input = value["response"]["input"].as_array().map(Vec::as_slice).unwrap_or_default();
+    check_entries("response.input", input, limits.entries)?;
+    check_entries("item", std::slice::from_ref(&value["item"]), limits.entries)?;
     let event = read(value).map_err(|wrong: Wrong| match value["type"].as_str() {
         Some(kind) if wrong.path == "type" => {
             if kind.starts_with("input_audio_buffer.") || kind.starts_with("output_audio_buffer.") {

@@ -13,7 +13,7 @@ use session::{
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-const LIMITS: Limits = Limits { item_bytes: 1000, tools: 3, id_chars: 40 };
+const LIMITS: Limits = Limits { item_bytes: 1000, tools: 3, entries: 100, id_chars: 40 };
 
 /// Checks a frame against the door's own schema.
 fn check_against_schema(definition: &str, value: &Value) -> Result<(), String> {

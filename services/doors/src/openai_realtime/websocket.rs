@@ -8,8 +8,7 @@ use crate::socket::{OwnFrames, SocketEnd, SocketMessage, SocketReader, SocketWri
 use crate::{ApiError, App};
 use axum::http::HeaderMap;
 use replies::BodyClues;
-use replies::heavy;
-use runtime::{Connected, End, ToWrite, Written};
+use runtime::{Connected, End, ToWrite, Written, heavy};
 use session::Event;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,7 +1,7 @@
 //! Items of an input to the messages of a prompt.
 
 use super::mistakes::{unsupported, wrong};
-use crate::json::json_text;
+use crate::json::{check_entries, json_text};
 use crate::reader::{Read, Wrong};
 use serde_json::{Value, json};
 use session::{Message, MessageRole, Part, ToolCall};
@@ -22,6 +22,7 @@ pub fn input(given: Option<&Value>, limits: &LimitSettings) -> Read<Vec<Message>
 
 /// Reads a list of items. `field`: the name of the list.
 pub fn of_items(items: &[Value], field: &str, limits: &LimitSettings) -> Read<Vec<Message>> {
+    check_entries(field, items, limits.request_items)?;
     let mut messages = Vec::new();
     for (at, given) in items.iter().enumerate() {
         item(given, &mut messages, limits).map_err(|wrong| wrong.under(&format!("{field}[{at}]")))?;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-const LIMITS: Limits = Limits { item_bytes: 1000, tools: 3, id_chars: 40 };
+const LIMITS: Limits = Limits { item_bytes: 1000, tools: 3, entries: 100, id_chars: 40 };
 const SENTENCES: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
 
 pub struct Stage {

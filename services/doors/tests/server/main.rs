@@ -10,6 +10,7 @@ mod experiment;
 mod extensions;
 mod forgotten;
 mod heads;
+mod heavy;
 mod held;
 mod home;
 mod kept;

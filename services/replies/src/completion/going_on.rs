@@ -83,15 +83,13 @@ impl Completions {
     ) -> Result<SessionRef, Error> {
         let update = ConfigUpdate { instructions: brings_own.then(String::new), ..ConfigUpdate::default() };
         let new = NewSession { update: Some(&update), ..scope.new_session(model) };
-        let session = self.runtime.create(new).await?;
-        self.begun.began(caller, &session);
+        let record = self.runtime.new_session(new).await?;
         let mut ids = Ids::new(runtime::random()?);
         let item = |body| Item::new(ids.next("item"), body, ItemStatus::Completed);
-        let items: Vec<Item> = past.into_iter().map(item).collect();
-        if !items.is_empty() {
-            // No client is connected yet, so the store alone is told.
-            self.store.append_all(&session, items, of_request, runtime::wall_ms()).await?;
-        }
+        let items = past.into_iter().map(item).collect();
+        // No client is connected yet, so the store alone is told.
+        let session = self.store.create_session_with(record, items, of_request, runtime::wall_ms()).await?;
+        self.begun.began(caller, &session);
         Ok(session)
     }
 
@@ -288,10 +286,22 @@ async fn last_of(
     if !is_meant || record.config.persona != choice.instructions {
         return Ok(None);
     }
-    // Between them may stand items that the service made by itself.
-    let most = past.len().saturating_mul(2) + 1;
-    let mut found = store.items(session, None, u32::try_from(most).unwrap_or(u32::MAX)).await?;
-    found.retain(|item| !is_hidden(&item.item()));
-    let is_all = found.len() == past.len() && found.iter().zip(past).all(|(item, body)| is_same(item, body));
-    Ok(is_all.then_some(last.item_id))
+    let (mut after, mut rest) = (None::<String>, past);
+    loop {
+        let Page { rows, has_more } = store.items_page(session, after.as_deref(), COMPARED_AT_ONCE).await?;
+        after = rows.last().map(|item| item.item_id.clone());
+        // Between them may stand items that the service made by itself.
+        for item in rows.iter().filter(|item| !is_hidden(&item.item())) {
+            match rest.split_first() {
+                Some((body, left)) if is_same(item, body) => rest = left,
+                _ => return Ok(None),
+            }
+        }
+        if !has_more {
+            return Ok(rest.is_empty().then_some(last.item_id));
+        }
+    }
 }
+
+/// Items that are read and compared at once: other tasks go on between two pages.
+const COMPARED_AT_ONCE: u32 = 64;

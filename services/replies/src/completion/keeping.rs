@@ -6,11 +6,11 @@
 
 use super::log::{RecognisedBy, marks, utterances, wanted};
 use super::{CompletionRequest, RequestAttempt, bodies};
+use crate::Error;
 use crate::identity::Scope;
-use crate::{Error, heavy};
 use parking_lot::Mutex;
 use prompt::{ItemText, push_item};
-use runtime::{ModelChoice, Runtime, wall_ms};
+use runtime::{ModelChoice, Runtime, heavy, wall_ms};
 use session::machine::is_hidden;
 use session::{
     ConfigUpdate, Ids, Item, ItemBody, ItemStatus, Message, MessageRole, Part, Priority, Response, ResponseStatus, Role,
@@ -19,7 +19,7 @@ use settings::Settings;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{KeptLog, LogAddition, LogMark, LogOwner, SessionRecord, SessionRef, Store, new_id};
+use store::{KeptLog, LogAddition, LogMark, LogOwner, Page, SessionRecord, SessionRef, Store, new_id};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
@@ -328,10 +328,13 @@ impl Shared {
     /// Where a log goes on that has the session's last reply in other words: cut to what was heard, or without what the client
     /// does not show. Gives the session's last item, and how many messages of the log it stands for.
     async fn rejoined(&self, known: &KeptLog, log: &[Message], start: usize) -> Result<Option<(String, usize)>, Error> {
-        let behind = self.store.items(&known.session, Some(&known.last_item), MOST_BEHIND).await?;
-        let Some(last) = behind.last().filter(|_| behind.len() < MOST_BEHIND as usize) else { return Ok(None) };
+        let Page { rows: behind, has_more } =
+            self.store.items_page(&known.session, Some(&known.last_item), MOST_BEHIND).await?;
+        let Some(last) = behind.last().filter(|_| !has_more) else { return Ok(None) };
         let ours = utterances(&messages_of(behind.clone()));
-        let theirs = utterances(log.get(start..).unwrap_or_default());
+        let log_behind = log.get(start..).unwrap_or_default();
+        let bytes = log_behind.iter().map(Message::text_bytes).sum();
+        let theirs = heavy::run(bytes, || utterances(log_behind)).await;
         let Some(((our_reply, before), (their_reply, _))) =
             ours.split_last().zip(theirs.get(..ours.len()).and_then(<[_]>::split_last))
         else {

@@ -1,13 +1,13 @@
 //! Notes of the service in the prompt of a client that sends its whole conversation: changes since the instructions that
 //! are warm, and words of the past. The next prompt has them in the same places.
 
-use super::standing::{LogHash, NewHead, PromptClient, StandingLog, StandingTurn, first_half};
+use super::standing::{Head, LogHash, NewHead, PromptClient, StandingLog, StandingTurn, first_half};
 use super::{CompletionRequest, Completions};
 use crate::Caller;
 use model::Measured;
 use prompt::changed_head::{HeadChange, HeadWording, note_of_changes};
 use prompt::{ClientLog, LaidOut, LogNotes};
-use runtime::ModelChoice;
+use runtime::{ModelChoice, heavy};
 use session::{Event, Message, MessageRole, Priority, Prompt, PromptNotes};
 use settings::Preset;
 use sha2::{Digest, Sha256};
@@ -47,10 +47,12 @@ pub struct KnownLog {
     client: PromptClient,
     log: StandingLog,
     /// The client's instructions.
-    own_head: Arc<str>,
+    own_head: Head,
     memory_changes: u64,
 }
 
+/// Bytes of a token of plain text, about.
+const BYTES_OF_A_TOKEN: usize = 4;
 /// Tokens that a template writes around a message, about.
 const AROUND_TOKENS: usize = 16;
 
@@ -69,7 +71,7 @@ impl Completions {
         let client = client_of(caller, choice, request, log);
         let limits = &choice.preset.prompt;
         let mode = limits.changed_head.of_client(request.scope.changed_head);
-        let own_head = Arc::<str>::from(log.head_text());
+        let own_head = Head::new(&log.head_text());
         let memory_changes = self.store.memory_changes(&client.user);
         self.standing.follow(&client.user, memory_changes);
         let known = self.standing.look(&client, mode, limits, &own_head, &log.log);
@@ -103,8 +105,11 @@ impl Completions {
             _ => None,
         };
         let mut turns = standing.notes.clone();
-        let changed =
-            standing.question.as_ref().and_then(|_| self.note_of_head(&standing.head, &standing.changes, &turns));
+        let note = || self.note_of_head(&standing.head, &standing.changes, &turns);
+        let changed = match &standing.question {
+            Some(_) => heavy::run(standing.head.len(), note).await,
+            None => None,
+        };
         let now = StandingTurn { head: standing.head.clone(), recall: recall.clone(), changed, read: None };
         let question = standing.question.as_ref().map(|(hash, _)| *hash);
         turns.extend(question.map(|_| (last, now.clone())));
@@ -151,8 +156,15 @@ impl Completions {
         preset: &Preset,
     ) -> Option<String> {
         let (question, before) = prompt.messages.split_last().filter(|(last, _)| last.role == MessageRole::User)?;
+        // The newest words, as many as any window has room for.
+        let mut left = (preset.ctx_size as usize).saturating_mul(BYTES_OF_A_TOKEN);
+        let newest = before.iter().rev().map_while(|message| {
+            let text = (left > 0).then(|| message.text())?;
+            left = left.saturating_sub(text.len());
+            Some(text)
+        });
         let noted = notes.iter().filter_map(|(_, turn)| turn.recall.clone());
-        let shown = before.iter().map(Message::text).chain(noted).collect::<Vec<_>>().join("\n");
+        let shown = newest.chain(noted).collect::<Vec<_>>().join("\n");
         self.runtime.note_of_past(&owner.user, &owner.person, preset, &question.text(), &shown).await
     }
 
@@ -210,7 +222,7 @@ impl Completions {
         mut log: ClientLog,
         client: &PromptClient,
         question: LogHash,
-        head: Arc<str>,
+        head: Head,
     ) -> Option<(Prompt, NewHead)> {
         log.notes.iter_mut().for_each(|notes| notes.changed_head = None);
         let new_head = self.standing.begin_new_head(client, question, head)?;

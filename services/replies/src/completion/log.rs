@@ -45,11 +45,13 @@ pub fn utterances(log: &[Message]) -> Vec<Utterance> {
         match all.last_mut() {
             Some((last, has_calls)) if role == MessageRole::Assistant && last.role == role => {
                 if *has_calls || !calls.is_empty() {
-                    let before = if *has_calls { last.said.as_str() } else { "" };
-                    last.said = [before].into_iter().chain(calls.iter().copied()).collect::<Vec<_>>().join("\u{1}");
+                    if !*has_calls {
+                        last.said.clear();
+                    }
+                    calls.iter().for_each(|call| last.said.extend(["\u{1}", call]));
                     *has_calls = true;
                 } else {
-                    last.said = format!("{} {said}", last.said);
+                    last.said.extend([" ", &said]);
                 }
                 last.messages = messages;
             }

@@ -11,9 +11,39 @@ use session::{Message, MessageRole, Part};
 use settings::{ChangedHead, PresetPrompt, PromptSettings};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 pub type LogHash = [u8; 16];
+
+/// Instructions with their digest, by which they are compared: they are as long as a client likes, and as many as its turns.
+#[derive(Clone, Debug)]
+pub struct Head {
+    text: Arc<str>,
+    digest: LogHash,
+}
+
+impl Head {
+    pub fn new(text: &str) -> Head {
+        Head { text: text.into(), digest: first_half(Sha256::new().chain_update(text)) }
+    }
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Head) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Head {}
+
+impl Deref for Head {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
 
 /// The client whose prompt it is: what one is told stands in no prompt of another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,19 +56,19 @@ pub struct PromptClient {
 /// What was put before a question, and behind which instructions it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandingTurn {
-    pub head: Arc<str>,
+    pub head: Head,
     pub recall: Option<String>,
     /// Since `head`.
     pub changed: Option<String>,
     /// Newer instructions that were read meanwhile: they stand at the head from the next question on.
-    pub read: Option<Arc<str>>,
+    pub read: Option<Head>,
 }
 
 /// How a log is laid out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StandingLog {
     /// The instructions that stand in the prompt.
-    pub head: Arc<str>,
+    pub head: Head,
     /// What makes them the client's.
     pub changes: Vec<HeadChange>,
     /// Notes of earlier questions, by the message of the log that they stand before.
@@ -57,6 +87,7 @@ pub struct StandingLog {
 pub struct StandingPrompts {
     most_bytes: usize,
     most_bytes_per_user: usize,
+    compared_bytes: usize,
     users: Mutex<Users>,
 }
 
@@ -94,7 +125,8 @@ const ENTRY_BYTES: usize = 192;
 impl StandingPrompts {
     pub fn new(settings: &PromptSettings) -> StandingPrompts {
         let (most_bytes, most_bytes_per_user) = (settings.kept_bytes, settings.kept_bytes_per_user);
-        StandingPrompts { most_bytes, most_bytes_per_user, users: Mutex::default() }
+        let compared_bytes = settings.compared_bytes;
+        StandingPrompts { most_bytes, most_bytes_per_user, compared_bytes, users: Mutex::default() }
     }
 
     /// How this log is laid out behind these instructions.
@@ -103,7 +135,7 @@ impl StandingPrompts {
         client: &PromptClient,
         mode: ChangedHead,
         limits: &PresetPrompt,
-        head: &str,
+        head: &Head,
         log: &[Message],
     ) -> StandingLog {
         let hashes = question_hashes(log);
@@ -118,7 +150,14 @@ impl StandingPrompts {
         let most = if known.is_some() { limits.most_changed_share } else { limits.new_head_share };
         let candidates = newest_head(&earlier).map_or_else(|| self.newest_heads(client), |standing| vec![standing]);
         let near = candidates.into_iter().filter_map(|old| {
-            let longer = old.len().max(head.len()).max(1) as f64;
+            if old == *head {
+                return Some((old, Vec::new(), 0.0));
+            }
+            let longer = old.len().max(head.len());
+            if longer > self.compared_bytes {
+                return None;
+            }
+            let longer = longer.max(1) as f64;
             if old.len().abs_diff(head.len()) as f64 / longer > most {
                 return None;
             }
@@ -128,7 +167,7 @@ impl StandingPrompts {
         });
         // The newest of those that are equally near.
         let nearest = near.reduce(|best, other| if other.2 < best.2 { other } else { best });
-        let own = || Arc::<str>::from(head);
+        let own = || head.clone();
         let (head, changes, could_note, share) = match (mode, nearest) {
             (_, Some((old, changes, _))) if changes.is_empty() => (old, changes, None, 0.0),
             (ChangedHead::Notes, Some((old, changes, share))) if question.is_some() || known.is_some() => {
@@ -139,7 +178,7 @@ impl StandingPrompts {
         };
         // A note about instructions that do not stand there any more says nothing.
         for (_, turn) in &mut earlier {
-            if !is_same(&turn.head, &head) {
+            if turn.head != head {
                 turn.changed = None;
             }
         }
@@ -174,12 +213,7 @@ impl StandingPrompts {
     }
 
     /// New instructions of a client are to be read. None: others are on their way.
-    pub fn begin_new_head(
-        self: &Arc<Self>,
-        client: &PromptClient,
-        question: LogHash,
-        head: Arc<str>,
-    ) -> Option<NewHead> {
+    pub fn begin_new_head(self: &Arc<Self>, client: &PromptClient, question: LogHash, head: Head) -> Option<NewHead> {
         let is_first = self.users.lock().reading.insert(client.clone());
         is_first.then(|| NewHead { prompts: self.clone(), client: client.clone(), question, head })
     }
@@ -209,15 +243,15 @@ impl StandingPrompts {
     }
 
     /// The instructions of the client that stood last, the newest first.
-    fn newest_heads(&self, client: &PromptClient) -> Vec<Arc<str>> {
+    fn newest_heads(&self, client: &PromptClient) -> Vec<Head> {
         let users = self.users.lock();
         let Some(user) = users.by_name.get(&client.user) else { return Vec::new() };
         let of_client = user.turns.iter().filter(|((digest, _), _)| *digest == client.digest);
         let mut newest: Vec<&KeptPrompt> = of_client.map(|(_, kept)| kept).collect();
         newest.sort_by_key(|kept| std::cmp::Reverse(kept.used));
-        let mut heads: Vec<Arc<str>> = Vec::new();
+        let mut heads: Vec<Head> = Vec::new();
         for head in newest.iter().flat_map(|kept| kept.turn.read.iter().chain([&kept.turn.head])) {
-            if heads.len() < HEADS && !heads.iter().any(|known| is_same(known, head)) {
+            if heads.len() < HEADS && !heads.contains(head) {
                 heads.push(head.clone());
             }
         }
@@ -235,7 +269,7 @@ pub struct NewHead {
     prompts: Arc<StandingPrompts>,
     client: PromptClient,
     question: LogHash,
-    head: Arc<str>,
+    head: Head,
 }
 
 impl NewHead {
@@ -256,15 +290,10 @@ impl Drop for NewHead {
 }
 
 /// The instructions of the last turn, or those that were read since to take their place.
-fn newest_head(turns: &[(usize, StandingTurn)]) -> Option<Arc<str>> {
+fn newest_head(turns: &[(usize, StandingTurn)]) -> Option<Head> {
     let (_, last) = turns.last()?;
-    let read =
-        turns.iter().rev().filter(|(_, turn)| is_same(&turn.head, &last.head)).find_map(|(_, turn)| turn.read.clone());
+    let read = turns.iter().rev().filter(|(_, turn)| turn.head == last.head).find_map(|(_, turn)| turn.read.clone());
     Some(read.unwrap_or_else(|| last.head.clone()))
-}
-
-fn is_same(one: &Arc<str>, other: &Arc<str>) -> bool {
-    Arc::ptr_eq(one, other) || one == other
 }
 
 impl Users {

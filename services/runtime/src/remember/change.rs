@@ -1,6 +1,8 @@
 //! How what was heard changes what is remembered.
 
+use crate::first_time;
 use remember::{Statement, is_meant, is_secret};
+use std::collections::HashMap;
 use store::{Error, FactChanges, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
 
 /// Where and when something was said.
@@ -26,8 +28,20 @@ pub struct Remembered {
     pub changes: FactChanges,
     /// Whose words they are. Empty: the home's guest.
     person: String,
-    most: usize,
+    room: FactRoom,
     now_ms: i64,
+}
+
+/// Facts that a user may have.
+#[derive(Default)]
+pub struct FactRoom {
+    pub user: String,
+    /// Of one person, besides those that were asked for.
+    pub most: usize,
+    /// Of each person, as many as hold today.
+    pub held: HashMap<String, usize>,
+    /// That all persons of the user may have besides.
+    pub of_user: usize,
 }
 
 struct HeldFact {
@@ -35,23 +49,26 @@ struct HeldFact {
     person: String,
     about: String,
     text: String,
+    folded: String,
     asked: bool,
     item_id: Option<String>,
     said_at_ms: i64,
 }
 
 impl Remembered {
-    pub fn new(facts: Vec<RememberedFact>, person: &str, most: usize, now_ms: i64) -> Remembered {
+    /// Takes the facts that the changes to come are about.
+    pub fn new(facts: Vec<RememberedFact>, person: &str, room: FactRoom, now_ms: i64) -> Remembered {
         let held = facts.into_iter().filter(RememberedFact::holds).map(|fact| HeldFact {
             id: fact.id,
             person: fact.person,
             about: fact.about,
+            folded: folded(&fact.text),
             text: fact.text,
             asked: fact.asked,
             item_id: fact.item_id,
             said_at_ms: fact.said_at_ms,
         });
-        Remembered { held: held.collect(), changes: FactChanges::default(), person: person.to_owned(), most, now_ms }
+        Remembered { held: held.collect(), changes: FactChanges::default(), person: person.to_owned(), room, now_ms }
     }
 
     /// A statement takes the place of what was known about the same.
@@ -59,16 +76,22 @@ impl Remembered {
         let Statement { text, about, asked, of_home, confidence } = statement;
         // What a person says by the way stays theirs, also where it is about the home.
         let person = if asked && of_home { String::new() } else { self.person.clone() };
-        let is_same =
-            |fact: &&HeldFact| fact.person == person && (fact.about == about || folded(&fact.text) == folded(&text));
-        let known = |fact: &HeldFact| folded(&fact.text) == folded(&text) && (fact.asked || !asked);
+        let folded = folded(&text);
+        let is_same = |fact: &&HeldFact| fact.person == person && (fact.about == about || fact.folded == folded);
+        let known = |fact: &HeldFact| fact.folded == folded && (fact.asked || !asked);
         // A model that words what was said in a message is not newer than the words themselves.
         let worded =
             |fact: &HeldFact| found_by == FoundBy::Model && fact.item_id.as_ref() == Some(&source.message.item_id);
         let older: Vec<String> = self.held.iter().filter(is_same).map(|fact| fact.id.clone()).collect();
         let is_known = self.held.iter().filter(is_same).any(|fact| known(fact) || worded(fact));
-        let is_full = !asked && self.held.iter().filter(|fact| fact.person == person).count() >= self.most;
-        if is_known || person.is_empty() && is_secret(&text) || is_full && older.is_empty() {
+        if is_known || person.is_empty() && is_secret(&text) {
+            return Ok(());
+        }
+        let has_most = self.room.held.get(&person).is_some_and(|held| *held >= self.room.most);
+        if (self.room.of_user == 0 || !asked && has_most) && older.is_empty() {
+            if asked && first_time(&self.room.user, format!("facts of {}", self.person)) {
+                tracing::warn!("more is to be remembered than ten times remember.facts: it is not kept");
+            }
             return Ok(());
         }
         let id = new_id("fact")?;
@@ -99,8 +122,11 @@ impl Remembered {
             said_at_ms,
         };
         self.changes.new.push(new);
+        self.room.of_user = self.room.of_user.saturating_sub(1);
         if newer.is_none() {
-            self.held.push(HeldFact { id, person, about, text, asked, item_id, said_at_ms });
+            let held = self.room.held.entry(person.clone()).or_default();
+            *held = (*held + 1).saturating_sub(older.len());
+            self.held.push(HeldFact { id, person, about, text, folded, asked, item_id, said_at_ms });
         }
         Ok(())
     }
@@ -131,7 +157,15 @@ fn folded(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn room(most: usize, of_user: usize) -> FactRoom {
+        FactRoom { most, of_user, ..FactRoom::default() }
+    }
+
     fn said(text: &str, about: &str, at_ms: i64, remembered: &mut Remembered) {
+        say(text, about, at_ms, false, remembered);
+    }
+
+    fn say(text: &str, about: &str, at_ms: i64, asked: bool, remembered: &mut Remembered) {
         let message = SaidMessage {
             seq: 1,
             item_id: format!("item_{at_ms}"),
@@ -140,7 +174,7 @@ mod tests {
             created_at_ms: at_ms,
         };
         let statement =
-            Statement { text: text.to_owned(), about: about.to_owned(), asked: false, of_home: false, confidence: 0.8 };
+            Statement { text: text.to_owned(), about: about.to_owned(), asked, of_home: false, confidence: 0.8 };
         let source = SaidAt { person: "ann", message: &message };
         remembered.keep(statement, FoundBy::Words, &source).unwrap();
     }
@@ -151,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_was_said_last_holds_whenever_it_is_heard() {
-        let mut remembered = Remembered::new(Vec::new(), "ann", 10, 100);
+        let mut remembered = Remembered::new(Vec::new(), "ann", room(10, 100), 100);
         said("My sister moved to Porto.", "siste|lives", 20, &mut remembered);
         said("My sister lives in Lisbon.", "siste|lives", 10, &mut remembered);
         assert_eq!(texts(&remembered), ["My sister moved to Porto."]);
@@ -166,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_fact_said_while_the_clock_was_ahead_gives_way_to_what_is_said_next() {
-        let mut ahead = Remembered::new(Vec::new(), "ann", 10, 5000);
+        let mut ahead = Remembered::new(Vec::new(), "ann", room(10, 100), 5000);
         said("My sister lives in Lisbon.", "siste|lives", 4000, &mut ahead);
         let mut remembered = Remembered { now_ms: 100, ..ahead };
         said("My sister moved to Porto.", "siste|lives", 90, &mut remembered);
@@ -179,7 +213,7 @@ mod tests {
 
     #[test]
     fn facts_have_a_limit_and_are_forgotten() {
-        let mut remembered = Remembered::new(Vec::new(), "ann", 1, 100);
+        let mut remembered = Remembered::new(Vec::new(), "ann", room(1, 100), 100);
         said("I like tea.", "=like tea", 10, &mut remembered);
         said("I like milk.", "=like milk", 20, &mut remembered);
         assert_eq!(texts(&remembered), ["I like tea."]);
@@ -189,5 +223,16 @@ mod tests {
         remembered.unsay("sess", "item");
         remembered.unsay("sess", "item");
         assert_eq!(remembered.changes.unsaid.len(), 1);
+    }
+    #[test]
+    fn wishes_have_a_limit_for_all_persons_of_a_user() {
+        let mut remembered = Remembered::new(Vec::new(), "ann", room(1, 2), 100);
+        say("I like tea.", "=like tea", 10, true, &mut remembered);
+        say("I like milk.", "=like milk", 20, true, &mut remembered);
+        say("I like wine.", "=like wine", 30, true, &mut remembered);
+        assert_eq!(texts(&remembered), ["I like tea.", "I like milk."]);
+        // A newer fact about the same takes no room that the older one did not have.
+        say("I like tea a lot.", "=like tea", 40, true, &mut remembered);
+        assert_eq!(texts(&remembered), ["I like milk.", "I like tea a lot."]);
     }
 }

@@ -10,6 +10,7 @@ sections! {
         pub clients: Vec<ChangedHeadRule> = changed_head_rules(),
         pub kept_bytes: usize = bytes(0..=1 << 40),
         pub kept_bytes_per_user: usize = bytes(0..=1 << 40),
+        pub compared_bytes: usize = bytes(0..=1 << 24),
         pub changed: String = text(),
         pub changed_at: String = text(),
         pub changed_from: String = text(),

@@ -39,7 +39,7 @@ impl Talk {
     }
 
     fn look(&self, mode: ChangedHead, head: &str) -> StandingLog {
-        self.prompts.look(&self.client, mode, &self.limits, head, &self.log)
+        self.prompts.look(&self.client, mode, &self.limits, &Head::new(head), &self.log)
     }
 
     /// Asks, keeps what stands, and hears a reply.
@@ -130,7 +130,7 @@ fn too_much_is_put_exactly_and_much_is_read_in_the_silence() {
     let much = talk.turn(ChangedHead::Notes, &lines(20), "two?");
     assert!(much.wants_new_head && *much.head == *lines(0));
     let question = much.question.unwrap().0;
-    let read = |talk: &Talk| talk.prompts.begin_new_head(&talk.client, question, lines(20).into());
+    let read = |talk: &Talk| talk.prompts.begin_new_head(&talk.client, question, Head::new(&lines(20)));
     let reading = read(&talk).unwrap();
     assert!(read(&talk).is_none(), "one at a time");
     drop(reading);
@@ -204,4 +204,18 @@ proptest! {
             prop_assert!(standing.notes.iter().all(|(at, turn)| before[*at].role == MessageRole::User && turn.head == standing.head || turn.changed.is_none()));
         }
     }
+}
+
+#[test]
+fn instructions_beyond_the_limit_are_not_compared_and_equal_ones_still_stand() {
+    let long = |clock: &str| format!("{clock}\n{}", "The lamp is on.\n".repeat(SETTINGS.prompt.compared_bytes / 16));
+    let mut talk = Talk::new(&prompts(1 << 22, 1 << 22), client("ann", 1));
+    let first = talk.turn(ChangedHead::Notes, &long("8:00"), "one?");
+    let again = talk.turn(ChangedHead::Notes, &long("8:00"), "two?");
+    assert!(std::ptr::eq(&*again.head, &*first.head), "the same text is kept once");
+    let changed = talk.turn(ChangedHead::Notes, &long("8:01"), "three?");
+    assert!(changed.changes.is_empty() && *changed.head == *long("8:01"));
+    let mut short = Talk::new(&prompts(1 << 22, 1 << 22), client("ann", 1));
+    short.turn(ChangedHead::Notes, &head("8:00"), "one?");
+    assert_eq!(short.turn(ChangedHead::Notes, &head("8:01"), "two?").changes.len(), 1);
 }

@@ -1,0 +1,110 @@
+//! Requests as large as clients like: they are refused by count, and no other conversation waits for what they left.
+
+use crate::remember::{home, noted, remembered, says};
+use crate::support::Server;
+use serde_json::{Value, json};
+
+const ENTRIES: usize = 16;
+
+fn few(settings: &mut settings::Settings) {
+    settings.limits.request_items = ENTRIES;
+}
+
+fn entry() -> Value {
+    json!({ "role": "user", "content": "Hello." })
+}
+
+/// Entries one too many: in the list itself, and as parts of one entry.
+fn too_many() -> [Vec<Value>; 2] {
+    let parts = vec![json!({ "type": "input_text", "text": "Hello." }); ENTRIES];
+    [vec![entry(); ENTRIES + 1], vec![json!({ "type": "message", "role": "user", "content": parts })]]
+}
+
+#[tokio::test]
+async fn each_door_refuses_a_request_with_too_many_entries() {
+    let server = Server::with(few).await;
+    let post = async |path: &str, body: Value| server.http("POST", path, &[], &body.to_string()).await;
+    let (status, conversation) = post("/v1/conversations", json!({ "items": vec![entry(); ENTRIES] })).await;
+    assert_eq!(status, 200, "as many as there may be: {conversation}");
+    let items = format!("/v1/conversations/{}/items", conversation["id"].as_str().unwrap());
+    let images = vec!["iVBORw0KGgo="; ENTRIES + 1];
+    let mut refused = vec![post("/api/generate", json!({ "model": "m", "prompt": "Hi.", "images": images })).await];
+    for list in too_many() {
+        for (path, field) in [
+            ("/v1/chat/completions", "messages"),
+            ("/v1/responses", "input"),
+            ("/v1/conversations", "items"),
+            (&items, "items"),
+            ("/api/chat", "messages"),
+        ] {
+            refused.push(post(path, json!({ "model": "m", (field): list })).await);
+        }
+    }
+    for (status, answer) in refused {
+        assert!(status == 400 && answer.to_string().contains("limits.request_items"), "{answer}");
+    }
+    let mut client = server.connect("").await;
+    client.session_id().await;
+    let [list, mut long] = too_many();
+    client.say(json!({ "type": "response.create", "response": { "conversation": "none", "input": list } })).await;
+    client.expect_error("value_too_large").await;
+    client.say(json!({ "type": "conversation.item.create", "item": long.remove(0) })).await;
+    client.expect_error("value_too_large").await;
+    server.stop().await;
+}
+
+/// Sentences that are kept, each about something else.
+fn facts(from: usize, count: usize) -> String {
+    let word =
+        |n: usize| (0..5).map(|place| char::from(b'a' + (n / 26_usize.pow(place) % 26) as u8)).collect::<String>();
+    (from..from + count).map(|n| format!("I like {}. ", word(n))).collect()
+}
+
+#[tokio::test]
+async fn a_new_conversation_hears_some_of_much_that_was_said_and_silence_the_rest() {
+    let few = |settings: &mut settings::Settings| {
+        home(settings);
+        (settings.remember.heard_bytes, settings.remember.facts_per_message) = (1024, 4);
+        settings.remember.silence_s = 1;
+    };
+    let server = Server::with(few).await;
+    let said = |n: usize| json!({ "role": "user", "content": facts(50 * n, 50) });
+    let items: Vec<Value> = (0..40).map(said).collect();
+    let (status, begun) = server.http("POST", "/v1/conversations", &[], &json!({ "items": items }).to_string()).await;
+    assert_eq!(status, 200, "{begun}");
+    let mut client = server.connect("").await;
+    client.session_id().await;
+    let heard = server.store.facts("local", None).await.unwrap().len();
+    assert!((1..=16 * 4).contains(&heard), "{heard} facts before a conversation begins");
+    let all = async {
+        while server.store.facts("local", None).await.unwrap().len() < 40 * 4 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::client::PATIENCE, all).await.expect("the rest is heard");
+    assert_eq!(server.store.facts("local", None).await.unwrap().len(), 40 * 4);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn wishes_have_a_limit_and_a_question_still_finds_what_it_is_about() {
+    let few = |settings: &mut settings::Settings| {
+        home(settings);
+        settings.remember.facts = 4;
+        settings.presets.values_mut().for_each(|preset| preset.remember.prompt_tokens = 40);
+    };
+    let mut server = Server::with(few).await;
+    let wishes: Vec<String> = (0..60).map(|n| format!("Remember that {}", facts(n, 1))).collect();
+    let items: Vec<Value> = wishes.iter().map(|wish| json!({ "role": "user", "content": wish })).collect();
+    let first = json!({ "items": [{ "role": "user", "content": "Remember that my sister lives in Lisbon." }] });
+    for body in [first, json!({ "items": items })] {
+        assert_eq!(server.http("POST", "/v1/conversations", &[], &body.to_string()).await.0, 200);
+    }
+    let prompts = says(&mut server, &["Where does my sister live?"]).await;
+    let count = server.store.facts("local", None).await.unwrap().len();
+    assert_eq!(count, 40, "ten times remember.facts");
+    let told = remembered(&prompts[0]);
+    assert!(told.lines().count() < 10 && !told.contains("Lisbon"), "the newest fit: {told}");
+    assert!(noted(&prompts[0]).contains("Lisbon"), "{prompts:?}");
+    server.stop().await;
+}
