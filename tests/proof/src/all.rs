@@ -1,7 +1,7 @@
 //! Every proof, one after the other.
 
 use crate::summary::{Summary, tell};
-use crate::{crash, explore, hostile, load, same, websocket};
+use crate::{crash, deletion, explore, hostile, load, same, websocket};
 use anyhow::Result;
 use std::process::ExitCode;
 
@@ -21,8 +21,10 @@ pub async fn run(args: &Args) -> Result<ExitCode> {
     let Args { minutes, seed, json } = *args;
     let mut summaries: Vec<Summary> = Vec::new();
     summaries.push(websocket::prove(&websocket::Args { case: None, json }).await?);
-    let crash = crash::Args { minutes: minutes * 0.35, kills: None, seed, json };
+    let crash = crash::Args { minutes: minutes * 0.25, kills: None, seed, json };
     summaries.push(crash::prove(&crash).await?);
+    let deletion = deletion::Args { minutes: minutes * 0.1, deletions: None, seed, json };
+    summaries.push(deletion::prove(&deletion).await?);
     summaries.push(explore::prove(&explore::Args { minutes: minutes * 0.15, depth: None, scene: None, json }));
     summaries.push(same::prove(&same::Args { minutes: minutes * 0.15, conversations: None, first: 0, seed, json })?);
     let sizes = load::HouseSizes { idle: 2000, talking: 40, at_once: 4, crowd: 12, seed };

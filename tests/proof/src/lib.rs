@@ -2,6 +2,7 @@
 
 pub mod all;
 pub mod crash;
+pub mod deletion;
 pub mod explore;
 pub mod hostile;
 pub mod load;

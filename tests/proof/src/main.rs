@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use proof::summary::tell;
-use proof::{all, crash, explore, hostile, load, same, websocket};
+use proof::{all, crash, deletion, explore, hostile, load, same, websocket};
 use std::process::ExitCode;
 
 /// Shows that the house stands
@@ -17,6 +17,7 @@ enum ProofCommand {
     All(all::Args),
     Hostile(hostile::Args),
     Crash(crash::Args),
+    Deletion(deletion::Args),
     Explore(explore::Args),
     Websocket(websocket::Args),
     Same(same::Args),
@@ -33,5 +34,6 @@ async fn main() -> anyhow::Result<ExitCode> {
         ProofCommand::Same(args) => tell(&[same::prove(&args)?], args.json),
         ProofCommand::Load(args) => tell(&[load::prove(&args).await?], args.json),
         ProofCommand::Crash(args) => tell(&[crash::prove(&args).await?], args.json),
+        ProofCommand::Deletion(args) => tell(&[deletion::prove(&args).await?], args.json),
     }
 }
