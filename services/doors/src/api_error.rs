@@ -126,7 +126,7 @@ impl From<runtime::Error> for ApiError {
             runtime::Error::NoSummaryToUndo | runtime::Error::NoSummaryToRedo | runtime::Error::NoSummaryToEdit => {
                 ApiError::new(StatusCode::NOT_FOUND, "summary_not_found", message)
             }
-            runtime::Error::EmptyText | runtime::Error::SummaryTooLong { .. } => {
+            runtime::Error::EmptyText | runtime::Error::TextTooLong { .. } | runtime::Error::SummaryTooLong { .. } => {
                 ApiError::bad("invalid_value", message).param("text")
             }
             runtime::Error::DoesNotFit { .. } => ApiError::new(StatusCode::CONFLICT, "does_not_fit", message),

@@ -34,6 +34,15 @@ pub fn check_entries(field: &str, list: &[Value], most: usize) -> Read<()> {
     }
 }
 
+/// Refuses a name that is longer than any that a client chooses: rules and digests look at it.
+pub fn check_names(names: &[(&str, Option<&String>)], most: usize) -> Read<()> {
+    let is_long = |(_, name): &&(&str, Option<&String>)| name.is_some_and(|name| name.chars().nth(most).is_some());
+    match names.iter().find(is_long) {
+        Some((field, _)) => Err(Wrong::too_large(field, most, "characters (limits.id_chars)")),
+        None => Ok(()),
+    }
+}
+
 /// Reads a tool in the shape of chat completions, or of its inner object alone.
 pub fn tool_of(given: &Value) -> Tool {
     let function = given.get("function").unwrap_or(given);

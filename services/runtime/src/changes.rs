@@ -6,7 +6,7 @@ use crate::clock::wall_ms;
 use crate::command::Command;
 use crate::compactor::{Past, pin_of};
 use crate::prompts::SessionTools;
-use crate::{Error, Runtime};
+use crate::{Error, Runtime, heavy};
 use compaction::Admission;
 use serde_json::json;
 use std::sync::Arc;
@@ -46,6 +46,7 @@ impl Runtime {
 
     /// A person's words take the place of a summary, the one in use if none is named.
     pub async fn edit_summary(&self, session: &SessionRef, version: Option<u64>, text: &str) -> Result<Summary, Error> {
+        let text = self.checked(text)?;
         let all = self.store().summaries(session).await?;
         let is_meant = |summary: &&Summary| match version {
             Some(version) => summary.version == version,
@@ -53,15 +54,13 @@ impl Runtime {
         };
         let Some(edited) = all.iter().rev().find(is_meant) else { return Err(Error::NoSummaryToEdit) };
         let tools = self.tools(session).await?;
-        let (tokens, limit) = (remember::estimate_tokens(text), 2 * tools.limits.summary_tokens);
-        if text.trim().is_empty() {
-            return Err(Error::EmptyText);
-        }
+        let limit = 2 * tools.limits.summary_tokens;
+        let tokens = heavy::run(text.len(), || remember::estimate_tokens(text)).await;
         if tokens > limit {
             return Err(Error::SummaryTooLong { tokens, limit });
         }
         let written = Summary {
-            text: text.trim().to_owned(),
+            text: text.to_owned(),
             kind: SummaryKind::Summary,
             made_by: MadeBy::User,
             based_on: Some(edited.version),
@@ -80,14 +79,11 @@ impl Runtime {
     }
 
     pub async fn add_pin(&self, session: &SessionRef, text: &str) -> Result<Pin, Error> {
-        let text = text.trim();
-        if text.is_empty() {
-            return Err(Error::EmptyText);
-        }
+        let text = self.checked(text)?;
         let limits = self.tools(session).await?.limits;
         let pins = self.store().pins(session, false).await?;
         let there: Vec<_> = pins.iter().map(pin_of).collect();
-        match compaction::admit(&there, text, &limits) {
+        match heavy::run(text.len(), || compaction::admit(&there, text, &limits)).await {
             Admission::Add => {}
             Admission::Known => {
                 let known =
@@ -99,6 +95,16 @@ impl Runtime {
         let pin = self.store().add_pin(session, text, None, MadeBy::User, wall_ms()).await?;
         self.follow(session).await;
         Ok(pin)
+    }
+
+    /// Returns the text without space around it, if it is one that a prompt may have.
+    fn checked<'a>(&self, text: &'a str) -> Result<&'a str, Error> {
+        let (text, limit) = (text.trim(), self.shared.settings.limits.item_bytes);
+        match text.len() {
+            0 => Err(Error::EmptyText),
+            bytes if bytes > limit => Err(Error::TextTooLong { limit }),
+            _ => Ok(text),
+        }
     }
 
     pub async fn remove_pin(&self, session: &SessionRef, pin: &str) -> Result<(), Error> {

@@ -27,6 +27,8 @@ pub enum Error {
     NoSummaryToEdit,
     #[error("the text is empty: write at least a word")]
     EmptyText,
+    #[error("the text is larger than {limit} bytes (limits.item_bytes): shorten it")]
+    TextTooLong { limit: usize },
     #[error(
         "the summary has about {tokens} tokens and may have {limit}: shorten it, or raise compaction.summary_tokens"
     )]

@@ -211,13 +211,17 @@ impl Shared {
                 let mut said = self.store.said_since(session, seq, MESSAGES_AT_ONCE).await?;
                 let person = said.first().map_or(silent.person.as_str(), |first| said_by(silent, first)).to_owned();
                 said.truncate(said.iter().take_while(|message| said_by(silent, message) == person).count());
-                let mut tokens = 0;
-                let fits = said.iter().take_while(|message| {
-                    tokens += remember::estimate_tokens(&message.text);
-                    tokens <= READ_TOKENS
-                });
+                let bytes = said.iter().map(|message| message.text.len()).sum();
                 // One that is longer than that is a text that was pasted, and is not read.
-                let fits = fits.count();
+                let fits = heavy::run(bytes, || {
+                    let mut tokens = 0;
+                    let fits = said.iter().take_while(|message| {
+                        tokens += remember::estimate_tokens(&message.text);
+                        tokens <= READ_TOKENS
+                    });
+                    fits.count()
+                })
+                .await;
                 said.truncate(fits.max(1));
                 let Some(last) = said.last() else { break };
                 seq = last.seq;

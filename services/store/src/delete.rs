@@ -1,8 +1,9 @@
 //! Deleting for good: rows, the index over their words, copies in hidden notes, the write-ahead log. The store does not
 //! hold what the service computed of the conversation, but lists it until the service has dropped it.
 //!
-//! First a small transaction marks the session, which hides it from all readers. Then its rows go a hundred at a time,
-//! so that a user's turn does not wait for a year of another user's talk. The next start finishes what a crash cut off.
+//! First a small transaction marks the session, which hides it from all readers. Then its rows go a hundred at a time, or
+//! fewer long ones, so that a user's turn does not wait for a year of another user's talk. The next start finishes what a
+//! crash cut off.
 
 use crate::error::Result;
 use crate::facts::leave_session;
@@ -14,7 +15,7 @@ use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use std::sync::atomic::Ordering;
 
 /// Rows deleted in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
-const ROWS_AT_ONCE: u64 = 100;
+const ROWS_AT_ONCE: i64 = 100;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 pub(crate) type Removal = fn() -> Query<'static, Sqlite, SqliteArguments>;
@@ -113,10 +114,7 @@ impl Store {
 
     /// Runs `removal` until it finds no more rows. It takes `number` and a limit of rows.
     pub(crate) async fn remove_all(&self, removal: Removal, number: i64) -> Result<(), Error> {
-        let mut removed = ROWS_AT_ONCE;
-        while removed == ROWS_AT_ONCE {
-            removed = self.execute(removal().bind(number).bind(ROWS_AT_ONCE as i64)).await?;
-        }
+        while self.execute(removal().bind(number).bind(ROWS_AT_ONCE)).await? > 0 {}
         Ok(())
     }
 
@@ -152,12 +150,21 @@ impl Store {
 
     /// Writes the write-ahead log back: until then it still contains deleted words.
     pub(crate) async fn forget_the_log(&self) -> Result<(), Error> {
-        let is_busy: bool = self
-            .upkeep(async move |connection| {
-                sqlx::query("PRAGMA incremental_vacuum").execute(&mut *connection).await?;
-                Ok(sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?)
-            })
-            .await?;
+        let mut free = i64::MAX;
+        while free > 0 {
+            let left: i64 = self
+                .upkeep(async move |connection| {
+                    sqlx::query("PRAGMA incremental_vacuum(256)").execute(&mut *connection).await?;
+                    Ok(sqlx::query_scalar("PRAGMA freelist_count").fetch_one(connection).await?)
+                })
+                .await?;
+            // Another deletion may free pages meanwhile, and gives them back itself.
+            free = if left < free { left } else { 0 };
+        }
+        let checkpoint = async move |connection: &mut SqliteConnection| {
+            Ok(sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?)
+        };
+        let is_busy: bool = self.upkeep(checkpoint).await?;
         if is_busy {
             self.owe_the_log();
             tracing::warn!("a long read keeps deleted words in the write-ahead log until the next checkpoint");
@@ -176,8 +183,17 @@ impl Store {
     }
 }
 
-/// Marks a session as deleted, which hides it from all readers.
-pub(crate) async fn mark(
+/// Marks a session as deleted, which hides it from all readers, and takes its words out of other sessions' copies.
+async fn mark(connection: &mut SqliteConnection, session: &SessionRef, by_user: bool, now_ms: i64) -> Result<()> {
+    hide(connection, session, by_user, now_ms).await?;
+    // A user that deletes a session deletes its facts, too.
+    let copies = if by_user { Copies::All } else { Copies::From(session.key) };
+    withdraw(connection, session.user(), copies, now_ms).await?;
+    Ok(())
+}
+
+/// Marks a session as deleted. The caller takes its words out of copies, once for many sessions.
+pub(crate) async fn hide(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     by_user: bool,
@@ -187,11 +203,7 @@ pub(crate) async fn mark(
     query.bind(now_ms).bind(session.key).execute(&mut *connection).await?;
     forget_past(connection, session.user(), session.past_owner(), PastStays::Nothing, now_ms).await?;
     forget_owner_of_log(connection, session.key, PastStays::Nothing, now_ms).await?;
-    leave_session(connection, session, by_user, now_ms).await?;
-    // A user that deletes a session deletes its facts, too.
-    let copies = if by_user { Copies::All } else { Copies::From(session.key) };
-    withdraw(connection, session.user(), copies, now_ms).await?;
-    Ok(())
+    leave_session(connection, session, by_user, now_ms).await
 }
 
 /// Removals, referring rows before the rows they refer to. Each takes the session's key and a limit of rows.
@@ -207,7 +219,15 @@ const REMOVALS: [Removal; 13] = [
                 JOIN reply_pieces p ON p.version = v.key WHERE v.session = ? LIMIT ?)",
         )
     },
-    || sqlx::query("DELETE FROM item_versions WHERE key IN (SELECT key FROM item_versions WHERE session = ? LIMIT ?)"),
+    || {
+        // The words of a version leave the index with it: 32 KiB of them at once, or one version.
+        sqlx::query(
+            "DELETE FROM item_versions WHERE key IN (SELECT key FROM (
+                SELECT key, sum(octet_length(content)) OVER (ORDER BY key) - octet_length(content) AS before
+                FROM (SELECT key, content FROM item_versions WHERE session = ? ORDER BY key LIMIT ?)
+             ) WHERE before < 32768)",
+        )
+    },
     || sqlx::query("DELETE FROM summaries WHERE key IN (SELECT key FROM summaries WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)"),

@@ -1,6 +1,6 @@
 //! Persons and rooms of a user.
 
-use crate::delete::mark;
+use crate::delete::hide;
 use crate::facts::forget_tellers;
 use crate::notes::{Copies, withdraw};
 use crate::past_owners::forget_person;
@@ -50,7 +50,7 @@ impl Store {
             let user = owner;
             let sessions = find_sessions(connection, &user, &person).await?;
             for session in &sessions {
-                mark(connection, session, true, now_ms).await?;
+                hide(connection, session, true, now_ms).await?;
             }
             forget_person(connection, &user, &person, now_ms).await?;
             // The guest's words belong to no person but the home.

@@ -3,7 +3,7 @@
 use super::messages::prompt_of;
 use crate::ApiError;
 use crate::fields::KnownFields;
-use crate::json::{ToolChoiceView, check_entries, json_text, read_body, tool_choice_of};
+use crate::json::{ToolChoiceView, check_entries, check_names, json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use replies::CompletionRequest;
 use replies::identity::{BodyClues, Scope, is_private};
@@ -141,6 +141,13 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     check_entries("messages", given, settings.limits.request_items)?;
     let chat = text::chat::normalise(&body).map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
     let fields: ChatBody = read(&body)?;
+    let names = [
+        ("model", fields.model.as_ref()),
+        ("user", fields.user.as_ref()),
+        ("safety_identifier", fields.safety_identifier.as_ref()),
+        ("prompt_cache_key", fields.prompt_cache_key.as_ref()),
+    ];
+    check_names(&names, settings.limits.id_chars)?;
     let arms = within("n", fields.n, 1..=settings.limits.choices as u64)?.unwrap_or(1) as usize;
     if fields.modalities.iter().flatten().any(|modality| modality != "text") {
         return Err(wrong("modalities", "this server answers in text: leave modalities out").into());

@@ -5,7 +5,7 @@ use super::mistakes::{unsupported, wrong};
 use super::tools::{tool_views, tools};
 use crate::ApiError;
 use crate::fields::KnownFields;
-use crate::json::{json_text, read_body, tool_choice_of};
+use crate::json::{check_names, json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use replies::GoesOnFrom;
 use replies::identity::{BodyClues, Scope, is_private};
@@ -133,6 +133,13 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ResponsesRequest, ApiEr
 pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
     let mut fields: ResponsesBody = read(body)?;
     refuse(&fields)?;
+    let names = [
+        ("model", fields.model.as_ref()),
+        ("user", fields.user.as_ref()),
+        ("safety_identifier", fields.safety_identifier.as_ref()),
+        ("prompt_cache_key", fields.prompt_cache_key.as_ref()),
+    ];
+    check_names(&names, settings.limits.id_chars)?;
     let tools = tools(fields.tools.as_deref().unwrap_or_default(), &settings.limits)?;
     let tool_choice = fields.tool_choice.as_ref().map_or(Ok(ToolChoice::Auto), |choice| {
         let message = "tool_choice must be auto, none, required, or {type: function, name} (as here) of a function";

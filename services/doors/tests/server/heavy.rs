@@ -53,6 +53,33 @@ async fn each_door_refuses_a_request_with_too_many_entries() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_name_that_rules_look_at_is_no_book() {
+    let server = Server::start().await;
+    for path in ["/v1/chat/completions", "/v1/responses"] {
+        for field in ["model", "user", "safety_identifier", "prompt_cache_key"] {
+            let body = json!({ "messages": [entry()], "input": "Hello.", (field): "x".repeat(257) });
+            let (status, answer) = server.http("POST", path, &[], &body.to_string()).await;
+            let message = answer["error"]["message"].as_str().unwrap_or_default();
+            assert!(status == 400 && message.contains(field) && message.contains("limits.id_chars"), "{answer}");
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_pin_and_a_summary_are_no_longer_than_an_item() {
+    let server = Server::with(|settings| settings.limits.item_bytes = 1024).await;
+    let mut client = server.connect("").await;
+    let session = client.session_id().await;
+    for list in ["pins", "summaries"] {
+        let body = json!({ "text": "x".repeat(1025) }).to_string();
+        let (status, answer) = server.http("POST", &format!("/v1/sessions/{session}/{list}"), &[], &body).await;
+        assert!(status == 400 && answer.to_string().contains("limits.item_bytes"), "{answer}");
+    }
+    server.stop().await;
+}
+
 /// Sentences that are kept, each about something else.
 fn facts(from: usize, count: usize) -> String {
     let word =
