@@ -1,4 +1,4 @@
-//! What is remembered, to be read, written and found by hand.
+//! Facts that people read, write and find by hand.
 
 use crate::clock::wall_ms;
 use crate::{Error, Runtime};
@@ -6,13 +6,12 @@ use remember::about;
 use store::{FoundBy, NewFact, RememberedFact, Store, new_id};
 
 impl Runtime {
-    /// A fact that a user wrote. It takes the place of what was known about the same.
+    /// Stores a fact that a user wrote; it replaces the facts about the same subject.
     pub async fn write_fact(&self, user: &str, person: &str, text: &str) -> Result<RememberedFact, Error> {
         write_fact(self.store(), user, person, text).await
     }
 }
 
-/// See `Runtime::write_fact`.
 pub async fn write_fact(store: &Store, user: &str, person: &str, text: &str) -> Result<RememberedFact, Error> {
     let text = text.trim();
     if text.is_empty() {
@@ -39,7 +38,7 @@ pub async fn write_fact(store: &Store, user: &str, person: &str, text: &str) -> 
     written.ok_or_else(|| store::Error::NoFact { fact: id }.into())
 }
 
-/// Those that have one of these words, in their own text or in the words they are from.
+/// Lists the facts that have one of these words, in their own text or in the sentence that they came from.
 pub fn facts_about(facts: Vec<RememberedFact>, words: &str) -> Vec<RememberedFact> {
     let wanted = remember::stems(words);
     let has_one = |fact: &RememberedFact| {
@@ -49,7 +48,6 @@ pub fn facts_about(facts: Vec<RememberedFact>, words: &str) -> Vec<RememberedFac
     facts.into_iter().filter(has_one).collect()
 }
 
-/// A line of JSON for each that was not forgotten.
 pub fn fact_lines(facts: &[RememberedFact]) -> String {
     let kept = facts.iter().filter(|fact| fact.forgotten_at_ms.is_none());
     kept.filter_map(|fact| Some(serde_json::to_string(fact).ok()? + "\n")).collect()

@@ -1,14 +1,14 @@
-//! Notices that the log has once, however often clients give cause.
+//! Notices that the log has once, however often clients cause them.
 
 use std::collections::BTreeSet;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// As many different notices as are remembered: what they name comes from clients.
+/// Limit of the notices that are remembered, because clients choose their words.
 const NOTICES: usize = 256;
 
 static NOTED: LazyLock<Mutex<BTreeSet<String>>> = LazyLock::new(Mutex::default);
 
-/// Whether this notice is new. When there is no more room none is.
+/// Returns true for a new notice. When the list is full, none is new.
 pub fn first_time(notice: String) -> bool {
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     noted.len() < NOTICES && noted.insert(notice)
