@@ -1,4 +1,4 @@
-//! Whether a device computes what it should: a few of its kernels against the host.
+//! Self-check of a device: a few of its kernels against the host.
 
 use kernels::format::{Format, dequantize, quantize};
 

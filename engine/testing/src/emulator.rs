@@ -51,7 +51,7 @@ pub struct Emulator {
     left: AtomicU64,
     /// Names of the kernels that were started since `profile` began.
     profile: Mutex<Option<Vec<String>>>,
-    /// Of each thread that records.
+    /// Recorder of each thread.
     recording: Mutex<HashMap<ThreadId, Vec<Started>>>,
 }
 
@@ -199,7 +199,7 @@ impl Backend for Emulator {
         self.profile.lock().is_some()
     }
 
-    /// Everything is done when it is asked for; what was written beside a buffer is an error here.
+    /// Reports writes beside a buffer. All work is done when it is asked for.
     fn synchronize(&self) -> Result<(), Error> {
         let beside = || Error::Lost { reason: "a kernel wrote beside its memory".to_string() };
         let memory = self.memory.lock();
@@ -304,7 +304,7 @@ pub fn is_emulated(device: &Device) -> bool {
     device.properties().is_ok_and(|properties| properties.name == NAME)
 }
 
-/// Whether the guards before and behind an allocation are as they were.
+/// True if the guards before and behind an allocation are intact.
 fn is_sound(address: u64, memory: &[u8]) -> bool {
     let start = address as usize - memory.as_ptr() as usize;
     let bytes = memory.len() - 3 * GUARD;

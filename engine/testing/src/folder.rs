@@ -64,7 +64,7 @@ impl Files {
         self.tensors.push(Tensor { name: name.into(), dtype: "BF16".into(), shape: shape.to_vec(), data });
     }
 
-    /// In one file, or in several with an index.
+    /// Writes a folder with one file of tensors, or several with an index.
     pub fn write(&self, folder: &Path, shards: usize) {
         let json = |name: &str, value: &Value| std::fs::write(folder.join(name), value.to_string()).unwrap();
         json("config.json", &self.config);

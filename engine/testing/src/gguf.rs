@@ -23,7 +23,7 @@ pub struct Tensor {
     pub dims: Vec<u64>,
     pub type_code: u32,
     pub data: Vec<u8>,
-    /// Instead of where the bytes really are.
+    /// Offset to write instead of the right one.
     pub offset: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ pub struct File {
     pub alignment: usize,
     pub keys: Vec<(String, Value)>,
     pub tensors: Vec<Tensor>,
-    /// Instead of the true numbers.
+    /// Counts to write instead of the right ones.
     pub tensor_count: Option<u64>,
     pub key_count: Option<u64>,
 }

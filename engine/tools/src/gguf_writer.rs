@@ -98,13 +98,13 @@ impl<W: Write> GgufWriter<W> {
         Ok(())
     }
 
-    /// Of tensors and the zeros between them, before the first was written.
+    /// Bytes of the tensors and the zeros between them, before the first was written.
     pub fn bytes_to_come(&self) -> u64 {
         let rest = self.sizes.as_slice().iter().map(|(size, padding)| size + padding);
         self.left + self.padding + rest.sum::<u64>()
     }
 
-    /// What is written to, whatever is missing.
+    /// Returns the writer, whatever is missing.
     pub fn into_inner(self) -> W {
         self.out
     }

@@ -1,4 +1,4 @@
-//! Which format each tensor of a quantised file has: the ecosystem's recipes.
+//! Formats of the tensors of a quantised file: the ecosystem's recipes.
 
 use kernels::format::Format;
 

@@ -18,7 +18,6 @@ pub struct ModelBytes {
 }
 
 impl ModelBytes {
-    /// Opens a regular file, mapped or read.
     pub fn open(path: &Path, mmap: bool) -> Result<ModelBytes, Error> {
         let io = |source| Error::Io { path: path.to_path_buf(), source };
         // Asked before it is opened: to open a pipe is to wait for its writer.

@@ -1,4 +1,4 @@
-//! What can be wrong with a model: the file, what was found in it, and what was expected.
+//! Errors of a model: the file, what was found in it, and what was expected.
 
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,6 @@ use serde::Deserialize;
 
 const FILES: [&str; 1] = [include_str!("../families/qwen3_5.toml")];
 
-/// A family, as its file describes it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
@@ -21,7 +20,7 @@ pub struct Family {
     pub attention_every: usize,
     /// Share of a head's dimensions that turn, if a configuration does not state it.
     pub partial_rotary_factor: f64,
-    /// Whether a norm's factor is 1 + w in a Hugging Face folder.
+    /// True if a norm's factor is 1 + w in a Hugging Face folder.
     pub folder_norms_are_offsets: bool,
     pub architectures: Vec<Architecture>,
     older_siblings: OlderSibling,
@@ -29,7 +28,6 @@ pub struct Family {
     prediction: BTreeMap<String, String>,
 }
 
-/// A member of a family.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Architecture {
@@ -48,7 +46,6 @@ struct OlderSibling {
     model_type: String,
 }
 
-/// Result of a look-up by name.
 #[derive(Debug)]
 pub(crate) enum Known {
     Family(&'static Family, &'static Architecture),
@@ -61,12 +58,10 @@ static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
     FILES.into_iter().map(family).collect()
 });
 
-/// Finds the architecture with this name in GGUF files.
 pub(crate) fn of_gguf(arch: &str) -> Known {
     find(|architecture| architecture.name == arch, |sibling| sibling.gguf == arch)
 }
 
-/// Finds the architecture with this `model_type` in a folder.
 pub(crate) fn of_folder(model_type: &str) -> Known {
     let is_one = |architecture: &Architecture| architecture.model_types.iter().any(|known| known == model_type);
     find(is_one, |sibling| sibling.model_type == model_type)
@@ -90,13 +85,11 @@ pub(crate) fn all_names() -> String {
     FAMILIES.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the values of `model_type` of all families, for messages.
 pub(crate) fn all_model_types() -> String {
     let types = FAMILIES.iter().flat_map(|family| &family.architectures).filter_map(|one| one.model_types.first());
     types.map(String::as_str).collect::<Vec<_>>().join(" or ")
 }
 
-/// Returns the names of all architectures in GGUF files, for messages.
 pub(crate) fn all_architectures() -> String {
     let names = FAMILIES.iter().flat_map(|family| &family.architectures).map(|one| one.name.as_str());
     names.collect::<Vec<_>>().join(" or ")

@@ -1,4 +1,4 @@
-//! What tells one model's numbers from another's, without reading all of them.
+//! Fingerprint that tells one model's numbers from another's, without reading all of them.
 //!
 //! SHA-256 over, in this order: a tag with a version; the bytes that describe the model (GGUF: all bytes before the
 //! tensors of each part; safetensors: config.json and the header of each shard), each with its length; and for each

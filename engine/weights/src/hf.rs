@@ -17,12 +17,10 @@ use crate::tensors::Tensors;
 use config::Config;
 pub use folder::Folder;
 
-/// Opens the model of a folder.
 pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     load(folder::read(path, mmap)?)
 }
 
-/// Reads the model of a folder's files in memory.
 pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     let config_path = folder.path.join("config.json");
     let json = parse(&config_path, &folder.config)?;

@@ -7,7 +7,6 @@ use kernels::product::{MatrixOrder, PANEL, Weights};
 
 use crate::bytes::ModelBytes;
 
-/// A weight matrix [rows, cols].
 #[derive(Debug, Clone)]
 pub enum Matrix {
     Blocks(BlockMatrix),

@@ -20,7 +20,7 @@ pub struct ModelWeights {
     /// Sorted, each once. The family's two end tokens are among them where the vocabulary has them as control tokens.
     pub stop_tokens: Vec<u32>,
     pub name: String,
-    /// See `fingerprint.rs` for what it covers.
+    /// Hash of samples of all tensors: see `fingerprint.rs`.
     pub fingerprint: [u8; 32],
     /// Parts of the file that were left out or look odd, one line each, for the caller to print.
     pub notes: Vec<String>,
@@ -207,7 +207,7 @@ impl SwigluWeights {
 pub struct MoeWeights<M = Matrix, R = Vec<f32>> {
     /// [experts, hidden]
     pub router: M,
-    /// On a device one entry: the rows of all experts one after the other.
+    /// One entry an expert. On a device one entry in all: the rows of all experts one after the other.
     pub experts: Vec<SwigluWeights<M>>,
     pub shared: Option<SharedExpert<M, R>>,
 }

@@ -177,7 +177,6 @@ fn to_f32(matrix: &mut BlockMatrix) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the matrices that products read.
 fn matrices(model: &mut ModelWeights, part: PackedPart) -> Vec<(&mut Matrix, MatrixUse)> {
     use MatrixUse::{ExactProducts, Products};
     let (mut all, first) = match part {

@@ -21,7 +21,6 @@ use kernels::cpu::Cpu;
 
 use crate::bytes::ModelBytes;
 
-/// Folder of packed weights, and its limits.
 #[derive(Clone, Debug)]
 pub struct PackedFolder {
     pub path: PathBuf,
@@ -35,7 +34,6 @@ pub struct PackedFolder {
 /// ends before.
 pub struct Keeping(JoinHandle<Result<(), String>>);
 
-/// Hash that names packed weights.
 pub type Key = [u8; 32];
 
 const MAGIC: &[u8; 8] = b"REPRISEW";
@@ -92,7 +90,6 @@ impl PackedFolder {
         (wrong.into_inner() == 0).then(|| bytes.slice(0..len))?
     }
 
-    /// Returns the path of a key's file.
     pub fn path_of(&self, key: &Key) -> PathBuf {
         self.path.join(hex::encode(&key[..16])).with_extension(FINISHED)
     }
@@ -105,7 +102,7 @@ pub(crate) fn keep(folder: &PackedFolder, key: &Key, weights: ModelBytes) -> Opt
         let written = write(&folder, &key, &weights);
         written.map_err(|error| {
             let folder = folder.path.display();
-            format!("packed weights are not kept in {folder}, so that the next start packs them again: {error}")
+            format!("packed weights could not be kept in {folder}, and the next start packs them again: {error}")
         })
     };
     std::thread::Builder::new().name("packed-writer".to_owned()).spawn(work).ok().map(Keeping)
@@ -179,7 +176,7 @@ fn make_room(folder: &PackedFolder, new: &Path, len: u64) -> io::Result<()> {
     match free_bytes(&folder.path) {
         // Conversations are written to this disk too.
         Some(free) if free / 2 < len => {
-            Err(io::Error::other(format!("they take {len} bytes, and of the {free} that are free half must stay free")))
+            Err(io::Error::other(format!("they take {len} bytes, more than half of the {free} that are free")))
         }
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! What a model looks like, in numbers: the same for every kind of file.
+//! Shape of a model in numbers: the same for every kind of file.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub struct Shape {
     /// Window that the file states.
     pub native_ctx: usize,
     pub moe: Option<Moe>,
-    /// Whether the head is the embedding.
+    /// True if the head is the embedding.
     pub tied: bool,
     /// Blocks for multi-token prediction that the model has: none or one.
     pub mtp_blocks: usize,
@@ -78,7 +78,7 @@ pub struct Moe {
     pub expert_ffn: usize,
     /// Width of the expert that every token visits; 0: there is none.
     pub shared_ffn: usize,
-    /// Whether the chosen experts' shares are scaled to sum to one.
+    /// True if the chosen experts' shares are scaled to sum to one.
     pub renormalise: bool,
 }
 
@@ -88,7 +88,6 @@ impl Shape {
         2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
     }
 
-    /// Returns the outputs of all value heads of a linear layer.
     pub fn delta_values(&self) -> usize {
         self.value_heads * self.value_dim
     }

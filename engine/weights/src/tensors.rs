@@ -10,7 +10,6 @@ use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 use crate::matrix::Matrix;
 
-/// A tensor as a file holds it.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     /// File of the tensor, which messages name.

@@ -30,7 +30,7 @@ fn values(matrix: &Matrix) -> Vec<f32> {
     out
 }
 
-/// Some of everything: enough to see that two ways of writing a model lead to the same one.
+/// Sample of a model's parts: enough to see that two ways of writing it lead to the same one.
 fn same(a: &ModelWeights, b: &ModelWeights) {
     assert_eq!(a.shape, b.shape);
     assert_eq!(values(&a.embed), values(&b.embed));
@@ -60,7 +60,7 @@ fn same(a: &ModelWeights, b: &ModelWeights) {
     }
 }
 
-/// As the makers publish it: a multimodal checkpoint with the text model inside.
+/// Layout of the makers: a multimodal checkpoint with the text model inside.
 fn multimodal(name: &str) -> Files {
     let mut files = Files::reference(name);
     files.rename(|name| match name.strip_prefix("model.") {

@@ -430,7 +430,7 @@ fn configurations_that_cannot_be() {
     }
 }
 
-/// What a fuzzer found, or a person thought of: an error of one line, each.
+/// Files of a fuzzer or a person, each with an error of one line.
 #[test]
 fn kept_inputs_are_refused() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile"));

@@ -29,7 +29,7 @@ pub enum AbCommand {
 
 #[derive(Debug, clap::Args)]
 struct OutputArgs {
-    /// Prints one object for programs
+    /// Prints one JSON object for programs
     #[arg(long)]
     json: bool,
     /// Writes a page with plots into this file; it needs nothing but itself

@@ -85,7 +85,7 @@ fn wait_for(work: impl Future<Output = Result<()>>) -> Result<()> {
 
 #[derive(Clone, Debug, clap::Args)]
 struct BenchOutput {
-    /// Prints one object for programs
+    /// Prints one JSON object for programs
     #[arg(long)]
     json: bool,
     /// Draws the measurement into this SVG file

@@ -1,6 +1,6 @@
-//! What a person changes of the view of a session: summaries taken back, brought back or written anew, pins.
+//! Changes that a person makes to the view of a session: undone, redone and edited summaries, and pins.
 //!
-//! Each change is one transaction of the store; a session in memory then follows it, between two turns.
+//! Each change is one transaction of the store. A session in memory shows it in its next prompt.
 
 use crate::clock::wall_ms;
 use crate::command::Command;
@@ -14,12 +14,12 @@ use std::time::Duration;
 use store::{MadeBy, Pin, SessionRef, Summary, SummaryKind};
 use tokio::sync::oneshot;
 
-/// A session that talks without a break follows when it is silent.
+/// Longest wait for a session in memory to show the change. A session that talks without a break shows it later.
 const FOLLOWING: Duration = Duration::from_secs(5);
 
 impl Runtime {
-    /// The summary in use, or that version if it is, no longer stands; the one before it does, or the whole history, if
-    /// that fits the window.
+    /// Undoes the summary in use, or version `version` if it is the one in use. The summary before it takes its place,
+    /// or the whole history if that fits the window.
     pub async fn undo_summary(&self, session: &SessionRef, version: Option<u64>) -> Result<Summary, Error> {
         let all = self.store().summaries(session).await?;
         let standing = all.iter().rev().find(|summary| summary.is_in_use());
@@ -32,7 +32,7 @@ impl Runtime {
         self.summary(session, undone.version).await
     }
 
-    /// A summary that was undone, the last one if none is named, stands again.
+    /// Brings an undone summary back: this version, or the last one that was undone.
     pub async fn redo_summary(&self, session: &SessionRef, version: Option<u64>) -> Result<Summary, Error> {
         let all = self.store().summaries(session).await?;
         let is_meant = |summary: &&Summary| {
@@ -44,7 +44,7 @@ impl Runtime {
         self.summary(session, redone.version).await
     }
 
-    /// A person's words take the place of a summary, the one in use if none is named.
+    /// Replaces the text of a summary: of this version, or of the one in use.
     pub async fn edit_summary(&self, session: &SessionRef, version: Option<u64>, text: &str) -> Result<Summary, Error> {
         let text = self.checked(text)?;
         let all = self.store().summaries(session).await?;
@@ -113,10 +113,10 @@ impl Runtime {
         Ok(())
     }
 
-    /// Sessions in memory follow what a command beside the service changed in the store.
+    /// Reloads the sessions in memory whose summaries or pins another process has changed in the store.
     pub async fn look_for_changes(&self) {
         if let Err(error) = self.store().look_for_forgotten().await {
-            tracing::debug!(%error, "it cannot be seen whether something was forgotten");
+            tracing::debug!(%error, "the store could not be asked whether something was forgotten");
         }
         for (session, seen) in self.in_memory() {
             match self.store().context_stamp(&session).await {
@@ -125,12 +125,11 @@ impl Runtime {
                     self.follow(&session).await;
                 }
                 Ok(stamp) => self.see(&session, stamp),
-                Err(error) => tracing::debug!(%error, "a session cannot be looked at"),
+                Err(error) => tracing::debug!(%error, "the summaries and pins of a session could not be read"),
             }
         }
     }
 
-    /// Waits until the prompt shows the change, if the session is in memory and silent.
     async fn follow(&self, session: &SessionRef) {
         let Some(commands) = self.commands(session) else { return };
         let (done, followed) = oneshot::channel();
@@ -147,7 +146,8 @@ impl Runtime {
         all.into_iter().find(|summary| summary.version == version).ok_or(Error::NoSummaryToUndo)
     }
 
-    /// Whether a reply could be made with this summary in use; none is the whole history. Returns the prompt's tokens.
+    /// Checks that a prompt with this summary in use, or with the whole history, leaves room for a reply. Returns its
+    /// tokens.
     async fn check_fit(&self, session: &SessionRef, summary: Option<&Summary>) -> Result<u64, Error> {
         let tools = self.tools(session).await?;
         let past = Past::with(&tools, summary).await?;

@@ -1,8 +1,7 @@
-//! The one clock of the service.
+//! Clock of the service.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970, as the store wants them.
 pub fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! The orders that the registry gives to a session's task.
+//! Commands of the registry to a session's task.
 
 use crate::Error;
 use crate::connections::Connection;
@@ -7,7 +7,6 @@ use session::machine::{ConnId, Replay};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Order of the service to a session's task.
 pub enum Command {
     Attach {
         conn: ConnId,
@@ -20,22 +19,20 @@ pub enum Command {
         input_id: Option<String>,
         input: Input,
     },
-    /// Mark of a connection behind all that the session has told it: see `Event::Reached`.
+    /// Request for `Event::Reached` behind all that the session has told this connection.
     Mark {
         conn: ConnId,
         mark: u64,
         bytes: usize,
     },
-    /// Finish what is under way, no later than this; then close.
+    /// Shutdown: replies in progress may end until `by`, then the connections close.
     Drain {
         by: Instant,
     },
-    /// Leave memory if no client needs the session.
     Leave,
-    /// Its summaries or pins were changed: answered when the prompt shows it.
+    /// Reload after another process changed summaries or pins. `done` is answered when the prompt shows them.
     Reload {
         done: oneshot::Sender<()>,
     },
-    /// The session is deleted: close at once.
     Deleted,
 }

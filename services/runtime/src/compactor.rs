@@ -1,13 +1,14 @@
-//! Keeps a conversation within its window: a task beside the session's, which talks to it by messages.
+//! Compactor of a session: a task beside the session's that keeps the conversation within its window, and talks by
+//! messages.
 //!
-//! `Standing` is what the prompt shows of the past, `Past` the conversation as the store has it, `weigh` what each part of
-//! it takes, `make` a summary from the request to the store, `room` is for a reply that waits. Whether, what and when is
-//! the `compaction` crate's.
+//! `Standing` is the part of the past that the prompt shows, `Past` the conversation in the store, `weigh` counts the
+//! parts of a prompt, `make` makes and stores a summary, `room` makes room for a reply that waits. The `compaction`
+//! crate decides when to compact, what, and how.
 //!
 //! Invariants:
-//! - The history is never touched: every step changes which part of it the prompt shows.
-//! - A swap is one transaction of the store, and the prompt follows it; what a crash leaves is before it or after it.
-//! - No reply waits for a summary: where there is no room and none is ready, oldest turns leave the prompt.
+//! - The history never changes: each step changes the part of it that the prompt shows.
+//! - A swap is one transaction of the store, and the prompt follows it; a crash leaves the state before or after it.
+//! - No reply waits for a summary: without room and without a finished summary, oldest turns leave the prompt.
 
 mod make;
 mod past;
@@ -35,64 +36,68 @@ use store::Pin;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, sleep_until};
 
-/// What the session's task tells its compactor, in the order in which it happened.
+/// Messages of the session's task to its compactor, in the order in which things happened.
 pub enum ToCompactor {
-    /// What is so from now on.
     Now(Activity),
-    /// An operation that changes what was said before is on its way to the store. `is_shown`: the item that it is about, or
-    /// stands behind, is in the prompt. `said_before`: what the user said before an item that is added.
-    Changed { op: StoreOp, is_shown: bool, said_before: Option<Arc<Item>> },
-    /// A turn is over, with so many tokens in the window; 0: the model did not tell.
-    TurnEnded { tokens: u64 },
-    /// The prompt of a reply is too long; asked for so often.
-    MakeRoom { generate: Box<Generate>, tries: u32 },
-    /// The prompt that `FromCompactor::WantsPrompt` wanted.
+    /// Operation on its way to the store that changes earlier items. `is_shown`: true if the prompt has its item, or
+    /// the item before it. `said_before`: the user's message before an added item.
+    Changed {
+        op: StoreOp,
+        is_shown: bool,
+        said_before: Option<Arc<Item>>,
+    },
+    /// End of a turn with the tokens in the window. 0: the model did not say.
+    TurnEnded {
+        tokens: u64,
+    },
+    /// Reply whose prompt is too long, and the number of tries so far.
+    MakeRoom {
+        generate: Box<Generate>,
+        tries: u32,
+    },
     Prompt(Box<Generate>),
-    /// Summaries or pins were changed in the store: answered when the prompt shows it.
-    Reload { done: oneshot::Sender<()> },
+    /// Reload after a change in the store. `done` is answered when the prompt shows it.
+    Reload {
+        done: oneshot::Sender<()>,
+    },
 }
 
-/// What the compactor tells the session's task.
+/// Messages of the compactor to its session's task.
 pub enum FromCompactor {
     Tell(Event),
-    /// This stands in the prompt from now on.
     Stands(Arc<Standing>),
-    /// The items that the prompt shows, which may not be in memory, and behind which item of the store they stand. `Stands`
+    /// Items that the prompt shows, which may not be in memory, and the item of the store before them. `Stands`
     /// follows.
     Recovered {
         items: Vec<Item>,
         behind: Option<String>,
     },
-    /// So full is the window.
     Fill(Counted),
-    /// Ask the model for this prompt's next turn, as it would be with `standing`: `ToCompactor::Prompt` has it.
+    /// Request for the prompt of the next turn as it would be with this standing. The answer is `ToCompactor::Prompt`.
     WantsPrompt(Arc<Standing>),
-    /// Ask for the reply again. A longer prompt than the limit is refused again.
+    /// Request to ask for a reply again. The model refuses a prompt that is longer than the limit.
     AskAgain {
         generate: Box<Generate>,
         limit_tokens: Option<u32>,
     },
-    /// There is no room for the reply.
     Failed {
         generation: GenerationId,
         failure: Failure,
     },
-    /// Nothing is under way, after so many messages from the session.
+    /// Notice that no work is left after this number of messages.
     Quiet {
         heard: u64,
     },
 }
 
-/// The session's end.
 pub struct Compactor {
     to: mpsc::Sender<ToCompactor>,
     from: mpsc::UnboundedReceiver<FromCompactor>,
-    /// Messages sent, and those heard when the compactor was last quiet.
+    /// Messages sent, and those that the compactor had handled when it was last quiet.
     sent: u64,
     quiet_after: Option<u64>,
 }
 
-/// The task. Dropping a step stops it.
 struct Task {
     tools: Arc<SessionTools>,
     out: mpsc::UnboundedSender<FromCompactor>,
@@ -102,30 +107,28 @@ struct Task {
     attempt: Attempt,
     step: Option<BoxFuture<'static, StepResult>>,
     side: FuturesUnordered<BoxFuture<'static, SideResult>>,
-    /// Replies that wait for room.
     waiting: HashMap<GenerationId, Box<Generate>>,
-    /// Pins to be made and removed, one after the other; and whether one is under way.
+    /// Pins to add and remove, one after the other, and whether a change is in progress.
     pin_changes: VecDeque<PinChange>,
     is_pinning: bool,
-    /// That oldest turns left the prompt is on its way to the store.
+    /// True while the store has not confirmed that oldest turns left the prompt.
     is_dropping: bool,
-    /// The session waits until a change of the store is in the prompt.
+    /// Answers that wait until the prompt shows a change of the store.
     reloads: Vec<oneshot::Sender<()>>,
-    /// The model did not tell how long the prompt of the last turn was.
+    /// True if the model did not say how long the prompt of the last turn was.
     fill_is_untold: bool,
-    /// No step begins before, unless a turn ends.
+    /// Time before which no step begins, unless a turn ends.
     rests_until: Option<Instant>,
 }
 
-/// A client that connects asks something next, most likely. What is left to do from before would take processors from the reply.
+/// Rest after a client connects: it will probably ask something, and a step would take processors from the reply.
 const REST: Duration = Duration::from_secs(3);
 
-/// One attempt to make the prompt smaller.
 struct Attempt {
     made: Option<CompactedView>,
-    /// What the plan takes out of the prompt. None: there is no plan yet, so that every change matters.
+    /// Items that the plan takes out of the prompt. `None`: there is no plan yet, and every change matters.
     covers: Option<HashSet<String>>,
-    /// The version that clients were told of, and the tokens before.
+    /// Version that clients were told of, and the tokens before it.
     told: Option<(u64, u64)>,
     gave_up_at: Option<String>,
     last_item: Option<String>,
@@ -134,32 +137,28 @@ struct Attempt {
 
 enum PinChange {
     Add(Vec<PinWish>),
-    /// Pins that were made of this item.
     RemoveOf(String),
 }
 
-/// A step came to its end.
 enum StepResult {
     Looked(Result<Box<Look>, Trouble>),
     Made(Result<Box<CompactedView>, Trouble>),
     Warmed,
-    /// The version that stands, where one does.
     Swapped(Result<Option<u64>, store::Error>),
 }
 
-/// So did something beside it.
 enum SideResult {
-    /// None: there is room already.
+    /// Room for a reply. `None`: there was room already.
     Room(GenerationId, Result<Option<Box<DroppedTurns>>, Failure>),
     Dropped(Result<u64, store::Error>),
-    /// All pins, and what there was no room for.
+    /// All pins, and the wishes that found no room.
     Pinned(Result<(Vec<Pin>, Vec<PinWish>), store::Error>),
     Reloaded(u64, Result<Box<Past>, store::Error>),
 }
 
 impl Compactor {
-    /// `made`: a summary that was made before the last start, and is not in use. `most_waiting`: messages that may wait for
-    /// the compactor.
+    /// Starts the task. `made`: a summary that was made before the last start and is not in use. `most_waiting`:
+    /// messages that may wait for the compactor.
     pub fn start(
         tools: Arc<SessionTools>,
         standing: Standing,
@@ -196,14 +195,13 @@ impl Compactor {
         Compactor { to, from, sent: 0, quiet_after }
     }
 
-    /// Waits while the compactor has much to do.
     pub async fn tell(&mut self, message: ToCompactor) {
         self.sent += 1;
         // A compactor that is gone is told nothing: the session ends.
         let _ = self.to.send(message).await;
     }
 
-    /// The next message; never, while nothing is under way.
+    /// Returns the next message; waits forever while there is no work.
     pub async fn next(&mut self) -> FromCompactor {
         match self.from.recv().await {
             Some(FromCompactor::Quiet { heard }) => {
@@ -215,7 +213,7 @@ impl Compactor {
         }
     }
 
-    /// Nothing would be lost if the session left memory now, and nothing waits.
+    /// True if no work is lost when the session leaves memory.
     pub fn is_quiet(&self) -> bool {
         self.quiet_after == Some(self.sent)
     }
@@ -281,7 +279,6 @@ impl Task {
         }
     }
 
-    /// Begins what is due.
     fn go_on(&mut self) {
         if self.rests_until.is_none()
             && let Some(next) = self.phases.next(self.now)
@@ -309,7 +306,7 @@ impl Task {
             }
             SideResult::Dropped(Err(error)) => {
                 self.is_dropping = false;
-                tracing::warn!(%error, "what left the prompt is back in it after a restart");
+                tracing::warn!(%error, "dropped turns could not be stored as dropped: a restart brings them back");
             }
             SideResult::Pinned(Ok((pins, refused))) => {
                 self.standing.pins = pins;
@@ -335,7 +332,6 @@ impl Task {
         self.phases.is_quiet() && self.side.is_empty() && self.reloads.is_empty()
     }
 
-    /// The prompt follows what stands.
     fn show(&self) {
         self.say(FromCompactor::Stands(Arc::new(self.standing.clone())));
     }

@@ -1,4 +1,4 @@
-//! The connections of a session, and what was sent to them.
+//! Connections of a session, and what was sent to them.
 
 use crate::outgoing::{End, Outgoing};
 use session::Event;
@@ -7,28 +7,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Which events a connection is to hear; the rest does not fill its queue.
+/// Filter of the events that a connection wants; others do not fill its queue.
 pub type Interest = Arc<dyn Fn(&Event) -> bool + Send + Sync>;
 
-/// The connections of a session, each with the mark of what was sent to it last: words that were sent are on their way
-/// once one of them has written up to its mark.
+/// Connections, each with the mark of its last event. Words that were sent are on their way when one connection has
+/// written up to its mark.
 pub type SentLast = Vec<(Outgoing, u64)>;
 
 pub struct Connections {
     open: HashMap<ConnId, Connection>,
-    /// Told when a connection has written something.
     written: Arc<Notify>,
-    /// What is being sent is what a connection that came missed.
+    /// True while a new connection gets the events that it missed.
     is_greeting: bool,
 }
 
-/// A connection as the session's task sees it.
 pub struct Connection {
     pub outgoing: Outgoing,
     pub interest: Interest,
-    /// See `Attach`.
     pub person: Option<String>,
-    /// Of what was sent to it last. 0: nothing.
+    /// Mark of its last event. 0: none was sent.
     pub mark: u64,
 }
 
@@ -41,7 +38,7 @@ impl Connections {
         self.written.clone()
     }
 
-    /// Returns the person whose words a connection brings. None: the session's.
+    /// Returns the person whose words a connection brings. `None`: the session's.
     pub fn person(&self, conn: ConnId) -> Option<&str> {
         self.open.get(&conn)?.person.as_deref()
     }
@@ -50,7 +47,7 @@ impl Connections {
         self.open.is_empty()
     }
 
-    /// What follows, up to `greeted`, is what the connection missed.
+    /// Adds a connection. The events up to `greeted` are those that it missed.
     pub fn add(&mut self, conn: ConnId, connection: Connection) {
         self.open.insert(conn, connection);
         self.is_greeting = true;
@@ -64,7 +61,7 @@ impl Connections {
         self.open.remove(&conn).is_some()
     }
 
-    /// Closes a connection behind what is queued for it. Whether it was there.
+    /// Closes a connection behind its queued events. True if it was there.
     pub fn end(&mut self, conn: ConnId, end: End) -> bool {
         let connection = self.open.remove(&conn);
         if let Some(connection) = &connection {
@@ -77,12 +74,11 @@ impl Connections {
         self.open.values().for_each(|connection| connection.outgoing.end(end));
     }
 
-    /// Connections that write nothing more.
     pub fn closed(&self) -> Vec<ConnId> {
         self.open.iter().filter(|(_, connection)| connection.outgoing.is_over()).map(|(conn, _)| *conn).collect()
     }
 
-    /// Returns the connections that are closed or read too slowly: they are forgotten.
+    /// Sends an event. Returns the connections that are closed or read too slowly; they are removed.
     pub fn send(&mut self, to: &[ConnId], event: Event) -> Vec<ConnId> {
         let event = Arc::new(event);
         let mut left = Vec::new();

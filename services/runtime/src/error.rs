@@ -1,4 +1,4 @@
-//! Why a session could not be had.
+//! Errors of sessions.
 
 use session::{Failure, Refusal};
 

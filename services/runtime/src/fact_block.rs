@@ -1,19 +1,18 @@
-//! The facts that the prompts of a session tell. The session keeps their ids; their words come from the store, so that none outlives
-//! its fact.
+//! Facts in the prompts of a session. The session keeps their ids, and their words come from the store, so that a
+//! forgotten fact leaves the prompts.
 
 use parking_lot::RwLock;
 use std::sync::Arc;
 
-/// Facts in the order of the prompt, and the text that tells them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BlockFacts {
     pub ids: Vec<String>,
-    /// The note behind the instructions. Empty: nothing is remembered.
+    /// Note behind the instructions. Empty if there are no facts.
     pub text: String,
 }
 
-/// The facts that a session tells now. Its task and its compactor read them whenever they make a prompt: a copy in a request
-/// that waits would tell on what was forgotten meanwhile.
+/// Facts that a session tells now. Its task and its compactor read them for each prompt; a copy in a waiting request
+/// could tell a fact that was forgotten since.
 pub struct FactBlock(RwLock<Arc<BlockFacts>>);
 
 impl FactBlock {

@@ -1,4 +1,4 @@
-//! What is remembered, to be read, written and found by hand.
+//! Facts that people read, write and find by hand.
 
 use crate::clock::wall_ms;
 use crate::shared::Shared;
@@ -14,7 +14,7 @@ const KEPT_TENTHS: usize = 9;
 const MOST_WORDS: usize = 256;
 
 impl Runtime {
-    /// A fact that a user wrote. It takes the place of what was known about the same.
+    /// Stores a fact that a user wrote; it replaces the facts about the same subject.
     pub async fn write_fact(&self, user: &str, person: &str, text: &str) -> Result<RememberedFact, Error> {
         if self.shared.room_of_user(user).await? == 0 {
             return Err(Error::MemoriesFull { limit: self.shared.most_facts_of_user() });
@@ -86,7 +86,7 @@ pub async fn index_facts(store: &Store) -> Result<(), store::Error> {
     }
 }
 
-/// Those that have one of these words, in their own text or in the words they are from.
+/// Lists the facts that have one of these words, in their own text or in the sentence that they came from.
 pub fn facts_about(facts: Vec<RememberedFact>, words: &str) -> Vec<RememberedFact> {
     let wanted = remember::stems(words);
     let has_one = |fact: &RememberedFact| {
@@ -96,7 +96,6 @@ pub fn facts_about(facts: Vec<RememberedFact>, words: &str) -> Vec<RememberedFac
     facts.into_iter().filter(has_one).collect()
 }
 
-/// A line of JSON for each that was not forgotten.
 pub fn fact_lines(facts: &[RememberedFact]) -> String {
     let kept = facts.iter().filter(|fact| fact.forgotten_at_ms.is_none());
     kept.filter_map(|fact| Some(serde_json::to_string(fact).ok()? + "\n")).collect()

@@ -1,4 +1,4 @@
-//! The generations of a session: what the model was asked, and its deltas.
+//! Generations of a session: the requests to the model, and its deltas.
 
 use crate::prompts::SessionTools;
 use futures_util::stream::{BoxStream, SelectAll, StreamExt};
@@ -15,28 +15,27 @@ use tracing::Span;
 pub struct Generations {
     tools: Arc<SessionTools>,
     sentences: SentenceLimits,
-    /// What users say is logged too.
+    /// True if the log also gets what users say.
     logs_text: bool,
     arm: Option<String>,
-    /// The number of the turn, for the log.
     turns: u64,
     deltas: SelectAll<BoxStream<'static, (GenerationId, Delta)>>,
     open: HashMap<GenerationId, Generation>,
-    /// Requests wait until it is known what their prompts may tell, each with the most tokens that its prompt may have.
+    /// Requests that wait until the session knows which facts their prompts may tell, each with the limit of its
+    /// prompt's tokens.
     held: Option<Vec<(Box<Generate>, Option<u32>)>>,
 }
 
 struct Generation {
     cancel: CancellationToken,
-    /// Of the answer that is under way.
     thinking_stopper: CancellationToken,
-    /// Also where it is asked for again.
+    /// True if the model shall answer without thinking, also when it is asked again.
     thinks_no_more: bool,
     span: Span,
-    /// Of a reply in the conversation: it may have to be asked for with less in its prompt.
+    /// Request of a reply in the conversation, which may be repeated with a shorter prompt.
     generate: Option<Box<Generate>>,
     tries: u32,
-    /// The model has refused it and the compactor makes room, or it is held.
+    /// True while the compactor makes room for it, or the request is held.
     waits: bool,
 }
 
@@ -59,7 +58,6 @@ impl Generations {
         }
     }
 
-    /// A reply goes on that was stopped.
     pub fn resume(&mut self, resume: Resume) {
         let Resume { generation, of, made, in_message, ended, is_speech } = resume;
         // What was done ended as it was to end.
@@ -69,7 +67,7 @@ impl Generations {
         let (key, keep_as) = (key(of), key(generation));
         let span = tracing::info_span!("turn", turn = self.turns, arm = self.arm);
         let entered = span.enter();
-        tracing::info!("a reply goes on");
+        tracing::info!("a stopped reply resumes");
         let resumed = ResumedReply { key, keep_as, made, in_message, ended, sentences: self.sentences, questions };
         let answer = self.tools.model.resume(resumed);
         drop(entered);
@@ -115,7 +113,8 @@ impl Generations {
         }
     }
 
-    /// Asks, or asks again, for a generation that is known. A prompt that is longer than the limit is refused.
+    /// Asks for a known generation, for the first time or again. The model refuses a prompt that is longer than the
+    /// limit.
     pub fn ask(&mut self, generate: &Generate, limit_tokens: Option<u32>) {
         let Some(generation) = self.open.get_mut(&generate.generation) else { return };
         if let Some(held) = &mut self.held {
@@ -127,7 +126,7 @@ impl Generations {
         request.prompt_limit_tokens = limit_tokens;
         if self.logs_text && generate.response_id.is_some() {
             let asked = request.prompt.messages.last().map(|message| message.text()).unwrap_or_default();
-            tracing::info!(asked, "a reply is asked for");
+            tracing::info!(asked, "the model is asked for a reply");
         }
         let answer = self.tools.model.ask(request);
         drop(entered);
@@ -141,12 +140,11 @@ impl Generations {
         self.deltas.push(answer.map(move |delta| (id, delta)).boxed());
     }
 
-    /// Holds requests back from now on.
     pub fn hold(&mut self) {
         self.held.get_or_insert_default();
     }
 
-    /// Asks for what was held back, without the items that do not stand any more.
+    /// Sends the held requests, without the items that no longer stand.
     pub fn release(&mut self, stands: impl Fn(&Item) -> bool) {
         for (mut generate, limit_tokens) in self.held.take().into_iter().flatten() {
             generate.items.retain(|item| stands(item));
@@ -154,7 +152,7 @@ impl Generations {
         }
     }
 
-    /// What to make room for, and how often that was tried. None: it is over.
+    /// Returns the request to make room for, and the number of tries. `None` if the generation is over.
     pub fn wait_for_room(&mut self, id: GenerationId, most_tries: u32) -> Option<(Box<Generate>, u32)> {
         let generation = self.open.get_mut(&id)?;
         let generate = generation.generate.clone().filter(|_| generation.tries < most_tries)?;
@@ -163,7 +161,7 @@ impl Generations {
         Some((generate, generation.tries))
     }
 
-    /// True: the model will not say that it is over, and it is forgotten.
+    /// Cancels a generation. True if the model will not report its end: it is forgotten at once.
     pub fn cancel(&mut self, id: GenerationId) -> bool {
         let Some(generation) = self.open.get(&id) else { return false };
         generation.cancel.cancel();
@@ -185,7 +183,6 @@ impl Generations {
         self.open.get(&id).map_or_else(Span::none, |generation| generation.span.clone())
     }
 
-    /// The next delta of any of them. None while there is none under way.
     pub async fn next(&mut self) -> Option<(GenerationId, Delta)> {
         self.deltas.next().await
     }

@@ -1,12 +1,11 @@
-//! Text that sessions and connections keep in memory, counted together: what sessions hold, what clients have not read, what
-//! they began to send and have not ended. So that many of them together stay under the ceiling of the process.
+//! Budget of the text in memory: conversations, unread events and unfinished messages of all sessions and connections
+//! together stay under the ceiling of the process.
 //!
-//! What holds no more than its even part is never refused for what others hold.
+//! A holder within its even part is never refused because of others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct HeldText {
     limit: u64,
@@ -14,7 +13,7 @@ pub struct HeldText {
     held: Arc<AtomicU64>,
 }
 
-/// What one session or connection holds. It is given back when this is dropped.
+/// Share of one session or connection. Dropping it gives the bytes back.
 #[derive(Debug)]
 pub struct HeldShare {
     text: HeldText,
@@ -22,7 +21,6 @@ pub struct HeldShare {
 }
 
 impl HeldText {
-    /// `holders`: so many may hold some at the same time.
     pub fn new(limit: u64, holders: usize) -> HeldText {
         HeldText { limit, even_part: limit / holders.max(1) as u64, held: Arc::default() }
     }
@@ -31,7 +29,6 @@ impl HeldText {
         HeldShare { text: self.clone(), bytes: 0 }
     }
 
-    /// Bytes that all hold together.
     pub fn bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -47,12 +44,10 @@ impl HeldShare {
         self.bytes + more <= self.text.even_part || self.text.bytes() + more <= self.text.limit
     }
 
-    /// It holds more than its even part.
     pub fn is_uneven(&self) -> bool {
         self.bytes > self.text.even_part
     }
 
-    /// Takes so many more, if they have room.
     pub fn take(&mut self, more: usize) -> bool {
         let has_room = self.has_room(more);
         if has_room {
@@ -65,7 +60,7 @@ impl HeldShare {
         self.set(self.bytes.saturating_sub(bytes as u64));
     }
 
-    /// Holds so many from now on, whether they have room or not.
+    /// Sets the bytes of the share, whether there is room or not.
     pub fn set(&mut self, bytes: u64) {
         let held = &self.text.held;
         match bytes >= self.bytes {

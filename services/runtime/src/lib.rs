@@ -1,12 +1,76 @@
-//! Live sessions: each is one task that owns a machine, and does what the machine says; beside it a compactor.
+//! Live sessions: each is one task that owns a machine, with a compactor beside it.
 //!
-//! Connections, the model and the store only send messages to that task; nothing else sees its state. A session that no
-//! client uses leaves memory, and comes back from the store when one connects.
+//! - [`Runtime`] has the registry: it loads a session from the store when a client connects, and lets it leave memory
+//!   when no client uses it.
+//! - `task` gives whatever happens to the session's machine and carries out its outputs: `store_queue` writes to the
+//!   store, `generations` asks the model, `connections` and `outgoing` queue events for clients.
+//! - `prompts` lays out what the model reads; `look_back` and `recall` search the past; `memories` and `told_facts`
+//!   choose the facts in the prompt; `remember` extracts new ones.
+//! - `compactor` keeps the conversation within its window, by messages to and from the task.
 //!
 //! Invariants:
 //! - One task a session: every client that connects to it, from wherever, finds the same one.
 //! - Operations of a session reach the store in the order in which the machine gave them.
-//! - Words of a reply are given to the store after they were written to a connection's socket.
+//! - The store gets words of a reply after they were written to a connection's socket.
+//!
+//! ```
+//! use runtime::{Attach, NewSession, Presets, Runtime, RuntimeParts, ToWrite};
+//! use session::machine::Replay;
+//! use session::{Event, Input, ItemBody, ItemPlace, NewItem, Role};
+//! use std::sync::Arc;
+//! # use futures_util::future::{BoxFuture, FutureExt, ready};
+//! # use model::{Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory};
+//! # use session::{Delta, Failure, Finish, Prompt};
+//! # use store::{OpenedBy, Store, StoreOptions};
+//! # /// Model that greets.
+//! # struct Greeter;
+//! # impl Answerer for Greeter {
+//! #     fn ask(&self, _: ModelRequest) -> Answer {
+//! #         let (writer, answer) = model::channel();
+//! #         writer.push(Delta::text("Good morning, Ada.", 4));
+//! #         writer.push(Delta::Done { finish: Finish::Stop, usage: None, report: None });
+//! #         answer
+//! #     }
+//! #     fn measure<'a>(&'a self, prompt: &'a Prompt, _: &'a settings::Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
+//! #         ready(Ok(Measured { total: Counted::exactly(9), messages: vec![9; prompt.messages.len()] })).boxed()
+//! #     }
+//! #     fn status(&self) -> ModelStatus { ModelStatus::default() }
+//! #     fn shutdown(&self) -> BoxFuture<'_, ()> { ready(()).boxed() }
+//! # }
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mut settings = settings::Settings::load(&settings::Sources::default()).expect("defaults").settings;
+//! # settings.model.preset = "default".to_owned();
+//! # let folder = tempfile::tempdir()?;
+//! # let options = StoreOptions {
+//! #     path: folder.path().join("store.sqlite3"), opened_by: OpenedBy::Service, create: true, busy_timeout_ms: 1000,
+//! #     readers: 1, read_limit_ms: 0, sync_ms: 1000, user_bytes: 0, user_bytes_per_minute: 0, write_queue: 64,
+//! #     commit_group: 16, wal_limit_bytes: 1 << 20, max_pages: None, check_at_start: false,
+//! # };
+//! # let model = Model::new(Greeter, PreparationMemory::new(1 << 20, std::time::Duration::from_secs(1)));
+//! # let presets = Presets::new(None, settings.chosen()?.clone(), "greeter");
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! # let store = Store::open(&options, 1).await?;
+//! # store.put_user("ada", "Ada", 1).await?;
+//! # let settings = Arc::new(settings);
+//! let runtime = Runtime::new(RuntimeParts { settings, store, model, presets });
+//! let session = runtime.create(NewSession { user: "ada", ..NewSession::default() }).await?;
+//! let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None };
+//! let (client, mut events) = runtime.attach(&session, attach).await?;
+//! let item = NewItem { id: None, body: ItemBody::message(Role::User, "Good morning.") };
+//! client.say(None, Input::AddItem { item, place: ItemPlace::End }).await;
+//! client.say(None, Input::Respond(Box::default())).await;
+//! loop {
+//!     let ToWrite::Event(event) = events.next().await else { panic!("the session ended") };
+//!     events.done(1); // it has left for the network
+//!     if let Event::ResponseDone { response } = &*event {
+//!         assert_eq!(response.output[0].text(), "Good morning, Ada.");
+//!         break;
+//!     }
+//! }
+//! # Ok(())
+//! # })
+//! # }
+//! ```
 
 mod changes;
 mod clock;

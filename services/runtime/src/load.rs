@@ -1,4 +1,4 @@
-//! A session from the store into memory.
+//! Loading of a session from the store.
 
 use crate::Error;
 use crate::compactor::{CompactedView, Compactor, Standing};
@@ -111,12 +111,12 @@ fn machine_limits(settings: &Settings, preset: &Preset) -> MachineLimits {
     }
 }
 
-/// For ids that no other process makes.
+/// Returns a random seed, so that no other process makes the same ids.
 pub fn random() -> Result<u64, store::Error> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| store::Error::Disk {
         path: "/dev/urandom".into(),
-        cause: format!("the system gives no random bytes: {error}"),
+        cause: format!("the system gave no random bytes: {error}"),
     })?;
     Ok(u64::from_le_bytes(bytes))
 }

@@ -1,5 +1,5 @@
-//! What the service looks up by itself before a reply: the user's own words of what the question is about, where they are
-//! not in the prompt any more. They become a note before the question, behind everything that is warm.
+//! Search that the service makes by itself before a reply: the user's own words about the question that are no longer
+//! in the prompt. They become a note before the question, behind everything that is warm.
 
 use crate::clock::wall_ms;
 use crate::heavy;
@@ -16,13 +16,13 @@ use store::{Hit, RememberedFact, Store};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub text: String,
-    /// None: it is no item yet.
+    /// Item of the question. `None`: it is not an item yet.
     pub item_id: Option<String>,
-    /// Whose it is. None: the session's person's.
+    /// Person that asks. `None`: the session's.
     pub person: Option<String>,
 }
 
-/// What a response is asked for about. None: the user has asked nothing.
+/// Returns the question that a response is asked for. `None`: the user has asked nothing.
 pub fn question_of(input: &Input, machine: &Machine) -> Option<Question> {
     just_said(input, machine).filter(|question| remember::asks(&question.text))
 }
@@ -63,24 +63,22 @@ fn person_of(speaker: Option<&NamedSpeaker>) -> Option<String> {
     speaker.and_then(|speaker| speaker.person.clone())
 }
 
-/// Words of a question that are looked for.
 const MOST_WORDS: usize = 16;
-/// A word in more than one of so many items is about nothing in particular,
+/// Share of all items that may have a word: one in so many. A more frequent word says nothing about the subject.
 const ONE_OF: u64 = 8;
-/// but for few, in a young conversation,
+/// Number of items that may have a word in a young conversation.
 const FEW: u64 = 24;
-/// and one in more than these takes too long to look through.
+/// Largest number of items with a word: more take too long to look through.
 const MOST: u64 = 500;
-/// A home in which little was said is taken for one with so many messages: a word that stands in six of them says something.
+/// Messages that a home with a short history is taken to have, so that a word in six of them still says something.
 const YOUNG_HOME: u64 = 200;
-/// Comparing a byte of what the model sees takes as long as reading so many of a request.
+/// Bytes of a request that are read in the time in which one byte of the prompt is compared.
 const WORK_FOR_A_BYTE: usize = 16;
 /// Bytes of a question that are looked at, its last ones: a longer one is a text that was pasted.
 const QUESTION_BYTES: usize = 4096; // not a window: bytes of a question
-/// Places that a search finds; the note tells few of them.
 const HITS: u32 = 24;
 
-/// The note for a question. None: nothing that was said is about it, or the model sees it already.
+/// Returns the note for a question. `None`: the user said nothing about it, or the prompt has it already.
 pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<NoteOfPast> {
     let conversation = &settings.conversation;
     let mut stems = remember::stems_of_question(past.question);
@@ -128,7 +126,6 @@ async fn facts_besides(place: RecallPlace<'_>, stems: &[String]) -> Vec<Remember
 /// Facts with one word of a question, the newest of them: the note tells few.
 const FACTS_OF_A_WORD: u32 = 16;
 
-/// Returns what a place copies: an item, or a fact with the item that it is from.
 fn sources_of(hit: &Hit, facts: &[RememberedFact]) -> Vec<NoteSource> {
     let fact = facts.iter().find(|fact| fact.id == hit.item_id);
     let item_id = fact.map_or(Some(&hit.item_id), |fact| fact.item_id.as_ref());
@@ -137,7 +134,6 @@ fn sources_of(hit: &Hit, facts: &[RememberedFact]) -> Vec<NoteSource> {
     fact.map(|fact| NoteSource::Fact(fact.id.clone())).into_iter().chain(item).collect()
 }
 
-/// A fact as a place where something was said.
 fn place_of(fact: &RememberedFact, most_words: usize) -> Hit {
     Hit {
         session_id: fact.session_id.clone().unwrap_or_default(),
@@ -154,7 +150,7 @@ fn place_of(fact: &RememberedFact, most_words: usize) -> Hit {
     }
 }
 
-/// How much each rare word of the question says, and the search for them. None: there is none.
+/// Weighs the rare words of the question and searches for them. `None`: it has none.
 async fn weigh(
     store: &Store,
     stems: Vec<String>,

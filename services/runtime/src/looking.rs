@@ -1,4 +1,4 @@
-//! A request that waits for a search of the past, and what waits behind it. The session goes on meanwhile.
+//! Request that waits for a search of the past, and the commands behind it. The session continues meanwhile.
 
 use crate::command::Command;
 use crate::look_back::Question;
@@ -13,7 +13,6 @@ const MOST_BEHIND: usize = 64;
 pub struct Looking {
     conn: ConnId,
     pub question: Question,
-    /// Command that asks the question.
     pub request: Command,
     pub behind: VecDeque<Command>,
     pub search: BoxFuture<'static, Option<NoteOfPast>>,
@@ -31,7 +30,7 @@ impl Looking {
         Looking { conn, question, request, behind: VecDeque::new(), search }
     }
 
-    /// Tells whether a command cannot wait for the search: it talks over the reply, wants it now, or ends the session.
+    /// True if a command cannot wait for the search: it talks over the reply, wants it now, or ends the session.
     pub fn ends_with(&self, command: &Command) -> bool {
         match command {
             Command::Said { input, .. } => {
@@ -50,8 +49,8 @@ impl Looking {
         }
     }
 
-    /// Tells whether a command waits behind the request: inputs of one connection keep their order, and so do requests and
-    /// speech of all.
+    /// True if a command waits behind the request: inputs of one connection keep their order, and so do the requests
+    /// and speech of all.
     pub fn holds_back(&self, command: &Command) -> bool {
         match command {
             Command::Said { conn, input, .. } => {
@@ -65,7 +64,6 @@ impl Looking {
         }
     }
 
-    /// Tells whether a connection waits for the search, with its request or behind it.
     pub fn is_of(&self, conn: ConnId) -> bool {
         let is_behind = |command: &Command| matches!(command, Command::Said { conn: other, .. } if *other == conn);
         self.conn == conn || self.behind.iter().any(is_behind)

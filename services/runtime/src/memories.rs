@@ -1,5 +1,5 @@
-//! How a session in memory follows what is forgotten and learned while it goes on: which facts its prompts tell, and which of its hidden
-//! notes still have their words. The store is asked beside the session, never before a word or a barge-in.
+//! Memories of a session in memory, which follow what is learned and forgotten: the facts in its prompts and its hidden
+//! notes. The store answers beside the session, so words and barge-ins do not wait for it.
 
 use crate::fact_block::BlockFacts;
 use crate::prompts::SessionTools;
@@ -16,26 +16,23 @@ pub struct SessionMemories {
     shared: Arc<Shared>,
     changes: watch::Receiver<u64>,
     question: Option<OpenQuestion>,
-    /// The operation that stores a wish to forget something.
+    /// Operation that stores a wish to forget something.
     forgetting: Option<OpId>,
-    /// A wish to forget something is stored and not heard yet.
+    /// True if such a wish is stored and not looked through yet.
     hears: bool,
-    /// Time between two looks whether other facts should be told. None: the session is not remembered, or keeps its facts.
+    /// Time between two choices of facts. `None`: the session is not remembered, or keeps its facts.
     refresh: Option<Duration>,
     refreshed_at: Instant,
 }
 
-/// A question to the store that is under way.
 struct OpenQuestion {
-    /// Whether something was forgotten: until the answer comes no prompt may be made.
+    /// True after something was forgotten: no prompt may be made until the answer comes.
     is_urgent: bool,
     answer: BoxFuture<'static, MemoryNews>,
 }
 
 pub enum MemoryNews {
-    /// Something was forgotten or deleted: follow it.
     Changed,
-    /// The store has answered.
     Found { told: Result<BlockFacts, Error>, gone_items: Vec<String> },
 }
 
@@ -53,26 +50,24 @@ impl SessionMemories {
         }
     }
 
-    /// Tells whether a prompt made now might hold what was forgotten.
+    /// True if a prompt made now might tell a forgotten fact.
     pub fn is_behind(&self) -> bool {
         self.hears
             || self.question.as_ref().is_some_and(|question| question.is_urgent)
             || self.changes.has_changed().unwrap_or(false)
     }
 
-    /// Notes that an operation stores a wish to forget something.
     pub fn will_forget(&mut self, op: OpId) {
         self.forgetting = Some(op);
     }
 
-    /// Returns whether the operation that was stored is a wish to forget something: follow it.
+    /// True if the stored operation is a wish to forget something.
     pub fn stored(&mut self, op: OpId) -> bool {
         let is_wish = self.forgetting.take_if(|forgetting| *forgetting == op).is_some();
         self.hears |= is_wish;
         is_wish
     }
 
-    /// Asks the store what still holds.
     pub fn follow(&mut self, tools: &Arc<SessionTools>) {
         if self.question.as_ref().is_some_and(|question| question.is_urgent) {
             return;
@@ -81,7 +76,7 @@ impl SessionMemories {
         let (shared, tools, hears) = (self.shared.clone(), tools.clone(), std::mem::take(&mut self.hears));
         let answer = Box::pin(async move {
             if hears && let Err(error) = shared.hear_session(&tools.session).await {
-                tracing::warn!(%error, "a wish to forget something is heard later, when the conversation falls silent");
+                tracing::warn!(%error, "a wish to forget could not be carried out yet; it is when the conversation falls silent");
             }
             let (now, user) = (tools.facts.now(), tools.session.user());
             let told = match &tools.person {
@@ -93,7 +88,7 @@ impl SessionMemories {
         self.question = Some(OpenQuestion { is_urgent: true, answer });
     }
 
-    /// Chooses the facts anew that the session tells. Returns whether there is an answer to wait for.
+    /// Starts a new choice of facts. True if an answer will come.
     pub fn refresh(&mut self, tools: &Arc<SessionTools>) -> bool {
         if self.refresh.is_none() || self.question.is_some() {
             return self.question.is_some();
@@ -108,7 +103,8 @@ impl SessionMemories {
         true
     }
 
-    /// Returns when the facts are chosen anew in a silence that began at `silent_since`. None: never, or they are being chosen.
+    /// Returns the time of the next choice, in a silence that began at `silent_since`. `None`: never, or one is in
+    /// progress.
     pub fn refresh_at(&self, silent_since: Instant) -> Option<Instant> {
         let refresh = self.refresh.filter(|_| self.question.is_none())?;
         silent_since.max(self.refreshed_at).checked_add(refresh)
@@ -137,7 +133,7 @@ impl SessionMemories {
 
 async fn found(tools: &SessionTools, told: Result<BlockFacts, Error>) -> MemoryNews {
     let gone_items = tools.store.withdrawn_items(&tools.session).await.unwrap_or_else(|error| {
-        tracing::warn!(%error, "it cannot be seen which notes of the past have lost their words");
+        tracing::warn!(%error, "the store could not be asked which hidden notes lost their sources");
         Vec::new()
     });
     MemoryNews::Found { told, gone_items }

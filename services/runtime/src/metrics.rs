@@ -1,12 +1,12 @@
-//! What sessions count. The table of all metrics stands with the door that shows them.
+//! Counters of sessions. The door that shows them has the table of all metrics.
 
 pub use compaction::RejectionReason;
 use metrics::{counter, gauge, histogram};
 use std::time::Duration;
 use store::Measurement;
 
-/// A smaller view of a conversation is in use: `completed` with a summary, `trimmed` without results of tools, `dropped`
-/// without oldest turns.
+/// Counts a smaller view in use: `completed` with a summary, `trimmed` without results of tools, `dropped` without
+/// oldest turns.
 pub fn compacted(outcome: &'static str, took: Duration, tokens_before: u64, tokens_after: u64) {
     compaction_ended(outcome);
     histogram!("reprise_compaction_seconds").record(took.as_secs_f64());
@@ -14,12 +14,11 @@ pub fn compacted(outcome: &'static str, took: Duration, tokens_before: u64, toke
     counter!("reprise_compaction_tokens_total", "when" => "after").increment(tokens_after);
 }
 
-/// An attempt is over: also `failed`, or `cancelled` because what it was about has changed.
+/// Counts the end of an attempt: also `failed`, or `cancelled` because the conversation changed.
 pub fn compaction_ended(outcome: &'static str) {
     counter!("reprise_compactions_total", "outcome" => outcome).increment(1);
 }
 
-/// A summary is made; what was rejected on the way to it.
 pub fn summary_made(rejected: &[RejectionReason], fell_back: bool) {
     for reason in rejected {
         counter!("reprise_compaction_rejections_total", "reason" => reason.into_str()).increment(1);
@@ -29,7 +28,6 @@ pub fn summary_made(rejected: &[RejectionReason], fell_back: bool) {
     }
 }
 
-/// A turn of a session that is in an experiment.
 pub fn measured(turn: &Measurement) {
     let (Some(experiment), Some(arm)) = (&turn.experiment, &turn.arm) else { return };
     let labels = [("experiment", experiment.clone()), ("arm", arm.clone())];
@@ -40,12 +38,11 @@ pub fn measured(turn: &Measurement) {
     }
 }
 
-/// A client was told that what it said, or a reply, could not be kept.
+/// Counts an input or reply that could not be stored; its client was told.
 pub fn store_failed() {
     counter!("reprise_store_failures_total").increment(1);
 }
 
-/// The model searched the past.
 pub fn recalled(found: bool) {
     counter!("reprise_recalls_total", "found" => if found { "yes" } else { "no" }).increment(1);
 }

@@ -1,4 +1,4 @@
-//! Notices that the log has once for each source, however often clients give cause.
+//! Notices that the log has once for each source, however often clients cause them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{LazyLock, Mutex, PoisonError};

@@ -1,7 +1,7 @@
-//! What waits to be written to one connection: bounded, with word back of what was written.
+//! Queue of one connection: bounded, and it reports what was written.
 //!
-//! Not a channel of the usual kind, because the store may have a reply's words only after they were written, and because
-//! what a connection is told when it comes (the items it has missed) is bounded by the session and not by the queue.
+//! A plain channel does not do: the store may have a reply's words only after they were written, and the items that a
+//! new connection missed are bounded by the session and not by the queue.
 
 use crate::held::HeldShare;
 use parking_lot::Mutex;
@@ -16,28 +16,23 @@ pub struct OutgoingLimits {
     pub bytes: usize,
 }
 
-/// Reason why a connection ends.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The service stops.
     Draining,
-    /// The store did not answer for too long.
     StoreStalled,
-    /// The session was deleted, or left memory.
     SessionGone,
-    /// The connection reads too slowly.
     TooSlow,
-    /// The other side ended the connection.
     Left,
 }
 
-/// The session's end. Clones are the same connection.
+/// Session's end of the queue. Clones are the same connection.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     shared: Arc<Shared>,
 }
 
-/// The socket's end.
+/// Socket's end of the queue.
 #[derive(Debug)]
 pub struct Written {
     shared: Arc<Shared>,
@@ -46,7 +41,6 @@ pub struct Written {
 #[derive(Debug)]
 pub enum ToWrite {
     Event(Arc<Event>),
-    /// Nothing comes after it.
     End(End),
 }
 
@@ -54,40 +48,34 @@ pub enum ToWrite {
 struct Shared {
     limits: OutgoingLimits,
     state: Mutex<State>,
-    /// There is something to write.
     more: Notify,
-    /// There is an end.
     ended: Notify,
-    /// Something was written; the session waits for that.
     written: Arc<Notify>,
 }
 
 #[derive(Debug)]
 struct State {
     queue: VecDeque<(Arc<Event>, Weight)>,
-    /// What was taken and is not on its way yet.
+    /// Events that were taken and have not left yet.
     writing: VecDeque<Weight>,
     events: usize,
     bytes: usize,
-    /// Of all that waits.
     held: HeldShare,
     pushed: u64,
     written: u64,
     end: Option<End>,
-    /// The end is not to wait for anything.
+    /// True if the connection closes without writing the rest.
     end_is_now: bool,
-    /// The socket's end is gone.
     closed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Weight {
     bytes: usize,
-    /// It fills the queue.
     is_counted: bool,
 }
 
-/// `written` is told of every write.
+/// Creates the two ends. `written` is notified of every write.
 pub fn outgoing(limits: OutgoingLimits, held: HeldShare, written: Arc<Notify>) -> (Outgoing, Written) {
     let state = Mutex::new(State {
         queue: VecDeque::new(),
@@ -106,8 +94,8 @@ pub fn outgoing(limits: OutgoingLimits, held: HeldShare, written: Arc<Notify>) -
 }
 
 impl Outgoing {
-    /// Queues an event and returns the mark under which it is known. None: it cannot be written any more, or the reader is
-    /// too slow, which ends the connection. What is not `counted` does not fill the queue.
+    /// Queues an event and returns its mark. `None`: the connection is closed, or its reader is too slow, which closes
+    /// it. Events that are not `counted` do not fill the queue.
     pub fn push(&self, event: Arc<Event>, counted: bool) -> Option<u64> {
         let weight = Weight { bytes: event.weight_bytes(), is_counted: counted };
         let mut state = self.shared.state.lock();
@@ -132,19 +120,18 @@ impl Outgoing {
         Some(mark)
     }
 
-    /// Closes the connection after what is queued.
+    /// Closes the connection behind the queued events.
     pub fn end(&self, end: End) {
         self.shared.state.lock().end.get_or_insert(end);
         self.shared.tell_end();
     }
 
-    /// Closes the connection; what is queued is not written any more.
+    /// Closes the connection without writing the queued events.
     pub fn end_now(&self, end: End) {
         self.shared.state.lock().end_now(end);
         self.shared.tell_end();
     }
 
-    /// Returns when the session has closed the connection.
     pub async fn ended(&self) -> End {
         loop {
             let told = self.shared.ended.notified();
@@ -159,7 +146,6 @@ impl Outgoing {
         self.shared.state.lock().written >= mark
     }
 
-    /// Nothing more will be written.
     pub fn is_over(&self) -> bool {
         let state = self.shared.state.lock();
         state.closed || (state.end.is_some() && state.queue.is_empty())
@@ -167,7 +153,7 @@ impl Outgoing {
 }
 
 impl Written {
-    /// What is to be written next. To be answered with `done` when it is written.
+    /// Returns the next event to write. The caller calls `done` when it is written.
     pub async fn next(&mut self) -> ToWrite {
         loop {
             if let Some(next) = self.try_next() {
@@ -188,7 +174,7 @@ impl Written {
         }
     }
 
-    /// So many more left for the network.
+    /// Notes that the next `count` events have left.
     pub fn done(&mut self, count: u64) {
         let mut state = self.shared.state.lock();
         state.written += count;
@@ -199,7 +185,7 @@ impl Written {
         self.shared.written.notify_one();
     }
 
-    /// Returns when the connection is to be closed at once, whatever is being written.
+    /// Returns when the connection must close at once, also in the middle of a write.
     pub async fn ended_now(&mut self) {
         while !self.shared.state.lock().end_is_now {
             self.shared.more.notified().await;
@@ -223,7 +209,6 @@ impl State {
         !weight.is_counted || (self.events < limits.events && self.bytes + weight.bytes <= limits.bytes)
     }
 
-    /// The first that was taken is on its way.
     fn leave_one(&mut self) {
         let Some(Weight { bytes, is_counted }) = self.writing.pop_front() else { return };
         self.held.give_back(bytes);

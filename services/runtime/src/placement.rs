@@ -1,12 +1,12 @@
-//! Which preset a new session gets, and in which arm of the experiment it is. A session keeps both: what is configured later
-//! moves no session.
+//! Placement of a session: its preset, and its arm of the experiment. A session keeps both, whatever is configured
+//! later.
 
 use crate::{Error, ModelChoice, Presets};
 use experiment::{Arm, assign};
 use settings::{DrawnBy, Experiment, Preset, Settings};
 use store::Placement;
 
-/// A client that names a preset gets it, and is in no arm.
+/// Places a new session. A client that names a preset gets it, and is in no arm.
 pub fn place(
     settings: &Settings,
     presets: &Presets,
@@ -22,7 +22,7 @@ pub fn place(
     }
 }
 
-/// Draws for a session that is there, as if it were new.
+/// Draws an arm for an existing session, as if it were new.
 pub fn draw(experiment: &Experiment, presets: &Presets, user: &str, session: &str) -> Result<Placement, Error> {
     let arms: Vec<Arm> =
         experiment.arms.iter().map(|arm| Arm { name: arm.preset.clone(), weight: arm.weight }).collect();
@@ -40,7 +40,7 @@ pub fn draw(experiment: &Experiment, presets: &Presets, user: &str, session: &st
     }
 }
 
-/// All arms must be presets of the model that runs: they compute with one copy of its weights.
+/// Checks that all arms are presets of the model that runs: they share one copy of its weights.
 pub fn check(settings: &Settings, presets: &Presets) -> Result<(), Error> {
     let arms = settings.experiment.iter().flat_map(|experiment| &experiment.arms);
     for arm in arms {

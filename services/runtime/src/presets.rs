@@ -1,4 +1,4 @@
-//! The presets that a session may have, which are those whose model is the one that runs, and the personas that have them.
+//! Presets that a session may have, which are those of the model that runs, and the personas that use them.
 
 use crate::Error;
 use crate::once::first_time;
@@ -10,30 +10,25 @@ use std::sync::Arc;
 pub struct Presets {
     presets: BTreeMap<String, Arc<Preset>>,
     personas: BTreeMap<String, Persona>,
-    /// What a session gets that asks for none.
     pub chosen: Arc<Preset>,
-    /// The model's name as clients see it.
     pub model: String,
     unknown: UnknownModel,
 }
 
-/// What a client means by the name of a model.
 #[derive(Clone, Debug)]
 pub struct ModelChoice {
-    /// As clients see it.
     pub name: String,
     pub preset: Arc<Preset>,
-    /// Of a persona: they stand before the client's. Empty: there are none.
+    /// Instructions of a persona, which stand before the client's. Empty without a persona.
     pub instructions: String,
-    /// The client leaves the preset to us.
+    /// True if the client leaves the preset to the service.
     pub is_any_preset: bool,
 }
 
-/// What stock clients ask for that were told no other name.
+/// Prefix of the names that stock clients send by default.
 const STOCK_NAMES: &str = "gpt-";
 
 impl Presets {
-    /// `chosen` is one of `presets` or stands beside them.
     pub fn new(presets: impl IntoIterator<Item = Preset>, chosen: Preset, model: &str) -> Presets {
         let mut presets: BTreeMap<String, Arc<Preset>> =
             presets.into_iter().map(|preset| (preset.name.clone(), Arc::new(preset))).collect();
@@ -43,7 +38,7 @@ impl Presets {
         Presets { presets, personas, chosen, model: model.to_owned(), unknown }
     }
 
-    /// With what the configuration says of names. A persona's preset must be one of the model that runs.
+    /// Adds the names of the configuration. A persona's preset must be one of the model that runs.
     pub fn with_names(mut self, settings: &Settings) -> Result<Presets, Error> {
         for persona in settings.personas.values() {
             if let Some(preset) = persona.preset.as_ref().filter(|preset| !self.presets.contains_key(*preset)) {
@@ -60,20 +55,18 @@ impl Presets {
         self.presets.values()
     }
 
-    /// What clients are offered: the chosen preset first, because many take the first; personas behind the presets.
+    /// Lists what clients may choose: the chosen preset first, because many clients take the first, personas last.
     pub fn choices(&self) -> impl Iterator<Item = ModelChoice> {
         let others = self.iter().filter(|preset| preset.name != self.chosen.name);
         let presets = [&self.chosen].into_iter().chain(others).map(|preset| self.choice(preset, false));
         presets.chain(self.personas.values().map(|persona| self.choice_of_persona(persona)))
     }
 
-    /// Of the presets.
     pub fn names(&self) -> String {
         self.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns what a client of this user gets that asks for this name: a persona, a preset, the model itself, or nothing
-    /// in particular.
+    /// Returns the choice for a name that a client of this user gives: a persona, a preset, the model itself, or a stock name.
     pub fn choose(&self, user: &str, name: &str) -> Result<ModelChoice, Error> {
         if let Some(persona) = self.personas.get(name) {
             return Ok(self.choice_of_persona(persona));
@@ -83,7 +76,7 @@ impl Presets {
             Err(_) if self.unknown == UnknownModel::Default => {
                 if first_time(user, format!("model {name}")) {
                     let chosen = &self.chosen.name;
-                    tracing::warn!(model = name, preset = %chosen, "a client asks for a model that is not there");
+                    tracing::warn!(model = name, preset = %chosen, "a client named an unknown model and gets the chosen preset");
                 }
                 Ok(self.choice(&self.chosen, true))
             }
@@ -91,7 +84,7 @@ impl Presets {
         }
     }
 
-    /// As clients see it: one that is nothing but the defaults is called like the model.
+    /// Returns the name of a preset for clients. The preset of plain defaults has the model's name.
     pub fn name_of<'a>(&'a self, preset: &'a Preset) -> &'a str {
         if preset.name == "default" { &self.model } else { &preset.name }
     }
@@ -107,7 +100,7 @@ impl Presets {
         ModelChoice { name, preset: preset.clone(), instructions, is_any_preset: persona.preset.is_none() }
     }
 
-    /// A preset by its name or the model's. A persona is none.
+    /// Returns a preset by its own name or the model's. A persona is not found here.
     pub fn named(&self, name: &str) -> Result<&Arc<Preset>, Error> {
         if let Some(preset) = self.presets.get(name) {
             return Ok(preset);
@@ -120,11 +113,11 @@ impl Presets {
         Err(Error::NoSuchModel { name: name.to_owned(), there_are, chosen: self.chosen.name.clone() })
     }
 
-    /// The preset that a session was made with, with the window it was made with. A preset that is not there any more
-    /// gives way to the chosen one: the conversation goes on.
+    /// Returns the preset of a session with the window that the session was made with. If the preset no longer exists,
+    /// the chosen one takes its place.
     pub fn of_session(&self, name: &str, ctx_size: u64) -> Arc<Preset> {
         let preset = self.presets.get(name).unwrap_or_else(|| {
-            tracing::warn!(preset = name, chosen = %self.chosen.name, "the session's preset is not there any more");
+            tracing::warn!(preset = name, chosen = %self.chosen.name, "the session's preset no longer exists; the chosen one takes its place");
             &self.chosen
         });
         match u32::try_from(ctx_size) {

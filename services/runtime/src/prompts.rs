@@ -10,7 +10,6 @@ use settings::Preset;
 use std::sync::Arc;
 use store::{SessionRef, Store};
 
-/// Material for the prompts of a session, and the place where its words are kept.
 pub struct SessionTools {
     pub session: SessionRef,
     /// Person whose other conversations the session knows. `None`: it is not remembered, and knows of no other.
@@ -23,7 +22,6 @@ pub struct SessionTools {
     pub wording: Arc<Wording>,
 }
 
-/// Past in which a conversation may search.
 #[derive(Clone, Copy)]
 pub struct RecallPlace<'a> {
     pub store: &'a Store,
@@ -35,19 +33,17 @@ pub struct RecallPlace<'a> {
 }
 
 impl SessionTools {
-    /// Returns the past of the person that asks. `None`: the session's person.
     pub fn recall_place<'a>(&'a self, asker: Option<&'a str>) -> RecallPlace<'a> {
         let (store, session) = (&self.store, Some(&self.session));
         let person = self.person.as_deref().map(|own| asker.unwrap_or(own));
         RecallPlace { store, user: self.session.user(), session, person }
     }
 
-    /// The session's person. Empty: the home's guest.
+    /// Returns the session's person. Empty: the home's guest.
     pub fn own(&self) -> &str {
         self.person.as_deref().unwrap_or_default()
     }
 
-    /// Returns the prompt of a conversation for the person that asks.
     pub fn prompt(
         &self,
         config: &SessionConfig,

@@ -1,4 +1,4 @@
-//! What the model searches for in the conversation's past, and how it is told what was found.
+//! Search of the past for the model, and the text that tells its results.
 
 use crate::clock::wall_ms;
 use crate::metrics;
@@ -12,12 +12,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use store::{HistorySearch, Hit, SearchPlace};
 
-/// A match just said counts double, one of this age one and a half times.
+/// Age at which a match counts one and a half times; a new match counts twice.
 const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
-/// What is in the prompt is found too and left out, so more is asked for.
+/// Places to search for each one wanted, because those in the prompt are left out.
 const SEARCHED_PER_HIT: u32 = 4;
 
-/// `arguments` are those of the model's calls, `shown` is what the model sees anyway.
+/// Answers the calls of the model; `shown` is what its prompt has.
 pub async fn recall(
     settings: &Settings,
     place: RecallPlace<'_>,
@@ -45,7 +45,7 @@ pub async fn recall(
     found
 }
 
-/// The places of the past with any of these words, the best first: of what its person ever said, where it is remembered.
+/// Finds the places of the past with any of these words, best first, in all conversations of a remembered person.
 pub async fn search_past(
     settings: &Settings,
     place: RecallPlace<'_>,
@@ -80,7 +80,6 @@ pub async fn search_past(
     })
 }
 
-/// The words to search for, from the arguments of a call.
 fn query_of(arguments: &str) -> String {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     arguments["query"].as_str().unwrap_or_default().trim().to_owned()

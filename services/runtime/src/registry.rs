@@ -1,4 +1,4 @@
-//! Which sessions are in memory, and how one gets there.
+//! Sessions in memory, and their way there and out.
 
 use crate::clock::wall_ms;
 use crate::command::Command;
@@ -24,14 +24,12 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-/// A handle: cheap to clone, for any task.
 #[derive(Clone)]
 pub struct Runtime {
     pub(super) shared: Arc<Shared>,
     live: Arc<LiveSessions>,
 }
 
-/// What sessions need.
 #[derive(Clone)]
 pub struct RuntimeParts {
     pub settings: Arc<Settings>,
@@ -40,63 +38,53 @@ pub struct RuntimeParts {
     pub presets: Presets,
 }
 
-/// The sessions in memory.
 struct LiveSessions {
     sessions: Mutex<HashMap<SessionRef, Entry>>,
-    /// A session left memory.
     left: Notify,
     next_id: AtomicU64,
 }
 
-/// How to reach a session's task.
 #[derive(Clone)]
 struct Entry {
-    /// Tells this task from one that had the session before.
+    /// Number that tells this task from an earlier one of the same session.
     id: u64,
     commands: mpsc::Sender<Command>,
     departures: mpsc::UnboundedSender<ConnId>,
     written: Arc<Notify>,
-    /// Connections that were attached and have not departed.
     connections: Arc<AtomicU64>,
     used_at: Instant,
-    /// Of its summaries and pins, as they were when last looked at.
     seen: Option<ContextStamp>,
 }
 
-/// A session that is to be.
 #[derive(Clone, Copy, Default)]
 pub struct NewSession<'a> {
     pub user: &'a str,
-    /// Whose words it holds: a person of the home. Empty: the home's guest.
+    /// Person whose words the session holds. Empty: the home's guest.
     pub person: &'a str,
-    /// Where they are said. Empty: it is not known.
+    /// Room where they are said. Empty if it is not known.
     pub room: &'a str,
-    /// It leaves no facts, and no other conversation finds what was said in it.
+    /// True if the session leaves no facts and no other conversation finds its words.
     pub is_private: bool,
-    /// What the client asked for.
     pub model: &'a str,
-    /// What the client wants different from the start.
     pub update: Option<&'a ConfigUpdate>,
 }
 
-/// What a connection wants to hear of what was said before.
 pub struct Attach {
     pub replay: Replay,
     pub interest: Interest,
-    /// Person whose words the connection brings, where its client names none. None: the session's person.
+    /// Person whose words the connection brings. `None`: the session's person.
     pub person: Option<String>,
 }
 
-/// A connection's end of a session. Dropping it leaves the session.
+/// Connection's end of a session. Dropping it leaves the session.
 pub struct Connected {
     pub conn: ConnId,
-    /// What is said to the connection.
     pub outgoing: Outgoing,
     commands: mpsc::Sender<Command>,
     _departure: Departure,
 }
 
-/// Its number is bounded by the connections, so the channel need not be.
+/// Notice of a dropped connection. The channel needs no bound: there is one for each connection.
 struct Departure {
     conn: ConnId,
     departures: mpsc::UnboundedSender<ConnId>,
@@ -132,7 +120,6 @@ impl Runtime {
         &self.shared.store
     }
 
-    /// How to tell a session something, if it is in memory.
     pub(super) fn commands(&self, session: &SessionRef) -> Option<mpsc::Sender<Command>> {
         self.live.sessions.lock().get(session).map(|entry| entry.commands.clone())
     }
@@ -141,7 +128,7 @@ impl Runtime {
         self.live.sessions.lock().contains_key(session)
     }
 
-    /// The sessions in memory, and what was last seen of their summaries and pins.
+    /// Lists the sessions in memory with the last seen state of their summaries and pins.
     pub(super) fn in_memory(&self) -> Vec<(SessionRef, Option<ContextStamp>)> {
         self.live.sessions.lock().iter().map(|(session, entry)| (session.clone(), entry.seen)).collect()
     }
@@ -152,7 +139,6 @@ impl Runtime {
         }
     }
 
-    /// Sessions in memory.
     pub fn count(&self) -> usize {
         self.live.sessions.lock().len()
     }
@@ -162,7 +148,6 @@ impl Runtime {
         Ok(self.shared.store.create_session(record).await?)
     }
 
-    /// The session that this user's client calls so, or a new one.
     pub async fn named(&self, new: NewSession<'_>, name: SessionName) -> Result<SessionRef, Error> {
         if let Some(session) = self.shared.store.session_named(new.user, &name).await? {
             return Ok(session);
@@ -171,7 +156,7 @@ impl Runtime {
         Ok(self.shared.store.create_named_session(record, name).await?)
     }
 
-    /// As it would begin now. Nothing of it is stored.
+    /// Builds the record of a new session without storing it.
     pub async fn new_session(&self, new: NewSession<'_>) -> Result<SessionRecord, Error> {
         let id = new_id("sess")?;
         let now_ms = wall_ms();
@@ -202,7 +187,7 @@ impl Runtime {
         })
     }
 
-    /// What a session begins with: a persona's instructions take the place of the configured ones.
+    /// Returns the first configuration: a persona's instructions replace the configured ones.
     pub fn first_config(&self, choice: &ModelChoice) -> SessionConfig {
         if choice.instructions.is_empty() {
             return SessionConfig::new(self.shared.settings.conversation.instructions.clone());
@@ -210,7 +195,6 @@ impl Runtime {
         SessionConfig { persona: choice.instructions.clone(), ..SessionConfig::new("") }
     }
 
-    /// Connects to a session, which comes into memory if it is not there.
     pub async fn attach(&self, session: &SessionRef, attach: Attach) -> Result<(Connected, Written), Error> {
         let limits = &self.shared.settings.limits;
         let limits = OutgoingLimits { events: limits.outgoing_events, bytes: limits.outgoing_bytes };
@@ -234,8 +218,8 @@ impl Runtime {
         }
     }
 
-    /// Gives a session another preset (None: the arm that the experiment draws for it), because the operator asked for it.
-    /// From its next turn on: its connections are closed, and a client that comes back finds it there.
+    /// Gives a session another preset, or the arm that the experiment draws for it, at the operator's wish. Its
+    /// connections close, and clients that come back find the new preset.
     pub async fn move_session(&self, session: &SessionRef, preset: Option<&str>) -> Result<Placement, Error> {
         let Shared { presets, settings, .. } = &*self.shared;
         let placement = match (preset, &settings.experiment) {
@@ -249,12 +233,10 @@ impl Runtime {
         Ok(placement)
     }
 
-    /// The session is deleted: its connections are closed.
     pub async fn deleted(&self, session: &SessionRef) {
         self.end(session, Command::Deleted).await;
     }
 
-    /// Returns when the session is not in memory.
     async fn end(&self, session: &SessionRef, command: Command) {
         if let Some(commands) = self.commands(session) {
             let _ = commands.send(command).await;
@@ -262,7 +244,7 @@ impl Runtime {
         }
     }
 
-    /// Lets all sessions finish what they do, no later than this, and returns when none is in memory.
+    /// Lets all sessions end their replies until `by`, and returns when none is in memory.
     pub async fn drain(&self, by: Instant) {
         let mut told = HashSet::new();
         loop {
@@ -278,7 +260,6 @@ impl Runtime {
         }
     }
 
-    /// The session's task, started if there is none.
     async fn entry(&self, session: &SessionRef) -> Result<Entry, Error> {
         loop {
             let idlest = {
@@ -355,7 +336,7 @@ impl Runtime {
     }
 }
 
-/// How long one waits for a session to make room.
+/// Longest wait for a session to leave memory for another.
 const LEAVING: Duration = Duration::from_secs(5);
 
 fn idlest(sessions: &HashMap<SessionRef, Entry>, may_leave: impl Fn(&SessionRef) -> bool) -> Option<Entry> {
@@ -365,7 +346,7 @@ fn idlest(sessions: &HashMap<SessionRef, Entry>, may_leave: impl Fn(&SessionRef)
 }
 
 impl Entry {
-    /// Asks the session to leave memory. False: it has not done so yet.
+    /// Asks the session to leave memory. False if it did not within the wait.
     async fn leaves(&self) -> bool {
         let _ = self.commands.send(Command::Leave).await;
         tokio::time::timeout(LEAVING, self.commands.closed()).await.is_ok()
@@ -379,7 +360,7 @@ impl Entry {
 }
 
 impl Connected {
-    /// Waits while the session has much to do. False: the session has left memory.
+    /// Sends an input, and waits while the session has much to do. False: the session has left memory.
     pub async fn say(&self, input_id: Option<String>, input: Input) -> bool {
         self.commands.send(Command::Said { conn: self.conn, input_id, input }).await.is_ok()
     }
@@ -391,7 +372,7 @@ impl Connected {
 }
 
 impl LiveSessions {
-    /// A session without a connection leaves memory for this one. False: there is none, or it does not.
+    /// Makes room: a session without a connection leaves memory. False if there is none, or it stays.
     async fn one_leaves(&self, session: &SessionRef) -> bool {
         let idlest = idlest(&self.sessions.lock(), |other| other != session);
         match idlest {

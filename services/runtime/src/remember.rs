@@ -1,5 +1,5 @@
-//! What outlives a conversation: facts, drawn from what was said when it falls silent or the next one begins. How conversations
-//! are told of them is `told_facts`.
+//! Facts that outlive a conversation, extracted when it falls silent or the next one begins. `told_facts` chooses which
+//! of them a conversation tells.
 
 mod change;
 
@@ -25,7 +25,7 @@ use store::{
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Conversations that are looked through before a new one begins, and how old they may be: those before fell silent long ago.
+/// Conversations that are looked through before a new one begins; older ones fell silent long ago.
 const SESSIONS_AT_ONCE: u32 = 8;
 const RECENT_MS: i64 = 24 * 60 * 60 * 1000;
 /// Messages that a model reads at once, and that are looked through for what their words tell.
@@ -33,21 +33,21 @@ const MESSAGES_AT_ONCE: u32 = 64;
 const HEARD_AT_ONCE: u32 = 16;
 /// Words of wishes to forget that are looked up at once.
 const WORDS_AT_ONCE: usize = 128;
-/// Looking through a byte of what was said takes as long as reading so many of a request.
+/// Bytes of a request that are read in the time in which one byte of a conversation is looked through.
 const WORK_FOR_A_BYTE: usize = 64;
-/// Tokens of what was said that a model reads at once, and that it may answer.
+/// Tokens of a conversation that a model reads at once, and of its answer.
 const READ_TOKENS: u32 = 2000;
 const LEARN_TOKENS: u32 = 512;
-/// Tries with a model that fails, before a conversation is left as its words tell it.
+/// Tries with a failing model, before only the rules look through a conversation.
 const MOST_TRIES: u32 = 3;
-/// Places where what a person wants forgotten may have been said.
+/// Places that are searched for the words that a person wants forgotten.
 const MOST_PLACES: u32 = 64;
-/// How often one looks whether a conversation fell silent.
+/// Time between two looks for conversations that fell silent.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 impl Runtime {
-    /// What stands before a question in a conversation that its client sends whole: what this person once said of what the
-    /// question is about. `shown` is what the model sees anyway. None: nothing is found, or the preset does not want it.
+    /// Returns the note before a question in a conversation that its client keeps: what this person once said about it.
+    /// `shown`: what the model reads anyway. `None`: nothing was found, or the preset has no recall.
     pub async fn note_of_past(
         &self,
         user: &str,
@@ -67,7 +67,7 @@ impl Runtime {
         Some(note.text)
     }
 
-    /// Draws facts from conversations that fell silent, until the service stops.
+    /// Extracts facts from conversations that fell silent, until the service stops.
     pub async fn remember(&self, stopping: CancellationToken) {
         let shared = &self.shared;
         let silence_ms = i64::try_from(shared.settings.remember.silence_s.saturating_mul(1000)).unwrap_or(i64::MAX);
@@ -96,13 +96,13 @@ impl Runtime {
                 match looked {
                     Ok(Some(Ok(()))) => tries = 0,
                     Ok(Some(Err(failure))) => {
-                        tracing::warn!(%failure, "a model could not read what a conversation said; it is tried again");
+                        tracing::warn!(%failure, "the model could not extract facts from a conversation; it is asked again later");
                         tries += 1;
                         break;
                     }
                     Ok(None) => break,
                     Err(error) => {
-                        tracing::warn!(%error, "what was said could not be looked through for facts");
+                        tracing::warn!(%error, "a conversation could not be searched for facts");
                         break;
                     }
                 }
@@ -118,7 +118,6 @@ struct HeardSome {
 }
 
 impl Shared {
-    /// Looks through what was said in one session and not looked through since.
     pub async fn hear_session(&self, session: &SessionRef) -> Result<(), Error> {
         match self.store.unheard_session(session).await? {
             Some(unheard) => self.hear_all(&unheard).await,
@@ -142,7 +141,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Everything that was said and not looked through, for what its words tell.
+    /// Looks through all new messages of a session by the rules.
     async fn hear_all(&self, unheard: &UnheardSession) -> Result<(), Error> {
         let mut seq = unheard.heard_seq;
         while let Some(heard) = self.hear_some(unheard, seq).await? {
@@ -200,7 +199,7 @@ impl Shared {
         Ok(Some(HeardSome { seq: last.seq, bytes }))
     }
 
-    /// A conversation that fell silent. `gives_up`: without a model, which has failed too often.
+    /// Looks through a conversation that fell silent. `gives_up`: without the model, which has failed too often.
     async fn look_through(&self, silent: &UnheardSession, gives_up: bool) -> Result<Result<(), Failure>, Error> {
         self.hear_all(silent).await?;
         let preset = self.preset_of(silent);
@@ -297,7 +296,7 @@ impl Shared {
         Ok(Remembered::new(facts, person, room, wall_ms()))
     }
 
-    /// Where a person spoke of what is to be forgotten.
+    /// Lists the places where a person spoke of something that is to be forgotten.
     async fn places_of(&self, user: &str, person: &str, what: &str) -> Vec<(String, String)> {
         let stems = remember::stems(what);
         let query: Vec<String> = stems.iter().take(MOST_WORDS).map(|stem| format!("{stem}*")).collect();
@@ -316,7 +315,7 @@ impl Shared {
         };
         let hits = if query.is_empty() { Ok(Vec::new()) } else { self.store.search(&search).await };
         let hits = hits.unwrap_or_else(|error| {
-            tracing::warn!(%error, "it could not be found where what is to be forgotten was said");
+            tracing::warn!(%error, "the places of forgotten words could not be searched");
             Vec::new()
         });
         hits.into_iter().map(|hit| (hit.session_id, hit.item_id)).collect()

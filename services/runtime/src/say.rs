@@ -8,10 +8,8 @@ use session::{Event, Input, Refusal};
 use std::sync::Arc;
 use store::{SessionRef, new_id};
 
-/// Answer of a session to inputs.
 #[derive(Clone, Debug)]
 pub enum SessionAnswer {
-    /// The event that the caller waited for.
     Event(Arc<Event>),
     Refused(Refusal),
     SessionEnded,

@@ -1,4 +1,4 @@
-//! What all sessions of a service use.
+//! Parts that all sessions share.
 
 use crate::Presets;
 use crate::fact_block::{BlockFacts, FactBlock};
@@ -16,16 +16,14 @@ pub struct Shared {
     pub store: Store,
     pub model: Model,
     pub presets: Presets,
-    /// None: this machine has none.
     pub gpu: Option<Arc<Gpu>>,
     pub wording: Arc<Wording>,
     pub held: HeldText,
-    /// The zero of the machines' time.
+    /// Zero of the machines' time.
     pub started: Instant,
 }
 
 impl Shared {
-    /// Whether conversations of this person, or in this room, outlive themselves.
     pub fn remembers(&self, person: &str, room: &str) -> bool {
         self.settings.remember.conversations.keeps(!person.is_empty() || !room.is_empty())
     }

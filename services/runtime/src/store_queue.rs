@@ -1,11 +1,11 @@
-//! Carries the operations of one session to the store, in order, without waiting for one before giving the next.
+//! Queue of the operations of one session to the store: in order, without waiting for one before giving the next.
 //!
-//! Every operation is put into the store's queue the moment it is given, so that operations of one turn share a commit.
-//! Two things make one wait, and with it all that come after it: a reply that is not begun cannot be finished, and a piece of
-//! a reply is not stored before it was written to a socket. What is written down before each word is sent is the journal's.
+//! Every operation enters the store's queue at once, so that the operations of one turn share a commit. Two kinds wait,
+//! with all behind them: the end of a reply until its begin is stored, and a piece of a reply until it was written to a
+//! socket. The journal has each word before it is sent.
 //!
-//! What a full disk refused did not happen, and the machine says so. The end of a reply did happen: it is owed to the
-//! store, and tried again before whatever comes next, so that nothing is being said for ever.
+//! What a full disk refuses did not happen, and the machine says so. The end of a reply did happen: the queue owes it
+//! to the store and tries it again before the next operation, so that no reply stays in progress forever.
 
 use crate::connections::SentLast;
 use futures_util::future::BoxFuture;
@@ -22,11 +22,9 @@ pub struct StoreQueue {
     session: SessionRef,
     waiting: VecDeque<Waiting>,
     running: FuturesUnordered<BoxFuture<'static, Kept>>,
-    /// Answers that were there at once.
     ready: VecDeque<Kept>,
-    /// Replies that are not finished, each with its body as it was begun. None: the begin is under way.
+    /// Unfinished replies, each with the body of its begin. `None`: the begin is in progress.
     replies: HashMap<String, Option<(OpenReply, ItemBody)>>,
-    /// Ends that the store could not take.
     owed: Vec<Owed>,
 }
 
@@ -38,15 +36,14 @@ struct Waiting {
     sent: SentLast,
 }
 
-/// How a write ended.
 enum Kept {
     Done(OpId, Result<(), store::Error>),
     Begun(OpId, String, Box<Result<(OpenReply, ItemBody), store::Error>>),
-    /// What ended comes back when it could not be stored. No operation: it was tried again.
+    /// Result of an end, which comes back if it could not be stored. No operation: it was tried again.
     Ended(Option<OpId>, Box<Owed>, Result<(), store::Error>),
 }
 
-/// Something that is over, whether the store can take it or not.
+/// End that has happened, whether the store can take it or not.
 enum Owed {
     Reply { reply: OpenReply, status: VersionStatus, body: ItemBody, at_ms: i64, withdrawn: bool },
     Response(FinishedResponse),
@@ -65,8 +62,8 @@ impl StoreQueue {
         }
     }
 
-    /// Takes an operation. `sent` is what was sent last, where the operation keeps words of a reply; `measured` what it
-    /// cost, where it reports that.
+    /// Takes an operation. `sent`: the last events sent, if the operation keeps words of a reply. `measured`: the cost
+    /// that it reports.
     pub fn keep(&mut self, id: OpId, op: StoreOp, measured: Option<Measurement>, sent: SentLast, at_ms: i64) {
         if let StoreOp::ReplyBegun { response_id, item, after } = &op {
             self.store.begin_words(&self.session, &item.id, response_id, after.as_deref(), "");
@@ -78,12 +75,12 @@ impl StoreQueue {
         self.advance();
     }
 
-    /// Words that are about to be sent. With an error they must not be.
+    /// Writes words into the journal before they are sent. After an error they must not be sent.
     pub fn write_words(&self, item_id: &str, words: &str) -> Result<(), store::Error> {
         self.store.write_words(&self.session, item_id, words)
     }
 
-    /// Starts what may start: to be called when frames were written.
+    /// Starts the operations that may start; the caller calls it after frames were written.
     pub fn advance(&mut self) {
         while self.waiting.front().is_some_and(|next| self.may_start(next)) {
             if let Some(next) = self.waiting.pop_front() {
@@ -92,7 +89,7 @@ impl StoreQueue {
         }
     }
 
-    /// The next answer; never, while nothing is under way.
+    /// Returns the next answer; waits forever while no write is in progress.
     pub async fn next(&mut self) -> (OpId, Result<(), store::Error>) {
         loop {
             let kept = match self.ready.pop_front() {
@@ -108,8 +105,8 @@ impl StoreQueue {
         }
     }
 
-    /// What is owed is tried a last time, before the session leaves memory. What cannot be stored now is closed at the
-    /// next start, as after a crash.
+    /// Tries the owed ends a last time, before the session leaves memory. The next start closes those that fail, as
+    /// after a crash.
     pub async fn settle(&mut self) {
         if self.owed.is_empty() {
             return;
@@ -285,7 +282,6 @@ impl StoreQueue {
 }
 
 impl Owed {
-    /// As it was told when it could not be stored.
     fn told(self) -> Owed {
         match self {
             Owed::Response(response) => Owed::Response(FinishedResponse { status: ResponseStatus::Failed, ..response }),

@@ -1,4 +1,4 @@
-//! The task of one session: whatever happens goes to the machine, and what the machine says is done.
+//! Task of one session: gives whatever happens to the machine, and carries out its outputs.
 
 use crate::Error;
 use crate::command::Command;
@@ -43,37 +43,29 @@ pub struct SessionTask {
     pub turns: TurnLog,
     pub window: SessionWindow,
     pub compactor: Compactor,
-    /// Messages that the compactor gets when what happened is done with.
+    /// Messages for the compactor, sent when a happening was handled.
     pub to_compactor: Vec<ToCompactor>,
-    /// Searches of the past that the model wants.
     pub recalls: FuturesUnordered<BoxFuture<'static, Happening>>,
-    /// Search of the past for a question, and the request that is held until it ends.
+    /// Search of the past for a question, with the request that waits for it.
     pub looking: Option<Looking>,
     pub memories: SessionMemories,
-    /// Of the text that the session holds.
     pub held: HeldShare,
     pub life: Life,
 }
 
-/// The prompt's window and what stands in it for the past.
 pub struct SessionWindow {
     pub tools: Arc<SessionTools>,
     pub standing: Arc<Standing>,
     pub fill: Option<Counted>,
-    /// Of the experiment that the session is in.
     pub arm: Option<String>,
-    /// Rises with each change of the conversation.
     pub epoch: u64,
-    /// What the compactor was told last.
     pub told: Option<Activity>,
-    /// The view that the compactor wants a prompt for, while its facts are chosen anew.
+    /// View for which the compactor wants a prompt, while its facts are chosen anew.
     pub wanted: Option<Arc<Standing>>,
 }
 
-/// How long the session stays in memory.
 pub struct Life {
     draining_by: Option<Instant>,
-    /// The machine was told.
     is_drained: bool,
     deleted: bool,
     leaves: bool,
@@ -86,12 +78,12 @@ impl Life {
     }
 }
 
-/// Times that a reply is asked for with less in its prompt. An upstream may count otherwise than we do.
+/// Tries of a reply with a shorter prompt each. An upstream may count tokens otherwise than the service.
 const MOST_TRIES: u32 = 4;
 
 impl SessionTask {
-    /// Runs until the session leaves memory, and returns whether it was large. Commands that come too late are given back in
-    /// the channel.
+    /// Runs until the session leaves memory, and returns whether it was large. Commands that come too late stay in the
+    /// channel.
     pub async fn run(
         mut self,
         commands: &mut mpsc::Receiver<Command>,
@@ -156,7 +148,7 @@ impl SessionTask {
         self.machine.is_large()
     }
 
-    /// Handles a command, or holds it: one that asks about the past waits for a search, others wait behind it.
+    /// Handles a command, or holds it: a question about the past waits for a search, and other commands wait behind it.
     fn receive(&mut self, command: Command) {
         if self.looking.as_ref().is_some_and(|looking| looking.ends_with(&command)) {
             self.stop_looking();
@@ -179,7 +171,7 @@ impl SessionTask {
         }
     }
 
-    /// Goes on with the request that waited for a search, and with what came behind it.
+    /// Handles the request that waited for a search, and the commands behind it.
     fn looked(&mut self, note: Option<NoteOfPast>) {
         let Some(Looking { question, request, behind, .. }) = self.looking.take() else { return };
         // Another connection may have changed the conversation meanwhile.
@@ -192,7 +184,7 @@ impl SessionTask {
         behind.into_iter().for_each(|command| self.receive(command));
     }
 
-    /// Ends a search before its time: the request that waited for it goes on at once, without a note.
+    /// Ends a search early: the request that waited for it continues without a note.
     fn stop_looking(&mut self) {
         if let Some(Looking { request, behind, .. }) = self.looking.take() {
             self.command(request);
@@ -239,7 +231,7 @@ impl SessionTask {
         }
     }
 
-    /// Gives the words of a connection to its person, where that is not the session's. A private session knows no persons.
+    /// Names the connection's person in an input, if it is not the session's. A private session knows no persons.
     fn assign(&self, command: &mut Command) {
         if let Command::Said { conn, input, .. } = command
             && let (Some(own), Some(person)) = (&self.window.tools.person, self.connections.person(*conn))
@@ -341,7 +333,7 @@ impl SessionTask {
         self.to_compactor.push(ToCompactor::Prompt(generate));
     }
 
-    /// What was forgotten leaves the prompt, and what was learned comes into it.
+    /// Handles a change of the memories: forgotten facts leave the prompt, learned ones come into it.
     fn remembers(&mut self, news: MemoryNews) {
         let tools = self.window.tools.clone();
         let MemoryNews::Found { told, gone_items } = news else {
@@ -355,7 +347,7 @@ impl SessionTask {
                 self.tell_facts(told);
             }
             Err(error) => {
-                tracing::warn!(%error, "a conversation goes on without what is remembered of earlier ones");
+                tracing::warn!(%error, "facts could not be read; the conversation continues without them");
                 self.tell_facts(BlockFacts::default());
             }
         }
@@ -382,7 +374,7 @@ impl SessionTask {
         self.feed(Happening::Context(self.window.tools.context(&self.window.standing, &items)));
     }
 
-    /// The compactor hears of all that has happened, and of what is so now.
+    /// Tells the compactor the present activity and all that has happened.
     async fn tell_compactor(&mut self) {
         let now = Activity {
             replying: self.machine.is_replying() || self.looking.is_some(),
@@ -405,7 +397,7 @@ impl SessionTask {
         }
     }
 
-    /// As soon as no reply is under way, and in any case when the time is over.
+    /// Drains as soon as no reply is in progress, at the latest when the time is over.
     fn drain_if_due(&mut self) {
         if let Some(by) = self.life.draining_by
             && !self.life.is_drained
@@ -416,7 +408,7 @@ impl SessionTask {
         }
     }
 
-    /// Gives the machine one thing that happened, and does what it says, until nothing more follows from it.
+    /// Gives the machine one happening, and carries out its outputs, until nothing more follows from it.
     fn feed(&mut self, happening: Happening) {
         let mut happenings = VecDeque::from([happening]);
         let mut outputs = Vec::new();
@@ -438,7 +430,7 @@ impl SessionTask {
             Output::Words { item_id, text } => happenings.push_front(match self.queue.write_words(&item_id, &text) {
                 Ok(()) => Happening::WordsWritten,
                 Err(error) => {
-                    tracing::error!(%error, "what a reply says could not be written down, and is not said");
+                    tracing::error!(%error, "the journal could not store the next words of a reply, so the reply ends");
                     metrics::store_failed();
                     Happening::WordsNotWritten { message: error.to_client() }
                 }
@@ -510,7 +502,7 @@ impl SessionTask {
         self.queue.keep(id, op, measured, sent, at_ms);
     }
 
-    /// What the operation changes of what was said before. None: nothing, as a reply only ever comes behind all else.
+    /// Returns the message for an operation that changes earlier items. A reply never does: it comes behind all else.
     fn change(&self, op: &StoreOp) -> Option<ToCompactor> {
         let (about, said_before) = match op {
             StoreOp::ConfigChanged { .. } | StoreOp::ItemDeleted { .. } => (None, None),
@@ -532,7 +524,7 @@ impl SessionTask {
         may_look.then(|| question_of(input, &self.machine)).flatten()
     }
 
-    /// Searches for the user's own words of what the question is about. The search ends when its time is over.
+    /// Searches for the user's own words about the question, within `recall_wait_ms`.
     fn look_back(&self, question: &Question) -> BoxFuture<'static, Option<NoteOfPast>> {
         let (shared, tools) = (self.shared.clone(), self.window.tools.clone());
         let shown = self.machine.items();
@@ -549,7 +541,6 @@ impl SessionTask {
         })
     }
 
-    /// The model wants to know what was said once.
     fn search_past(&mut self, generation: GenerationId, arguments: Vec<String>, shown: Vec<Arc<Item>>) {
         let (settings, tools) = (self.shared.settings.clone(), self.window.tools.clone());
         let asker = asker(&shown).map(str::to_owned);
@@ -573,7 +564,6 @@ impl SessionTask {
     }
 }
 
-/// How a session that could not be loaded answers the connections that wait for it.
 pub fn refuse(commands: &mut mpsc::Receiver<Command>, error: &Error) {
     commands.close();
     while let Ok(command) = commands.try_recv() {
@@ -583,7 +573,6 @@ pub fn refuse(commands: &mut mpsc::Receiver<Command>, error: &Error) {
     }
 }
 
-/// Waits for the end of the search that a request waits for.
 async fn next_note(looking: &mut Option<Looking>) -> Option<NoteOfPast> {
     match looking {
         Some(looking) => (&mut looking.search).await,

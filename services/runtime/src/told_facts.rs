@@ -1,5 +1,5 @@
-//! Which facts a conversation tells, and when others take their place. The text stays the same while all of them hold, and with it
-//! what was computed behind it.
+//! Facts that a conversation tells, and the time when others take their place. The text stays the same while all of
+//! them hold, and with it what was computed behind it.
 
 use crate::Runtime;
 use crate::clock::wall_ms;
@@ -10,12 +10,10 @@ use settings::Preset;
 use store::{Error, RememberedFact, SessionRecord, SessionRef, ToldFact};
 
 impl Runtime {
-    /// Chooses the facts that a new conversation of this person tells.
     pub async fn first_facts(&self, user: &str, person: &str, preset: &Preset) -> BlockFacts {
         self.shared.first_facts(user, person, preset).await
     }
 
-    /// Returns the facts that a kept conversation tells now, and keeps them.
     pub async fn facts_of(&self, session: &SessionRef, record: &SessionRecord, preset: &Preset) -> BlockFacts {
         self.shared.facts_of(session, record, preset).await
     }
@@ -24,7 +22,7 @@ impl Runtime {
 impl Shared {
     pub async fn first_facts(&self, user: &str, person: &str, preset: &Preset) -> BlockFacts {
         self.chosen_anew(user, person, preset).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a conversation goes on without what is remembered of earlier ones");
+            tracing::warn!(%error, "facts could not be read; the conversation continues without them");
             BlockFacts::default()
         })
     }
@@ -43,7 +41,7 @@ impl Shared {
             Some(ids) => match self.told_or_chosen(user, person, preset, ids).await {
                 Ok(told) => told,
                 Err(error) => {
-                    tracing::warn!(%error, "a conversation goes on without what is remembered of earlier ones");
+                    tracing::warn!(%error, "facts could not be read; the conversation continues without them");
                     return BlockFacts::default();
                 }
             },
@@ -55,7 +53,7 @@ impl Shared {
         told
     }
 
-    /// Returns these facts where all of them hold, and else those that hold now and fit.
+    /// Returns these facts if all of them hold, else those that hold now and fit.
     pub async fn told_or_chosen(
         &self,
         user: &str,
@@ -103,7 +101,7 @@ impl Shared {
 /// Tokens of the shortest fact with its line.
 const FEWEST_TOKENS: u32 = 2;
 
-/// A person's facts and the home's.
+/// Returns the owners of a conversation's facts: its person and the home.
 pub fn owners(person: &str) -> impl Iterator<Item = &str> {
     [person, ""].into_iter().take(if person.is_empty() { 1 } else { 2 })
 }

@@ -1,4 +1,4 @@
-//! What each turn of a session cost, for the experiment and the user's own statistics.
+//! Cost of each turn of a session, for the experiment and the user's statistics.
 
 use crate::metrics;
 use model::Gpu;
@@ -13,21 +13,17 @@ use tracing::Span;
 
 pub struct TurnLog {
     preset: Arc<Preset>,
-    /// In which arm the session is, with the name of the experiment.
     arm: Option<(String, String)>,
     gpu: Option<Arc<Gpu>>,
-    /// Turns that were measured so far.
     turns: u64,
-    /// Responses of the conversation that are not reported, and how many are kept at most.
+    /// Responses of the conversation without a report, and the limit of their number.
     responses: VecDeque<OpenTurn>,
     most_responses: usize,
-    /// Of responses that are not reported.
     spans: VecDeque<(String, Span)>,
-    /// Of the prompt and the reply of the last turn that was measured.
     fill_tokens: u64,
-    /// Behind which item the last reply was asked for.
+    /// Item behind which the last reply was asked for.
     answered: Option<Option<String>>,
-    /// Since the last turn that was measured: swaps of a summary, and turns that left without one.
+    /// Swaps since the last measured turn, with a summary or without one.
     compactions: u64,
     drops: u64,
 }
@@ -36,7 +32,7 @@ pub struct TurnLog {
 struct OpenTurn {
     response_id: String,
     items: Vec<String>,
-    /// What it answers was answered before.
+    /// True if its question was answered before.
     regenerated: bool,
     barged_in: bool,
     usage: Option<Usage>,
@@ -55,7 +51,7 @@ impl TurnLog {
         TurnLog { preset, arm, gpu, turns, responses, most_responses, spans, fill_tokens, answered, compactions, drops }
     }
 
-    /// The model is asked for a response. Its report may come when the store has answered, long after its last word.
+    /// Notes that a response was asked for. Its report may come long after its last word.
     pub fn asked(&mut self, response_id: String, span: Span) {
         self.spans.push_back((response_id, span));
         while self.spans.len() > self.most_responses {
@@ -63,7 +59,6 @@ impl TurnLog {
         }
     }
 
-    /// What clients are told counts.
     pub fn see(&mut self, event: &Event) {
         match event {
             Event::Compaction(Compaction { stage: CompactionStage::Completed { .. }, .. }) => self.compactions += 1,
@@ -72,13 +67,11 @@ impl TurnLog {
         }
     }
 
-    /// Whether the response is of the conversation.
     pub fn is_turn(&self, response_id: &str) -> bool {
         self.responses.iter().any(|turn| turn.response_id == response_id)
     }
 
-    /// Takes an operation of the store. Returns what a turn cost, where the operation reports it. `is_heard`: a client
-    /// listens.
+    /// Takes an operation. Returns the cost of a turn if it reports one. `is_heard`: a client listens.
     pub fn kept(&mut self, op: &StoreOp, is_heard: bool, at_ms: i64) -> Option<Measurement> {
         match op {
             StoreOp::ResponseStarted { response_id, in_conversation: true, .. } => {

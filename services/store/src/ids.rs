@@ -22,7 +22,7 @@ pub fn random_bytes(count: usize) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; count];
     getrandom::fill(&mut bytes).map_err(|error| Error::Disk {
         path: Path::new("/dev/urandom").to_path_buf(),
-        cause: format!("the system gives no random bytes: {error}"),
+        cause: format!("the system gave no random bytes: {error}"),
     })?;
     Ok(bytes)
 }

@@ -1,8 +1,46 @@
-//! The store: users, sessions, everything that was said, in one SQLite file.
+//! The store: users, sessions, facts, keys and all that was said, in one SQLite file.
 //!
-//! An acknowledged write is on disk, and survives `kill -9` and a power cut. One writer takes all writes, in groups;
-//! readers read beside it. The schema only lets words be added; deleting an item or a session removes them, with the
-//! copies that other sessions keep as hidden notes or as forks. Time is an argument: the store has no clock.
+//! - `open` migrates the file and takes its lock; [`Store`] is the handle, cheap to clone, for any task.
+//! - `writer` is the one thread that writes: it puts waiting writes into one transaction. Readers read beside it.
+//! - `journal` holds the words of replies in progress: they are on disk before clients hear them, and the next open puts
+//!   them into their items.
+//! - `items`, `replies`, `summaries`, `facts`, `kept_logs`, `keys` and the others have the operations, a file each;
+//!   `records` and `item_form` have the rows as data.
+//!
+//! Invariants:
+//! - An acknowledged write is on disk, and survives `kill -9` and a power cut.
+//! - Items are append-only: a change is a new version. Only deletion removes words, with the copies in hidden notes and forks.
+//! - A [`SessionRef`] proves that the session is its user's. Time is an argument: the store has no clock.
+//!
+//! ```
+//! use session::{Item, ItemPlace, Role, SessionConfig};
+//! use store::{OpenedBy, Placement, SessionRecord, Store, StoreOptions, new_id};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let options = StoreOptions {
+//! #     path: folder.path().join("store.sqlite3"), opened_by: OpenedBy::Service, create: true, busy_timeout_ms: 1000,
+//! #     readers: 1, read_limit_ms: 0, sync_ms: 1000, user_bytes: 0, user_bytes_per_minute: 0, write_queue: 16,
+//! #     commit_group: 16, wal_limit_bytes: 1 << 20, max_pages: None, check_at_start: false,
+//! # };
+//! # let record = SessionRecord {
+//! #     id: new_id("sess")?, user: "ada".into(), person: String::new(), room: String::new(), is_remembered: false,
+//! #     told_facts: None, title: String::new(), config: SessionConfig::new("Be brief."), metadata: None,
+//! #     placement: Placement { preset: "small".into(), ctx_size: 1000, experiment: None, arm: None },
+//! #     created_at_ms: 1, updated_at_ms: 1,
+//! # };
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let store = Store::open(&options, 1).await?;
+//! store.put_user("ada", "Ada", 1).await?;
+//! let session = store.create_session(record).await?;
+//! let item = Item::message("item_1", Role::User, "The code is 4711.");
+//! store.append(&session, item, ItemPlace::End, 2).await?;
+//! assert_eq!(store.load(&session).await?.items.len(), 1);
+//! store.close().await?;
+//! # Ok(())
+//! # })
+//! # }
+//! ```
 
 mod config_form;
 mod delete;

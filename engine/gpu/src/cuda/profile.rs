@@ -1,4 +1,4 @@
-//! How long each kernel takes, by events around it.
+//! Times of kernels, by events around them.
 
 use std::ptr::null_mut;
 

@@ -16,10 +16,8 @@ use testing::{cases, device_of_tests, random_blocks};
 #[derive(Debug, Clone)]
 struct Problem {
     format: Format,
-    /// Of activations.
-    rows: usize,
-    /// Of each of some matrices.
-    outs: Vec<usize>,
+    rows: usize,      // of the activations
+    outs: Vec<usize>, // rows of each matrix
     cols: usize,
     seed: u64,
     accumulate: bool,

@@ -131,7 +131,7 @@ fn has_no_room() {
     assert_eq!(driver.left_behind(), 0);
 }
 
-/// What a driver has taken is kept, and what it does not take any more is made again.
+/// Compiled kernels on disk: those that the driver takes are kept, others are made again.
 #[test]
 fn is_kept() {
     if driver().is_none() {

@@ -5,7 +5,7 @@
 pub struct Marker {
     pub id: u32,
     name: Vec<u8>,
-    /// At `n`: the tokens that complete the name after its first `n` bytes. At 0: the tokens that hold all of it.
+    /// Tokens at `n` that complete the name after its first `n` bytes; at 0 those that hold all of it.
     completions: Vec<Vec<u32>>,
 }
 

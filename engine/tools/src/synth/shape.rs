@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::Error;
 
-/// What `config/shapes/*.toml` hold; the names are those of `Shape` where both have the thing.
+/// Shape of a file in `config/shapes`; the names are those of `Shape` where both have the thing.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SynthShape {
@@ -111,7 +111,7 @@ impl SynthShape {
         self.value_heads * self.value_dim
     }
 
-    /// What every engine takes for granted about the family.
+    /// Checks what every engine assumes about the family.
     pub(super) fn check(&self) -> Result<(), String> {
         // Far above any model, and far below where products of two of them overflow.
         const LARGEST: usize = 1 << 24;

@@ -1,4 +1,4 @@
-//! Which tensors a random model has, and what fills each.
+//! Tensors of a random model, and their values.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ enum Fill {
         low: f32,
         high: f32,
     },
-    /// As `Uniform`, with either sign.
+    /// Values as `Uniform`, with either sign.
     SignedUniform {
         low: f32,
         high: f32,
@@ -121,7 +121,7 @@ pub fn plan(options: &SynthOptions, vocabulary: &Vocabulary) -> Vec<TensorPlan> 
 
 const NORM: Fill = Fill::Uniform { low: 0.6, high: 1.4 };
 
-/// Of queries and keys: attention then picks some positions out, also of thousands, where it would else average.
+/// Scale of queries and keys with which attention picks some positions out of thousands, where it would else average.
 const SHARP_NORM: Fill = Fill::Uniform { low: 0.9, high: 2.1 };
 
 struct List<'a> {

@@ -20,7 +20,7 @@ pub struct Vocabulary {
     pub end_of_text: u32,
 }
 
-/// How large a token's row in the head is: how often it is generated.
+/// Size of a token's row in the head, which decides how often it is generated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loudness {
     /// All zeros: its logit is 0, and the best of thousands of words is above that.

@@ -51,7 +51,6 @@ pub(crate) fn open(path: &Path, mmap: bool) -> Result<GgufParts, Error> {
     collect(parts)
 }
 
-/// Reads a model of one part in memory; the path is for messages.
 pub(crate) fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<GgufParts, Error> {
     let header = read::header(path, &bytes)?;
     let count = split_count(&header.metadata)?;

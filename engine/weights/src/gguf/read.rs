@@ -7,7 +7,6 @@ use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 use crate::gguf::metadata::{Metadata, MetadataValue, ValueType};
 
-/// Part of a file before the tensors' bytes.
 #[derive(Debug)]
 pub(crate) struct Header {
     pub metadata: Metadata,

@@ -50,7 +50,6 @@ impl Measure {
         Some(Measure { hidden: number("embedding_length")?, trunk, predicting, arch })
     }
 
-    /// Returns the prefix of the names of its block for prediction.
     fn block(&self) -> String {
         format!("blk.{}.", self.trunk)
     }

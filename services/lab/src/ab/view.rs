@@ -22,9 +22,9 @@ pub struct ReportView {
 #[derive(Serialize)]
 pub struct RowView {
     pub name: &'static str,
-    /// For each arm: the count, the value, and the number that 95 in 100 do not pass.
+    /// Rows of each arm: the count, the value, and the number that 95 in 100 do not pass.
     pub cells: Vec<[String; 3]>,
-    /// For every arm but the first: the interval, the verdict, and whether that is good or bad.
+    /// Comparison of every arm but the first: the interval, the verdict, and whether that is good or bad.
     pub differences: Vec<[String; 3]>,
 }
 

@@ -31,7 +31,7 @@ pub struct Args {
     /// Seed of the past
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Prints one object for programs
+    /// Prints one JSON object for programs
     #[arg(long)]
     json: bool,
 }

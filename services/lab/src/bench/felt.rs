@@ -49,7 +49,7 @@ pub struct Args {
     /// Turns of each conversation with the peer, which reads instructions anew at every turn
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(3..), requires = "peer")]
     peer_turns: u64,
-    /// Prints one object for programs
+    /// Prints one JSON object for programs
     #[arg(long)]
     json: bool,
 }

@@ -51,7 +51,7 @@ pub struct Args {
     /// Another OpenAI-compatible server with the same model, to compare with: llama.cpp's own, with --jinja
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
-    /// Prints one object for programs
+    /// Prints one JSON object for programs
     #[arg(long)]
     json: bool,
 }

@@ -1,5 +1,7 @@
-//! A summary, from the look at a conversation to the store. Asks the model when it has nothing else to do, once more where
-//! something is missing, and takes what was said word for word where that fails too.
+//! Summary of a conversation, from the plan to the store.
+//!
+//! The model makes it when it has nothing else to do, and once more if something is missing. If that fails too, the
+//! summary quotes what was said.
 
 use super::room::left_out;
 use super::standing::{message_of, pin_of};
@@ -20,34 +22,30 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use store::{MadeBy, Summary, SummaryKind, View};
 
-/// What a look at a conversation showed.
 pub struct Look {
     pub past: Past,
     pub weighed: Weighed,
     pub plan: CompactionPlan,
     /// Items that the plan takes out of the prompt, and those before them.
     pub covers: HashSet<String>,
-    /// The newest item there was.
     pub last_item: Option<String>,
 }
 
-/// A smaller view that is not in use yet.
+/// Smaller view of a conversation that is not in use yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompactedView {
-    /// None: only results of tools leave.
+    /// Version of its summary. `None`: only results of tools leave the prompt.
     pub version: Option<u64>,
-    /// What will stand in the prompt.
     pub standing: Standing,
-    /// Results of tools that leave with it.
     pub trimmed: Vec<String>,
-    /// Behind what the summary tells: the first and the last item that stay out of the prompt without one.
+    /// First and last item that stay out of the prompt without a summary, behind the covered ones.
     pub still_owed: Option<[String; 2]>,
     pub tokens_before: u64,
     pub after: Counted,
 }
 
 impl CompactedView {
-    /// A summary that was made and checked before the last start, and is not in use: the work is not lost.
+    /// Returns a summary that was made and checked before the last start and is not in use.
     pub fn left_over(view: &View, standing: &Standing) -> Option<CompactedView> {
         let newest = view.newest_summary.as_ref()?;
         let is_new = newest.applied_at_ms.is_none() && newest.undone_at_ms.is_none();
@@ -70,9 +68,7 @@ impl CompactedView {
     }
 }
 
-/// What a summary took.
 struct SummaryEffort {
-    /// To the model.
     requests: u64,
     reused_tokens: u64,
     computed_tokens: u64,
@@ -123,7 +119,6 @@ async fn plan_for(
     Ok((weighed, plan))
 }
 
-/// Only results of tools leave: no model is needed for that.
 pub fn trimmed(look: &Look, through: &str, expected_tokens: u32) -> CompactedView {
     let mut standing = look.past.standing.clone();
     let results = results_through(&look.past.items, through);
@@ -134,7 +129,7 @@ pub fn trimmed(look: &Look, through: &str, expected_tokens: u32) -> CompactedVie
     CompactedView { version: None, standing, trimmed, still_owed: None, tokens_before, after }
 }
 
-/// Asks for a summary, checks it, and keeps it in the store. It is not in use then.
+/// Makes a summary: asks for it, checks it and stores it. It is not in use then.
 pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Result<CompactedView, Trouble> {
     let Look { past, weighed, .. } = look;
     let job = SummaryJob {
@@ -155,7 +150,7 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
                     // Another time it may well answer, and until then nothing is lost.
                     Err(failure) if is_passing(&failure) => return Err(failure.into()),
                     Err(failure) => {
-                        tracing::warn!(%failure, "the model cannot be asked for a summary");
+                        tracing::warn!(%failure, "the model could not be asked for a summary");
                         attempt.failed()
                     }
                 }
@@ -193,14 +188,13 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
     let version = tools.store.add_summary(&tools.session, new).await?;
     metrics::summary_made(&outcome.rejected, outcome.fell_back);
     let SummaryEffort { requests, reused_tokens, computed_tokens } = effort;
-    tracing::info!(version, requests, reused_tokens, computed_tokens, "a summary is made");
+    tracing::info!(version, requests, reused_tokens, computed_tokens, "a summary was made");
     (standing.version, standing.text_version, standing.newest_version) = (Some(version), Some(version), version);
     let still_owed = still_owed(past, &outcome);
     let (version, trimmed) = (Some(version), Vec::new());
     Ok(CompactedView { version, standing, trimmed, still_owed, tokens_before, after: counted })
 }
 
-/// The prompt with this summary.
 async fn count_after(tools: &SessionTools, past: &Past, outcome: &AttemptOutcome) -> Result<Counted, Trouble> {
     let (standing, shown) = after(past, outcome);
     let context = tools.context(&standing, &shown);
@@ -208,7 +202,7 @@ async fn count_after(tools: &SessionTools, past: &Past, outcome: &AttemptOutcome
     Ok(tools.count(&past.config, &shown, &context).await?)
 }
 
-/// What will stand in the prompt, and the words behind it.
+/// Returns the standing with this summary, and the items behind it.
 fn after(past: &Past, outcome: &AttemptOutcome) -> (Standing, Vec<Arc<Item>>) {
     let mut standing = past.standing.clone();
     standing.text.clone_from(&outcome.summary);
@@ -225,7 +219,8 @@ fn after(past: &Past, outcome: &AttemptOutcome) -> (Standing, Vec<Arc<Item>>) {
     (standing, shown)
 }
 
-/// What left the prompt may be more than one request can tell. The rest of it stays out, and is told next.
+/// Returns the ends of the turns that no summary covers: more left the prompt than one request can hold. The next
+/// summary covers them.
 fn still_owed(past: &Past, outcome: &AttemptOutcome) -> Option<[String; 2]> {
     let next = past.items.iter().position(|item| item.id == outcome.through)? + 1;
     let first = past.items.get(next).filter(|_| next < past.shown_from)?;
@@ -259,8 +254,8 @@ fn check_pins(standing: &Standing, context: &Context) -> Result<(), Trouble> {
     if compaction::missing_pins(&text, &pins).is_empty() { Ok(()) } else { Err(Trouble::PinMissing) }
 }
 
-/// The prompt is the conversation's as the model has read it, up to the plan's cut, so that only the request and the
-/// summary are computed.
+/// Asks the model behind the prompt that it has read, up to the plan's cut, so that it computes only the request and
+/// the summary.
 async fn ask(
     tools: &SessionTools,
     past: &Past,
@@ -295,10 +290,9 @@ async fn read(mut answer: Answer, effort: &mut SummaryEffort) -> Result<SummaryR
             _ => {}
         }
     }
-    Err(Failure::new(FailureCode::EngineFailed, "the summary broke off; it is asked for again later"))
+    Err(Failure::new(FailureCode::EngineFailed, "the summary was cut off; it is asked for again later"))
 }
 
-/// The item as the request shows it.
 fn without_words(item: &Arc<Item>, left_out: &[String]) -> Arc<Item> {
     if !left_out.contains(&item.id) {
         return item.clone();
@@ -315,8 +309,7 @@ fn without_words(item: &Arc<Item>, left_out: &[String]) -> Arc<Item> {
     Arc::new(item)
 }
 
-/// What the user asked to be kept word for word and is no pin yet: said before this was looked for, or right before a
-/// crash.
+/// Pins the wishes that no pin holds yet: they are older than pinning, or came right before a crash.
 async fn pin_what_was_asked_for(tools: &SessionTools, past: &mut Past) -> Result<(), store::Error> {
     let known = tools.store.pins(&tools.session, true).await?;
     let mut before = None;
@@ -336,14 +329,14 @@ async fn pin_what_was_asked_for(tools: &SessionTools, past: &mut Past) -> Result
     Ok(())
 }
 
-/// What the user asked to be kept word for word, and where it was said.
+/// Wish of the user to keep something word for word, and its item.
 #[derive(Debug)]
 pub struct PinWish {
     pub text: String,
     pub item_id: String,
 }
 
-/// What this item asks to be kept: of its own words, or what the user said `before`.
+/// Lists the wishes of an item: of its own words, or of the user's message before it.
 pub fn wishes(item: &Item, before: Option<&Item>) -> Vec<PinWish> {
     let asking = passage(item, 0);
     let wish = |text, item: &Item| PinWish { text, item_id: item.id.clone() };
@@ -356,7 +349,7 @@ pub fn wishes(item: &Item, before: Option<&Item>) -> Vec<PinWish> {
     wishes
 }
 
-/// Pins what there is room for beside the pins that there are. Returns what found no room.
+/// Adds pins while there is room. Returns the wishes that found none.
 pub async fn pin_wishes(
     tools: &SessionTools,
     wishes: Vec<PinWish>,

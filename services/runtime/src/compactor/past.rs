@@ -1,4 +1,4 @@
-//! A conversation as the store has it, from the last summary that tells it on.
+//! Conversation in the store, from the last summary on that still holds.
 
 use super::Standing;
 use crate::prompts::SessionTools;
@@ -11,21 +11,19 @@ use store::{ItemVersion, MadeBy, OrderKey, Summary, SummaryKind, View};
 pub struct Past {
     pub config: SessionConfig,
     pub standing: Standing,
-    /// What stood in the prompt before turns left without a summary, or before the summary that does not hold any more:
-    /// what a summary of them is asked with, because that is what the model has read.
+    /// Standing with which the model read the items that no summary covers, to ask for a summary of them.
     pub base: Standing,
-    /// Instructions at the head, which no summary tells; then everything behind the summary, also what left the prompt.
+    /// Instructions at the head, which no summary covers, then all items behind the summary, also those that left the
+    /// prompt.
     pub items: Vec<Arc<Item>>,
     pub leading: usize,
-    /// Where the items begin that the prompt shows.
     pub shown_from: usize,
-    /// False: more left the prompt than was read, and the items before `shown_from` are the oldest of it.
+    /// False if more left the prompt than was read: the items before `shown_from` are the oldest of it.
     pub is_whole: bool,
-    /// `View::last_seq`.
     pub last_seq: u64,
 }
 
-/// Hardly an item has fewer tokens, with the marks around it: so many items are more than a window.
+/// Least tokens of an item with its marks, to bound the number of items that are read.
 const ITEM_TOKENS: u32 = 8;
 const LEAST_ITEMS: u32 = 64;
 
@@ -34,13 +32,13 @@ impl Past {
         Past::of(tools, tools.store.load(&tools.session).await?, u32::MAX).await
     }
 
-    /// Of what left the prompt only as much as one summary can tell, however much it is.
+    /// Reads the conversation, and of what left the prompt only as much as one summary can cover.
     pub async fn for_summary(tools: &SessionTools) -> Result<Past, store::Error> {
         let most = (tools.limits.ctx_size / ITEM_TOKENS).max(LEAST_ITEMS);
         Past::of(tools, tools.store.load(&tools.session).await?, most).await
     }
 
-    /// As it would be with this summary in use, or with none.
+    /// Reads the conversation as it would be with this summary in use, or with none.
     pub async fn with(tools: &SessionTools, summary: Option<&Summary>) -> Result<Past, store::Error> {
         let SessionTools { store, session, .. } = tools;
         let mut view = store.load(session).await?;
@@ -53,7 +51,6 @@ impl Past {
         Past::of(tools, view, u32::MAX).await
     }
 
-    /// `most`: items that left the prompt.
     async fn of(tools: &SessionTools, view: View, most: u32) -> Result<Past, store::Error> {
         let SessionTools { store, session, .. } = tools;
         let standing = Standing::of(&view);
@@ -92,25 +89,24 @@ impl Past {
         })
     }
 
-    /// Instructions, and what the prompt shows.
     pub fn shown(&self) -> Vec<Arc<Item>> {
         self.items[..self.leading].iter().chain(&self.items[self.shown_from..]).cloned().collect()
     }
 
-    /// Whether the item behind this one was read, so that a summary may end here.
+    /// True if the item behind this one was read, so that a summary may end here.
     pub fn has_read_behind(&self, through: &str) -> bool {
         let at = self.items.iter().position(|item| item.id == through);
         self.is_whole || at.is_some_and(|at| at + 1 < self.shown_from)
     }
 
-    /// The last of what left the prompt without a summary, as far as it was read.
+    /// Returns the last item that left the prompt without a summary and was read.
     pub fn dropped_through(&self) -> Option<&str> {
         let last = self.items.get(self.shown_from.checked_sub(1)?)?;
         (self.shown_from > self.leading).then_some(last.id.as_str())
     }
 }
 
-/// The newest summary among those that this one was made from that tells what was said as it stands now.
+/// Returns the newest ancestor of a summary whose text no later change contradicts.
 async fn holding_before(tools: &SessionTools, summary: &Summary) -> Result<Option<Summary>, store::Error> {
     let SessionTools { store, session, .. } = tools;
     let all = store.summaries(session).await?;

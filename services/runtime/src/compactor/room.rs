@@ -1,5 +1,5 @@
-//! Room for a reply that a user waits for: what is ready is put to use, or oldest turns leave the prompt, and the reply is
-//! asked for again. The model is asked nothing, and the store is not waited for.
+//! Room for a reply that a user waits for: a finished summary is swapped in, or oldest turns leave the prompt, and the
+//! session asks for the reply again. This needs no model, and does not wait for the store.
 
 use super::weigh::{results_through, weigh_shown};
 use super::{FromCompactor, SideResult, Standing, Task};
@@ -16,11 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{MadeBy, Summary, SummaryKind};
 
-/// Oldest turns leave the prompt.
 pub struct DroppedTurns {
-    /// What stays of the past. The store does not know of it yet.
+    /// Standing without them. The store does not know of it yet.
     standing: Standing,
-    /// The first and the last item that leave; None: only results of tools do.
+    /// First and last item that leave. `None`: only results of tools do.
     dropped: Option<[String; 2]>,
     tokens_before: u64,
     after: Counted,
@@ -53,7 +52,8 @@ impl Task {
         }
     }
 
-    /// Oldest turns leave the prompt at once; the store follows. A summary that is being made goes on: what it tells was said.
+    /// Takes oldest turns out of the prompt at once; the store follows. A summary in progress continues, because its
+    /// text stays true.
     fn drop_turns(&mut self, room: DroppedTurns) {
         let DroppedTurns { standing, dropped, tokens_before, after } = room;
         let tokens_after = after.tokens;
@@ -81,7 +81,6 @@ impl Task {
         self.say(FromCompactor::Fill(after));
     }
 
-    /// The same reply, from what stands in the prompt now.
     pub(super) fn ask_again(&self, mut generate: Box<Generate>, limit_tokens: Option<u32>) {
         let covered = self.standing.covered_through.as_ref();
         let cut = covered.and_then(|through| generate.items.iter().position(|item| item.id == *through));
@@ -94,7 +93,7 @@ impl Task {
     }
 }
 
-/// `generate` ends with what the user said. None: it was counted too high before.
+/// Finds turns to leave out for this request. `None`: there is room already.
 async fn make_room(
     tools: &SessionTools,
     mut standing: Standing,
@@ -127,7 +126,7 @@ async fn make_room(
     Ok(Some(DroppedTurns { standing, dropped, tokens_before: weighed.total.tokens, after }))
 }
 
-/// These turns leave the prompt, and what stands in it stays.
+/// Returns the version of the view without these turns.
 pub(super) fn left_out(
     standing: &Standing,
     [from_item, to_item]: [String; 2],

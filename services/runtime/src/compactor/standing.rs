@@ -1,4 +1,4 @@
-//! What the prompt shows of the past: the summary in use, the pins, where the words begin.
+//! Part of the past that the prompt shows: the summary in use, the pins, and the first item behind them.
 
 use compaction::{CompactionLimits, PinnedText, PlainMessage, Speaker};
 use serde_json::{Value, json};
@@ -9,23 +9,20 @@ use store::{MadeBy, Pin, Summary, SummaryKind, View};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
-    /// The version that is in use: a summary, or turns that left without one.
+    /// Version in use: a summary, or turns that left without one.
     pub version: Option<u64>,
-    /// The newest version there is, in use or not.
     pub newest_version: u64,
-    /// The words of the summary that stands in the prompt.
     pub text: String,
-    /// Which version they are.
     pub text_version: Option<u64>,
-    /// Items up to this one are not in the prompt.
+    /// Last item that is not in the prompt.
     pub covered_through: Option<String>,
-    /// Some of them are told by no summary, or by one that was made before they were changed.
+    /// True if no summary covers some of them, or only one from before they were changed.
     pub owes_summary: bool,
-    /// The pins that stand beside the summary, by id. Others wait for the next one, so that the prompt stays as it is.
+    /// Pins beside the summary, by id. Newer pins wait for the next summary, so that the prompt stays as it is.
     pub placed_pins: HashSet<String>,
     pub trimmed: HashSet<String>,
     pub pins: Vec<Pin>,
-    /// A person took the last summary back: the next one is made only when it must.
+    /// True after a person undid the last summary: the next one waits until the prompt is full.
     pub held: bool,
 }
 
@@ -59,7 +56,6 @@ impl Standing {
         self.placed_pins = ids.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     }
 
-    /// As it will be with this summary.
     pub fn with(&self, summary: &Summary) -> Standing {
         let mut standing = self.clone();
         standing.put(summary);
@@ -67,7 +63,6 @@ impl Standing {
         standing
     }
 
-    /// As it was when this summary stood, or none.
     pub fn take_back(&mut self, to: Option<&Summary>) {
         self.version = None;
         self.text.clear();
@@ -78,13 +73,12 @@ impl Standing {
         }
     }
 
-    /// A prompt made with the one is the prompt made with the other.
+    /// True if both lead to the same prompt.
     pub fn shows_the_same_as(&self, other: &Standing) -> bool {
         let shown = |standing: &Standing| Standing { newest_version: 0, ..standing.clone() };
         shown(self) == shown(other)
     }
 
-    /// Every pin stands beside the summary from now on.
     pub fn place_pins(&mut self) {
         self.placed_pins = self.pins.iter().map(|pin| pin.id.clone()).collect();
     }
@@ -93,7 +87,6 @@ impl Standing {
         self.pins.iter().filter(|pin| self.placed_pins.contains(&pin.id))
     }
 
-    /// The ids of the pins beside the summary, in the order in which they were made.
     pub fn placed_ids(&self) -> Value {
         json!(self.placed().map(|pin| &pin.id).collect::<Vec<_>>())
     }
@@ -102,7 +95,7 @@ impl Standing {
         compaction::context_message(&self.text, &self.placed().map(pin_of).collect::<Vec<_>>(), limits)
     }
 
-    /// What stands in the prompt besides these items. A pin that is in none of them and not beside the summary is a note
+    /// Returns the context of a prompt with these items. A pin that is neither in them nor beside the summary is a note
     /// until the next swap.
     pub fn context(&self, items: &[Arc<Item>], limits: &CompactionLimits, has_recall: bool) -> Context {
         let is_shown = |pin: &&Pin| {

@@ -1,4 +1,4 @@
-//! The steps of an attempt: look, make, warm, swap; and what stops one.
+//! Steps of an attempt: look, make, warm and swap, and the changes that stop one.
 
 use super::make::{look, make, pin_wishes, trimmed, wishes};
 use super::room::left_out;
@@ -38,7 +38,6 @@ impl Task {
         }
     }
 
-    /// Computes the compacted prompt before it is used.
     pub(super) fn warm(&mut self, generate: &Generate) {
         // What was to be warmed may have been stopped, or put to use.
         if !self.phases.is_warming() {
@@ -79,7 +78,11 @@ impl Task {
         let untold = std::mem::take(&mut self.fill_is_untold).then_some(look.weighed.total);
         self.attempt.covers = Some(look.covers.clone());
         self.attempt.last_item.clone_from(&look.last_item);
-        tracing::debug!(plan = look.plan.into_str(), tokens = look.weighed.total.tokens, "a look at the conversation");
+        tracing::debug!(
+            plan = look.plan.into_str(),
+            tokens = look.weighed.total.tokens,
+            "the conversation was weighed"
+        );
         match look.plan.clone() {
             CompactionPlan::Trim(trim) => {
                 self.attempt.made = Some(trimmed(&look, &trim.through, trim.expected_tokens));
@@ -106,14 +109,14 @@ impl Task {
         match made {
             // The newest version stands.
             Ok(made) if self.is_dropping || made.version < Some(self.standing.newest_version) => {
-                self.start_over("turns left the prompt when it was made; it is planned anew");
+                self.start_over("turns left the prompt while the summary was made; the compaction starts over");
             }
             Ok(made) => {
                 self.attempt.made = Some(*made);
                 self.phases.made();
             }
             Err(Trouble::Store(store::Error::StaleSummary { .. })) => {
-                self.start_over("what it was to tell has changed; it is planned anew");
+                self.start_over("the turns to summarise changed; the compaction starts over");
             }
             Err(trouble) => self.gave_up(&trouble),
         }
@@ -137,7 +140,7 @@ impl Task {
             Ok(stands) => self.put_to_use(made, stands),
             Err(error @ store::Error::StaleSummary { .. }) => self.start_over(&error.to_string()),
             Err(error) => {
-                tracing::error!(%error, "a summary could not be put to use");
+                tracing::error!(%error, "a summary could not be put into use");
                 metrics::compaction_ended("cancelled");
                 self.stop();
                 self.phases.over();
@@ -174,7 +177,6 @@ impl Task {
         self.say(FromCompactor::Fill(after));
     }
 
-    /// An operation is on its way to the store: a part of the conversation changes.
     pub(super) fn changed(&mut self, op: &StoreOp, is_shown: bool, said_before: Option<&Item>) {
         match op {
             StoreOp::ItemAdded { item, .. } => {
@@ -198,12 +200,11 @@ impl Task {
         }
         // A swap that is under way is refused by the store itself.
         if !self.phases.is_quiet() && !self.phases.is_swapping() && self.touches_the_plan(op) {
-            tracing::info!("what was to be summarised has changed: it is planned anew");
-            self.start_over("what it was to tell has changed; it is planned anew");
+            tracing::info!("the turns to summarise changed; the compaction starts over");
+            self.start_over("the turns to summarise changed; the compaction starts over");
         }
     }
 
-    /// Whether the change is to something that the plan takes out of the prompt.
     fn touches_the_plan(&self, op: &StoreOp) -> bool {
         let covers = self.attempt.covers.as_ref();
         let is_covered = |id: &String| covers.is_none_or(|covers| covers.contains(id));
@@ -219,7 +220,7 @@ impl Task {
         }
     }
 
-    /// Whether the summary in use may have told what is changed. The store knows for sure.
+    /// True if the summary in use may cover the changed item. The store decides.
     fn touches_what_is_told(&self, op: &StoreOp, is_shown: bool) -> bool {
         let through = self.standing.covered_through.as_ref();
         through.is_some()
@@ -231,7 +232,6 @@ impl Task {
             }
     }
 
-    /// A command beside the service, or a person, changed the store: the prompt follows.
     pub(super) fn reloaded(&mut self, epoch: u64, past: Result<Box<Past>, store::Error>) {
         if epoch != self.now.epoch || !self.now.settled || self.now.replying {
             return; // again, in the next silence
@@ -281,14 +281,13 @@ impl Task {
         self.say(FromCompactor::Tell(Event::Compaction(Compaction { stage, version, tokens_before })));
     }
 
-    /// Where clients were told that it began.
     fn tell_failed(&mut self, message: &str) {
         if let Some((version, tokens_before)) = self.attempt.told.take() {
             self.tell(CompactionStage::Failed { message: message.to_owned() }, version, tokens_before);
         }
     }
 
-    /// Makes or removes the next pins, once those before them are done: so each sees what room there is.
+    /// Applies the next pin changes after those before them, so that each sees the room that is left.
     pub(super) fn change_pins(&mut self) {
         while !self.is_pinning
             && let Some(change) = self.pin_changes.pop_front()
@@ -322,7 +321,7 @@ impl Task {
     }
 }
 
-/// One transaction, from which on the prompt shows what was made.
+/// Puts the new view into use in one transaction.
 async fn swap(tools: &SessionTools, made: CompactedView) -> Result<Option<u64>, store::Error> {
     let SessionTools { store, session, .. } = tools;
     let Some(version) = made.version else {

@@ -1,4 +1,4 @@
-//! What each part of a conversation takes of its prompt, in the words of the `compaction` crate.
+//! Tokens of each part of a conversation's prompt, in the words of the `compaction` crate.
 
 use super::standing::message_of;
 use super::{Past, Standing};
@@ -13,11 +13,9 @@ use std::sync::Arc;
 pub struct Weighed {
     pub view: PromptView,
     pub sizes: PromptSizes,
-    /// The prompt as it is.
     pub total: Counted,
 }
 
-/// The conversation as its next prompt shows it, whatever the user says next.
 pub async fn weigh(tools: &SessionTools, past: &Past) -> Result<Weighed, Failure> {
     let shown = past.shown();
     let context = tools.context(&past.standing, &shown);
@@ -34,7 +32,7 @@ pub async fn weigh(tools: &SessionTools, past: &Past) -> Result<Weighed, Failure
     Ok(weighed)
 }
 
-/// A prompt of these items, the instructions among them first. `partial` is what the user says next.
+/// Weighs a prompt of these items, instructions first. `partial`: what the user says next.
 pub async fn weigh_shown(
     tools: &SessionTools,
     config: &SessionConfig,
@@ -77,7 +75,6 @@ struct MeasuredItems {
 }
 
 impl SessionTools {
-    /// What stands in the prompt besides these items.
     pub fn context(&self, standing: &Standing, items: &[Arc<Item>]) -> Context {
         let may_recall = self.preset.recall_tool_calls() > 0;
         let context = standing.context(items, &self.limits, may_recall);
@@ -113,7 +110,8 @@ impl SessionTools {
         Ok(MeasuredItems { total: measured.total, preface: measured.messages[preface].iter().sum(), items })
     }
 
-    /// What stands beside a conversation: pins, the request for a summary, the marker of what is left out.
+    /// Counts the tokens beside a conversation: pins, the request for a summary, the marker for turns that were left
+    /// out.
     async fn rule(&self, config: &SessionConfig, pins: Option<Message>) -> Result<[u64; 3], Failure> {
         let said = || Message::new(MessageRole::User, PLACEHOLDER);
         let request = message_of(&compaction::summary_request(&self.limits));
@@ -127,7 +125,6 @@ impl SessionTools {
         Ok([pins, measured.messages[1], measured.messages[2]])
     }
 
-    /// The prompt of a next turn with these items.
     pub async fn count(
         &self,
         config: &SessionConfig,
@@ -162,7 +159,6 @@ fn few(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
-/// Results of tools up to this item.
 pub fn results_through(items: &[Arc<Item>], through: &str) -> Vec<String> {
     let end = items.iter().position(|item| item.id == through).map_or(0, |index| index + 1);
     let results = items[..end].iter().filter(|item| matches!(item.body, ItemBody::FunctionCallOutput { .. }));

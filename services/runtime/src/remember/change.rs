@@ -1,11 +1,10 @@
-//! How what was heard changes what is remembered.
+//! Changes of the remembered facts.
 
 use crate::first_time;
 use remember::{Statement, is_meant, is_secret};
 use std::collections::HashMap;
 use store::{Error, FactChanges, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
 
-/// Where and when something was said.
 pub struct SaidAt<'a> {
     person: &'a str,
     message: &'a SaidMessage,
@@ -17,16 +16,15 @@ impl<'a> SaidAt<'a> {
     }
 }
 
-/// Whose words a message holds.
 pub fn said_by<'a>(unheard: &'a UnheardSession, message: &'a SaidMessage) -> &'a str {
     message.person.as_deref().unwrap_or(&unheard.person)
 }
 
-/// What holds today, and what changes about it.
+/// Facts that hold today, and their changes.
 pub struct Remembered {
     held: Vec<HeldFact>,
     pub changes: FactChanges,
-    /// Whose words they are. Empty: the home's guest.
+    /// Person whose words are looked through. Empty: the home's guest.
     person: String,
     room: FactRoom,
     now_ms: i64,
@@ -71,7 +69,7 @@ impl Remembered {
         Remembered { held: held.collect(), changes: FactChanges::default(), person: person.to_owned(), room, now_ms }
     }
 
-    /// A statement takes the place of what was known about the same.
+    /// Keeps a statement, which replaces the facts about the same subject.
     pub fn keep(&mut self, statement: Statement, found_by: FoundBy, source: &SaidAt) -> Result<(), Error> {
         let Statement { text, about, asked, of_home, confidence } = statement;
         // What a person says by the way stays theirs, also where it is about the home.
@@ -131,7 +129,6 @@ impl Remembered {
         Ok(())
     }
 
-    /// What is meant by these words is remembered no more.
     pub fn forget(&mut self, what: &str) {
         let meant: Vec<String> =
             self.held.iter().filter(|fact| is_meant(&fact.text, what)).map(|fact| fact.id.clone()).collect();
@@ -139,7 +136,7 @@ impl Remembered {
         self.changes.forgotten.extend(meant);
     }
 
-    /// No search of the past tells this item any more.
+    /// Hides this item from all searches of the past.
     pub fn unsay(&mut self, session: &str, item: &str) {
         let place = (session.to_owned(), item.to_owned());
         if !self.changes.unsaid.contains(&place) {
@@ -148,7 +145,7 @@ impl Remembered {
     }
 }
 
-/// The letters and digits of a text, so that the same words are the same text.
+/// Returns the letters and digits of a text, to compare texts by their words.
 fn folded(text: &str) -> String {
     text.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }

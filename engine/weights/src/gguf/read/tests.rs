@@ -1,4 +1,4 @@
-//! Whatever keys and tensors a file is written with are the ones that are read.
+//! Round trips: a reader finds the keys and tensors that the writer wrote.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn any_value() -> impl Strategy<Value = write::Value> {
     ]
 }
 
-/// What a written value must be read as.
+/// Returns the value that the reader must find.
 fn expected(value: &write::Value) -> MetadataValue {
     use write::Value as V;
     match value {
