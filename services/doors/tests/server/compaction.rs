@@ -362,7 +362,7 @@ async fn an_edit_of_what_is_being_summarised_takes_it_back() {
     *summariser.lock().unwrap() = Summariser::Writes;
     client.say(json!({"type": "conversation.item.delete", "item_id": "first"})).await;
     let failed = event(&mut client, "compaction.failed").await;
-    assert!(failed["message"].as_str().unwrap().contains("planned anew"), "{failed:#}");
+    assert!(failed["message"].as_str().unwrap().contains("starts over"), "{failed:#}");
     timeout(PATIENCE, held.cancelled()).await.expect("nobody waits for that summary any more");
     event(&mut client, "compaction.completed").await;
     let request = model.summaries.lock().unwrap().last().cloned().unwrap();

@@ -256,7 +256,7 @@ impl Task {
                 self.show();
                 if was_at_work {
                     metrics::compaction_ended("cancelled");
-                    self.tell_failed("summaries or pins were changed; it is planned anew");
+                    self.tell_failed("summaries or pins were changed; the compaction starts over");
                 }
             }
             Err(error) => tracing::error!(%error, "a change of the session could not be read"),
