@@ -41,7 +41,6 @@ impl Shared {
     }
 }
 
-/// See `Runtime::write_fact`.
 pub async fn write_fact(store: &Store, user: &str, person: &str, text: &str) -> Result<RememberedFact, Error> {
     let text = text.trim();
     if text.is_empty() {

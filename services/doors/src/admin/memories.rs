@@ -18,25 +18,25 @@ use store::RememberedFact;
 
 #[derive(Deserialize, JsonSchema)]
 pub struct MemoriesQuery {
-    /// Whose: a person's name, or empty for the home's. Else all of the user's.
+    /// Person whose memories these are, empty for the home. Without it, all of the user's.
     person: Option<String>,
     /// Words that they are about.
     q: Option<String>,
-    /// Also what was replaced, with what took its place.
+    /// True for replaced memories, too, with those that took their place.
     past: Option<bool>,
     limit: Option<u32>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 pub struct PersonQuery {
-    /// Whose: a person's name, or empty for the home's.
+    /// Person whose memory this is, empty for the home.
     person: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 pub struct NewMemory {
     text: String,
-    /// Whose: a person's name. Else the home's.
+    /// Person whose memory this is. Without it, the home's.
     #[serde(default)]
     person: String,
 }

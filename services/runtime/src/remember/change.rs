@@ -34,11 +34,11 @@ pub struct Remembered {
 #[derive(Default)]
 pub struct FactRoom {
     pub user: String,
-    /// Of one person, besides those that were asked for.
+    /// Limit for one person, besides the facts that were asked for.
     pub most: usize,
-    /// Of each person, as many as hold today.
+    /// Number of facts that hold today, by person.
     pub held: HashMap<String, usize>,
-    /// That all persons of the user may have besides.
+    /// Number of facts that all persons of the user may still get.
     pub of_user: usize,
 }
 
