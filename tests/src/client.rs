@@ -23,7 +23,7 @@ pub struct Client {
     pub heard: Vec<Value>,
 }
 
-/// What the server answered instead of a websocket.
+/// Answer of a server that refuses a websocket.
 #[derive(Debug)]
 pub struct Refused {
     pub status: u16,
@@ -47,13 +47,13 @@ impl Client {
         Client::at(address, &format!("/v1/realtime{query}"), headers).await
     }
 
-    /// At the address of another websocket.
+    /// Connects to another websocket of the server.
     pub async fn at(address: &str, path: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
         let stream = TcpStream::connect(address).await.expect("a connection");
         Client::on(stream, address, path, headers).await
     }
 
-    /// From another address, such as 127.0.0.2.
+    /// Connects from another address, such as 127.0.0.2.
     pub async fn from(ip: [u8; 4], address: &str) -> Result<Client, Refused> {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((ip, 0).into()).expect("an address of its own");

@@ -1,4 +1,4 @@
-//! As much HTTP as the tests need: a client, and the head of a request for servers.
+//! HTTP as far as the tests need it: a client, and the head of a request for servers.
 
 use crate::client::PATIENCE;
 use crate::kept_secret;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 #[derive(Default)]
 pub struct Head {
     pub path: String,
-    /// By name in lower case.
+    /// Headers by their names in lower case.
     headers: BTreeMap<String, String>,
 }
 
@@ -66,7 +66,7 @@ pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)]
     [request.as_bytes(), body].concat()
 }
 
-/// What a request was answered with.
+/// Answer to a request.
 #[derive(Debug)]
 pub struct HttpAnswer {
     pub status: u16,

@@ -22,12 +22,12 @@ struct State {
     /// The token that the repository demands of a client.
     token: Option<String>,
     gated: bool,
-    /// How the next downloads fail, in their order.
+    /// Failures of the next downloads, in order.
     troubles: VecDeque<Trouble>,
     seen: Vec<Seen>,
 }
 
-/// How a download fails.
+/// Failure of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The connection ends after so many bytes.
@@ -37,14 +37,14 @@ pub enum Trouble {
     Damage,
     /// The whole file, whatever range the client asked for.
     NoRanges,
-    /// So many bytes, and then nothing until the client gives up.
+    /// Stop after this number of bytes, until the client gives up.
     Stall(usize),
 }
 
 /// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// To the server of downloads.
+    /// True for the server of downloads.
     pub download: bool,
     pub path: String,
     pub range: Option<String>,

@@ -1,5 +1,5 @@
-//! What no log may hold: the keys and secrets that tests show a service, and what they say as users. The clients of the tests
-//! note it, and every service that a test starts is held to it.
+//! Words that no log may hold: keys and secrets that tests show a service, and what they say as users. The test clients
+//! note them, and each service that a test starts is checked.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ pub fn note_text(text: &str) {
     }
 }
 
-/// What a line of a log should not hold. `may_tell`: the configuration asks for what users say.
+/// Returns the secret that a line of a log holds. `may_tell`: the configuration asks for what users say.
 pub fn leaks(line: &str, may_tell: bool) -> Option<String> {
     let found = |kept: &Mutex<BTreeSet<String>>| lock(kept).iter().find(|kept| line.contains(*kept)).cloned();
     found(&SECRETS).or_else(|| if may_tell { None } else { found(&SAID) })

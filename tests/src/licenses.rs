@@ -12,11 +12,11 @@ use std::process::Command;
 pub struct ForeignCrate {
     pub name: String,
     pub version: String,
-    /// As its manifest says: `MIT OR Apache-2.0`.
+    /// Licence of the manifest: `MIT OR Apache-2.0`.
     pub license: String,
 }
 
-/// What is linked into the binary on the processors that it is built for.
+/// Lists the crates that are linked into the binary on the processors that it is built for.
 pub fn linked() -> BTreeSet<ForeignCrate> {
     let targets = ["--target", "x86_64-unknown-linux-gnu", "--target", "aarch64-unknown-linux-gnu"];
     tree(&[&["--package", "reprise", "--edges", "normal"], &targets[..]].concat())
@@ -45,8 +45,8 @@ fn tree(arguments: &[&str]) -> BTreeSet<ForeignCrate> {
     found.collect()
 }
 
-/// Of the licences that an expression offers those that are taken, the allowed ones first in their order. An error: none
-/// of them is allowed.
+/// Chooses among the licences of an expression, the allowed ones first in their order. An error: none of them is
+/// allowed.
 pub fn taken(license: &str, allowed: &[String]) -> Result<BTreeSet<String>, String> {
     let spaced = license.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -152,7 +152,7 @@ pub fn third_party() -> String {
 
 const RULE: &str = "------------------------------------------------------------------------";
 
-/// By name and version: the folder of the sources, and the authors.
+/// Returns the folder of the sources and the authors, by name and version.
 fn sources() -> BTreeMap<(String, String), (PathBuf, String)> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--format-version", "1", "--locked"]);
@@ -207,7 +207,7 @@ fn tidy(text: &str) -> String {
     lines.join("\n").trim_matches('\n').to_owned()
 }
 
-/// For crates that name the licence and carry no text of it.
+/// Text for crates that name the licence and carry none.
 const MIT: &str = "\
 Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation
 files (the \"Software\"), to deal in the Software without restriction, including without limitation the rights to use, copy,

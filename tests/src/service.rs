@@ -24,7 +24,7 @@ pub struct Service {
     folder: Option<TempDir>,
     /// `127.0.0.1:PORT`.
     pub address: String,
-    /// What the service printed when it was ready.
+    /// Screen of the ready service.
     pub screen: String,
     /// Reads the service's log to its end.
     log: Option<JoinHandle<String>>,
@@ -32,10 +32,10 @@ pub struct Service {
     leaks: Arc<Mutex<Vec<String>>>,
 }
 
-/// How the process ended, and what it logged.
+/// End of the process, and its log.
 pub type NotStarted = (ExitStatus, String);
 
-/// Where the lines of a service's log go, besides into memory.
+/// Place of a service's log lines, besides memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Log {
     Shown,
@@ -50,7 +50,7 @@ impl Service {
         Service::in_folder(tempfile::tempdir().expect("a folder"), more).await
     }
 
-    /// As in a fresh clone: with the model that is inside the binary.
+    /// Starts as a fresh clone does: with the model inside the binary.
     pub async fn with_the_built_in_model() -> Service {
         Service::built_in_model_in_folder(tempfile::tempdir().expect("a folder"), &[]).await
     }
@@ -62,7 +62,7 @@ impl Service {
         started(Service::launch(command, folder, Log::Shown).await)
     }
 
-    /// With a model file that the test made.
+    /// Starts with a model file that the test made.
     pub async fn with_model(folder: TempDir, model: &Path, more: &[&str]) -> Service {
         let model = model.to_string_lossy();
         let first = ["serve", "--port", "0", "--model", &*model, "--set", "wyoming.port=0"];
@@ -70,7 +70,7 @@ impl Service {
         started(Service::launch(command, folder, Log::Shown).await)
     }
 
-    /// With the files that an earlier service left in the folder.
+    /// Starts with the files that an earlier service left in the folder.
     pub async fn in_folder(folder: TempDir, more: &[&str]) -> Service {
         started(Service::try_start(folder, more).await)
     }
@@ -90,7 +90,8 @@ impl Service {
         Service::launch(command, folder, Log::Shown).await
     }
 
-    /// With limits of the system to the files that it may open: the one that holds, and the one up to which it may raise it.
+    /// Starts with limits of the system to open files: the one that holds, and the one up to which the service may
+    /// raise it.
     pub async fn with_open_files(folder: TempDir, soft: usize, hard: usize, more: &[&str]) -> Service {
         started(Service::try_with_open_files(folder, soft, hard, more).await)
     }
@@ -108,7 +109,7 @@ impl Service {
         Service::launch(command, folder, Log::Kept).await
     }
 
-    /// With environment variables that the system or its libraries read.
+    /// Starts with environment variables that the system or its libraries read.
     pub async fn with_environment(folder: TempDir, variables: &[(&str, &Path)], more: &[&str]) -> Service {
         let mut command = command(folder.path(), &serve(more));
         command.envs(variables.iter().copied());
@@ -230,7 +231,7 @@ impl Service {
         kib.and_then(|kib| kib.trim().parse::<u64>().ok()).expect("a number of KiB") << 10
     }
 
-    /// As when the power fails: the service flushes nothing and closes no connection.
+    /// Ends the process as a power failure does: it flushes nothing and closes no connection.
     pub async fn kill(mut self) -> TempDir {
         self.child.kill().await.expect("it can be killed");
         self.read_log().await;
@@ -273,7 +274,7 @@ impl Service {
     }
 }
 
-/// Whatever a test is about: no service writes a key or what a user said into its log.
+/// Check of every test: no service writes a key or what a user said into its log.
 impl Drop for Service {
     fn drop(&mut self) {
         let leaks = std::mem::take(&mut *self.leaks.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
@@ -283,7 +284,7 @@ impl Drop for Service {
     }
 }
 
-/// Whether this machine lets a user mount something in a namespace. Prints that the test skips where it does not.
+/// Tells whether this machine lets a user mount something in a namespace. Prints that the test skips if not.
 pub async fn may_mount() -> bool {
     let [program, arguments @ ..] = IN_ITS_OWN_NAMESPACE;
     let tried = Command::new(program).args(arguments).args(["mount", "-t", "tmpfs", "none", "/tmp"]).output().await;

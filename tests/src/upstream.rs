@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 pub struct StandIn {
-    /// For `upstream.url`.
+    /// Value for `upstream.url`.
     pub url: String,
     asked: mpsc::UnboundedReceiver<Asked>,
 }
@@ -25,7 +25,7 @@ impl StandIn {
         StandIn::at("127.0.0.1:0").await
     }
 
-    /// At an address that a configuration already names.
+    /// Listens at an address that a configuration already names.
     pub async fn at(address: &str) -> StandIn {
         let listener = TcpListener::bind(address).await.expect("a port");
         let url = format!("http://{}/v1", listener.local_addr().expect("an address"));

@@ -34,7 +34,7 @@ impl WyomingClient {
         self.stream.write_all(bytes).await.expect("the service reads");
     }
 
-    /// As the stock library writes it.
+    /// Says an event as the stock library writes it.
     pub async fn say(&mut self, kind: &str, data: Value) {
         kept_secret::note_said(&data);
         let mut line = json!({ "type": kind, "version": "1.10.2" });

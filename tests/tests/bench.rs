@@ -15,7 +15,7 @@ fn bench(args: &[&str]) -> Output {
     Command::new(binary()).args(["--threads", "1", "bench"]).args(args).output().unwrap()
 }
 
-/// With the model, `--json` and a plot, which must be a file of its own.
+/// Measures with the model, `--json` and a plot, which must be a file of its own.
 fn measure(args: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let (model, plot) = (model(), folder.path().join("plot.svg"));
@@ -201,7 +201,7 @@ fn sessions_that_are_idle_and_sessions_that_talk() {
     assert!(memory["bytes_per_idle_session"].is_number(), "{memory}");
 }
 
-/// How many turns of a home's conversations are there, and that a new conversation computes little. How fast, no test says.
+/// Counts of turns and computed tokens in conversations of a home; speed is not tested.
 #[test]
 fn a_home_begins_conversations_anew_over_a_restart_and_beside_a_peer() {
     // A port that was free a moment ago.
@@ -231,7 +231,7 @@ fn a_home_begins_conversations_anew_over_a_restart_and_beside_a_peer() {
     assert_eq!((turns("turns"), turns("peer_turns")), (2, 2));
 }
 
-/// What is felt: a clock costs its line where notes say it, and all behind it where not. How fast, no test says.
+/// Cost of a clock in the instructions: its line with notes, all behind it without; speed is not tested.
 #[tokio::test]
 async fn a_clock_at_the_top_costs_its_line_with_notes_and_all_without() {
     let model = model();

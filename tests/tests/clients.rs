@@ -31,7 +31,7 @@ async fn home_assistant() {
     python("home_assistant.py").await;
 }
 
-/// With the release of openai-python that Home Assistant has, which lies beside the newest one.
+/// Release of openai-python that Home Assistant has, beside the newest one.
 #[tokio::test]
 async fn home_assistant_with_its_own_pins() {
     let Some(venv) = packages("REPRISE_CLIENTS_VENV", "home-assistant/openai") else { return };
@@ -166,7 +166,8 @@ async fn python(script: &str) {
     run(service, venv.join("bin/python"), &["-B"], script, &[]).await;
 }
 
-/// With the built-in model, whose replies come to an end: some clients take it for a failure where a limit ends a reply.
+/// Runs a script with the built-in model, whose replies end by themselves: some clients take a reply at its limit for a
+/// failure.
 async fn python_with_sense(script: &str) {
     let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
     let service = Service::with_the_built_in_model().await;

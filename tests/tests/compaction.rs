@@ -17,7 +17,7 @@ const KILLS: u64 = 6;
 const SEED: u64 = 0x5851_f42d_4c95_7f2d;
 /// The moments that matter lie within this of the end of a turn.
 const MICROSECONDS_UNTIL_KILL: u64 = 1_500_000;
-/// About what the tiny model was made for.
+/// Window that the tiny model was made for, about.
 const WINDOW: &str = "--ctx-size=3800";
 /// Tokens in the window from which on a compaction may begin.
 const NEARLY_FULL: u64 = 2200;

@@ -21,7 +21,7 @@ struct Page {
     target: Value,
 }
 
-/// Where Debian and others have it. Says so where it is not.
+/// Returns the browser where Debian and others have it, or prints that there is none.
 fn browser() -> Option<&'static str> {
     let places = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
     let found = places.into_iter().find(|place| Path::new(place).exists());
@@ -68,7 +68,7 @@ impl Page {
         page
     }
 
-    /// What the browser says, or why it cannot.
+    /// Returns the answer of the browser, or its error.
     async fn ask(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.asked += 1;
         let mut message = json!({"id": self.asked, "method": method, "params": params});
@@ -87,7 +87,7 @@ impl Page {
         }
     }
 
-    /// What this script gives.
+    /// Returns the result of a script.
     async fn run(&mut self, script: &str) -> Value {
         let params = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
         let answer = self.ask("Runtime.evaluate", params).await.unwrap();
@@ -95,8 +95,8 @@ impl Page {
         answer["result"]["value"].clone()
     }
 
-    /// What this gives as soon as it is something: it is looked at whenever the page changes. A page that goes away takes
-    /// what it was asked with it, so the next one is asked again.
+    /// Waits until an expression has a value, and looks whenever the page changes. A page that goes away takes the
+    /// question with it, so the next one is asked again.
     async fn until(&mut self, what: &str) -> Value {
         let all = "{ subtree: true, childList: true, attributes: true, characterData: true }";
         let script = format!(

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 const KILLS: u64 = 20;
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
-/// Then a new session begins, because a long one is not what is tested here.
+/// Turns before a new session begins, because long sessions are not tested here.
 const TURNS_OF_A_SESSION: u64 = 10;
 /// Words are written down just before they are sent.
 const ABOUT_TO_BE_SENT_BYTES: usize = 100;
@@ -76,7 +76,7 @@ async fn whatever_was_acknowledged_survives_a_kill_at_any_moment() {
     );
 }
 
-/// What a session must be like, as far as its client knows.
+/// State of a session as its client knows it.
 #[derive(Default)]
 struct Session {
     /// Empty until it was told.

@@ -9,10 +9,10 @@ use tests::service::{Service, check_store, may_mount, run_ok};
 use tests::upstream::StandIn;
 use tokio::time::timeout;
 
-/// So many bytes have place, and a part of them is taken by what can be removed.
+/// Mount of a small disk, part of which is taken by removable files.
 const SMALL_DISK: &str =
     "mkdir -p data; mount -t tmpfs -o size=3000k none data; head -c 1000000 /dev/zero > data/filler";
-/// What is computed is kept elsewhere, because it is not what fills the disk here.
+/// Flags that keep computed pasts off this disk: they shall not fill it.
 const NO_PASTS: [&str; 2] = ["--set", "memory.disk_path="];
 
 /// Says it, and returns whether it was acknowledged. A refusal must say that the disk is full.
@@ -161,7 +161,7 @@ async fn cut_off_by_a_full_disk(stand_in: &mut StandIn, service: &Service, clien
     (heard, rest)
 }
 
-/// What the assistant said first, as the store has it.
+/// Returns the first words of the assistant in the store.
 async fn first_reply(service: &Service, session: &str) -> Value {
     let items = service.get(&format!("/v1/sessions/{session}/items")).await;
     let mut items = items["data"].as_array().unwrap().iter();

@@ -1,4 +1,4 @@
-//! What `reprise doctor` finds, with the real binary.
+//! Findings of `reprise doctor`, with the real binary.
 
 use serde_json::Value;
 use std::process::Output;
@@ -28,7 +28,7 @@ fn a_machine_that_can_serve_is_told_with_all_its_parts() {
     assert!(finding(&report, "processor")["says"].as_str().unwrap().contains("threads"));
     assert!(finding(&report, "memory")["says"].as_str().unwrap().contains("MiB"));
     assert!(finding(&report, "model")["says"].as_str().unwrap().contains("tokens"));
-    assert_eq!(finding(&report, "GPU")["says"], "engine.device is cpu: none is looked for");
+    assert_eq!(finding(&report, "GPU")["says"], "engine.device is cpu: no GPU is used");
     // It only looks.
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");

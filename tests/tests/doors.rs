@@ -1,4 +1,4 @@
-//! Which clients may come in and what they may send, with the real binary as it is configured from outside.
+//! Access of clients and limits of their requests, with the real binary and configurations from outside.
 
 use serde_json::{Value, json};
 use tests::client::{Client, Closed, PATIENCE, Refused, user, words};

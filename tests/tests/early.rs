@@ -92,7 +92,7 @@ async fn a_conversation_is_the_same_with_replies_that_begin_early() {
     assert_eq!(is_early(&off), [false; 4]);
 }
 
-/// As a client that asks before its user is done, breaks off and asks again.
+/// Client that asks before its user is done, breaks off and asks again.
 #[tokio::test]
 async fn a_chat_completion_that_was_broken_off_goes_on_when_it_comes_again() {
     let service = Service::start(&["--set", "preset.speculation.tokens=200"]).await;

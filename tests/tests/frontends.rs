@@ -83,7 +83,7 @@ async fn a_probe_takes_its_turn_between_two_streams() {
     service.stop().await;
 }
 
-/// What a client sends and this service does not read stands in the log, once; what would change the answer is refused by name.
+/// Unknown fields of a client are in the log once; fields that would change the answer are refused by name.
 #[tokio::test]
 async fn no_field_is_let_go_in_silence() {
     let service = Service::start(&["--set", "model.unknown=default"]).await;

@@ -6,7 +6,7 @@ use tests::service::{Service, run_ok};
 
 const REQUESTS: &str = include_str!("../data/home/requests.jsonl");
 
-/// Of a model that is as large as a test can wait for.
+/// Shape of a model as large as a test can wait for.
 const SHAPE: &str = r#"
 name = "Home"
 layers = 4
@@ -49,9 +49,9 @@ fn homes() -> Vec<Value> {
 struct Answer {
     words: String,
     prompt: u64,
-    /// For it, and for what was read ahead meanwhile.
+    /// Tokens computed for it, and for what was read ahead meanwhile.
     computed: u64,
-    /// As chat completions tell it.
+    /// Cached tokens as chat completions count them.
     cached: Option<u64>,
 }
 

@@ -47,7 +47,7 @@ impl Home {
         files.iter().map(|file| file["path"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// What it says instead of a model.
+    /// Returns the message of a refused download.
     fn refused(&self, asked: &str, sets: &[&str]) -> String {
         let output = self.pull(asked, sets);
         assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
@@ -204,7 +204,7 @@ fn kitchen(home: &Home) {
     std::fs::write(home.folder.path().join("reprise.toml"), config).unwrap();
 }
 
-/// As earlier versions fetched them, and as the page of instructions says to put one there.
+/// Layouts of earlier versions, and of the page of instructions.
 #[test]
 fn a_model_that_lies_in_the_folder_of_models_itself_is_still_found() {
     let home = Home::with(&[(MODEL, model())]);
@@ -304,7 +304,7 @@ fn what_cannot_be_fetched_is_told() {
     assert!(nobody.contains("try again"), "{nobody}");
 }
 
-/// Over Ollama's API, where the operator allows it.
+/// Downloads over Ollama's API, if the operator allows them.
 mod through_ollamas_api {
     use super::{MODEL, Value, model};
     use serde_json::json;

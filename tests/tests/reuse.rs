@@ -9,7 +9,7 @@ fn instructions() -> String {
     (0..60).map(|n| format!("Rule {n}: be short. ")).collect()
 }
 
-/// What a reply read that was known, and its items.
+/// Tokens that a reply read from the cache, and its items.
 struct CountedAnswer {
     computed: u64,
     reused: u64,
@@ -46,7 +46,7 @@ async fn delete(client: &mut Client, items: &[String]) {
     }
 }
 
-/// What stands between the words of a message and the reply, and a token or two that depend on what follows.
+/// Tokens between the words of a message and the reply, and one or two that depend on what follows.
 const AROUND: u64 = 16;
 
 #[tokio::test]

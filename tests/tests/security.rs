@@ -1,4 +1,4 @@
-//! What each client may do: every cell of the table in docs/security.md, asked of a real service.
+//! Rights of clients: every cell of the table in docs/security.md, asked of a real service.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,9 +27,9 @@ struct House {
     /// Another one, which may be deleted before it.
     conversation: String,
     response: String,
-    /// Of the conversation.
+    /// Item of the conversation.
     item: String,
-    /// Of the session.
+    /// Pin of the session.
     pin: String,
     memory: String,
 }
@@ -56,7 +56,7 @@ impl House {
         House { service, session, conversation, response, item, pin, memory }
     }
 
-    /// What the table says of the answer.
+    /// Returns the word of the table for the answer.
     async fn ask(&self, route: &str, headers: &[(&str, &str)]) -> String {
         let (method, path) = route.split_once(' ').unwrap();
         let path =

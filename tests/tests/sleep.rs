@@ -5,7 +5,7 @@ use tests::client::PATIENCE;
 use tests::service::Service;
 use tokio::time::timeout;
 
-/// What the service may have in memory while its model sleeps.
+/// Memory that the service may use while its model sleeps.
 const ASLEEP_BYTES: u64 = 60 << 20;
 
 async fn falls_asleep(service: &Service, asleep: bool) {

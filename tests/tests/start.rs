@@ -1,4 +1,4 @@
-//! How it is started, what it logs, and what may stand behind it, with the real binary.
+//! Starts, logs and proxies of the service, with the real binary.
 
 use serde_json::Value;
 use std::path::Path;

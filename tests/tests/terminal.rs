@@ -38,7 +38,7 @@ impl Terminal {
         keyboard.flush().await.unwrap();
     }
 
-    /// Until one of these is shown; which one.
+    /// Waits until the screen shows one of these words, and returns which.
     async fn until(&mut self, words: &[&str]) -> usize {
         loop {
             if let Some(at) = words.iter().position(|word| self.shown.contains(word)) {
@@ -92,7 +92,7 @@ async fn ctrl_c_stops_the_reply_before_and_after_its_first_word_and_then_the_cli
 
     // Where nothing is said, it is the end, and says how to go on.
     terminal.press(CTRL_C).await;
-    terminal.until(&["go on later with: reprise chat --session sess_"]).await;
+    terminal.until(&["continue later with: reprise chat --session sess_"]).await;
     terminal.ends_well().await;
     service.stop().await;
 }
@@ -126,7 +126,7 @@ async fn the_built_in_model_talks_in_a_terminal_and_is_interrupted() {
         terminal.press("Tell me a story.\n").await;
         terminal.until(&["story.\r\n"]).await;
         terminal.press(CTRL_C).await;
-        match terminal.until(&["[stopped]", "go on later", "\r\n> "]).await {
+        match terminal.until(&["[stopped]", "continue later", "\r\n> "]).await {
             0 => break,
             1 => {
                 terminal.ends_well().await;
@@ -137,7 +137,7 @@ async fn the_built_in_model_talks_in_a_terminal_and_is_interrupted() {
         }
     }
     terminal.press("/quit\n").await;
-    terminal.until(&["go on later with: reprise chat --session sess_"]).await;
+    terminal.until(&["continue later with: reprise chat --session sess_"]).await;
     terminal.ends_well().await;
     service.stop().await;
 }

@@ -79,7 +79,7 @@ fn complaints(traps: &[Trap], tests: &BTreeSet<String>, least: &[(&str, usize)])
     complaints
 }
 
-/// So many are known. The list only grows.
+/// Known cases, by kind. The list only grows.
 const KNOWN: [(&str, usize); 6] =
     [("home_assistant", 8), ("chat", 22), ("ollama", 24), ("wyoming", 18), ("responses", 24), ("frontends", 7)];
 

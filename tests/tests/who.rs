@@ -1,4 +1,4 @@
-//! Whose words conversations hold, and conversations that outlive their client's memory and a kill of the service.
+//! Persons of conversations, and conversations that outlive their client's memory and a kill of the service.
 
 use serde_json::{Value, json};
 use tests::service::{Service, run_ok};

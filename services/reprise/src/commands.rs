@@ -1,4 +1,4 @@
-//! One file a command: its arguments and what it does.
+//! Commands, one file each: arguments and work.
 
 pub mod chat;
 pub mod doctor;

@@ -1,4 +1,4 @@
-//! The one configuration, with what the command line and the environment add to it.
+//! Configuration of the process, with the flags and variables that add to it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use settings::{Flag, LoadedSettings, Settings, Sources};
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The configuration file [default: reprise.toml here, then the one in the home folder]
+    /// Configuration file [default: reprise.toml here, then the one in the home folder]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Sets one key of the configuration, e.g. --set engine.threads=2
     #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Threads that compute [default: the configuration's engine.threads]
+    /// Threads that compute [default: engine.threads of the configuration]
     #[arg(long, global = true)]
     pub threads: Option<usize>,
     /// Reads model files into memory instead of mapping them
@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The same words for a service that a measurement starts in a folder of its own.
+    /// Returns the same flags for a service that a measurement starts in a folder of its own.
     pub fn passed_on(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
         let mut flag = |name: &str, value: OsString| words.extend([name.into(), value]);
@@ -43,7 +43,7 @@ impl Args {
     }
 }
 
-/// `flags` are those of the command itself; they win.
+/// Loads the configuration. `flags`: those of the command itself, which win.
 pub fn load_with(args: &Args, flags: Vec<Flag>) -> Result<LoadedSettings> {
     let mut all = Vec::new();
     for set in &args.set {

@@ -1,4 +1,4 @@
-//! `reprise`: one binary for the home server and for everything around it.
+//! `reprise`: the home server and all its tools in one binary.
 
 mod commands;
 mod configuration;
@@ -29,7 +29,7 @@ enum CliCommand {
     Eval(lab::eval::EvalCommand),
     #[command(subcommand)]
     Keys(commands::keys::KeysAction),
-    /// Prints the licences of this program and of all that it is made of
+    /// Prints the licences of this program and its parts
     Licenses,
     Logits(commands::logits::Args),
     Plan(commands::plan::Args),

@@ -1,10 +1,9 @@
-//! Whose data a command is about, and whether it may be deleted.
+//! User of a command, and the question before it deletes.
 
 use anyhow::{Result, bail};
 use std::io::IsTerminal;
 use store::{Error, Store};
 
-/// All of them, or the one that is named.
 pub async fn users(store: &Store, user: Option<&str>) -> Result<Vec<String>> {
     let all: Vec<String> = store.users().await?.into_iter().map(|user| user.id).collect();
     match user {
@@ -14,13 +13,13 @@ pub async fn users(store: &Store, user: Option<&str>) -> Result<Vec<String>> {
     }
 }
 
-/// Asks; a script has to say --yes.
+/// Asks for confirmation; a script has to pass --yes.
 pub fn confirm(what: &str, yes: bool) -> Result<()> {
     if yes {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        bail!("to {what} without being asked, add --yes");
+        bail!("to {what} without a question, add --yes");
     }
     eprint!("{what}? type yes: ");
     let mut answer = String::new();

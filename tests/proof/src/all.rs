@@ -8,7 +8,7 @@ use std::process::ExitCode;
 /// Runs every proof
 #[derive(clap::Args, Clone)]
 pub struct Args {
-    /// For all together, but for the websockets' table, which takes what it takes
+    /// Time for all together, without the websockets' table, which takes what it takes
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
     #[arg(long, default_value_t = 1)]

@@ -1,4 +1,4 @@
-//! What shows that the house stands. Each command breaks something on purpose and measures what becomes of it.
+//! Proof that the house stands. Each command breaks something on purpose and measures the result.
 
 pub mod all;
 pub mod crash;

@@ -1,4 +1,4 @@
-//! What a command found: a line with figures, and each failure with what repeats it.
+//! Findings of a command: a line with figures, and each failure with what repeats it.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,17 +10,14 @@ pub struct Summary {
     pub command: &'static str,
     pub seed: u64,
     pub seconds: f64,
-    /// The figures in words.
     pub line: String,
     pub figures: Value,
-    /// What could not be tried on this machine.
+    /// Checks that this machine could not run.
     pub skipped: Vec<String>,
     pub failures: Vec<String>,
-    /// The command that runs it again.
     pub again: String,
 }
 
-/// For how long a command goes on.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     began: Instant,
@@ -37,7 +34,7 @@ impl Budget {
         Budget { began: Instant::now(), time: Duration::MAX, most }
     }
 
-    /// So many, where a number is given; else for so long.
+    /// Returns a budget of a number if one is given, else of a time.
     pub fn of(minutes: f64, most: Option<u64>) -> Budget {
         most.map_or_else(|| Budget::minutes(minutes), Budget::times)
     }
@@ -74,7 +71,6 @@ pub fn tell(summaries: &[Summary], as_json: bool) -> anyhow::Result<ExitCode> {
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The processor, how many of its threads may be used, and how this was built.
 pub fn machine() -> String {
     let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = facts.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

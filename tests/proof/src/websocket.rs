@@ -1,5 +1,5 @@
-//! Whether the websockets keep to RFC 6455: a table of what is sent, byte for byte, and what must come. The cases are those that
-//! every server meets sooner or later: fragments, control frames between them, broken UTF-8, reserved bits, close codes, limits.
+//! Conformance of the websockets to RFC 6455: a table of bytes sent and expected. The cases are those that every server
+//! meets sooner or later: fragments, control frames between them, broken UTF-8, reserved bits, close codes, limits.
 
 mod args;
 mod cases;

@@ -1,4 +1,4 @@
-//! Some kills of the real service. `cargo run --release -p proof -- crash --minutes 30` is for nights.
+//! Kills of the real service, a few. `cargo run --release -p proof -- crash --minutes 30` is for nights.
 
 use proof::crash::{Args, prove};
 

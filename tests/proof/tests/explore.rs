@@ -1,4 +1,4 @@
-//! Some thousand states of the turn machine, and the explorer itself where something is broken.
+//! States of the turn machine, some thousand, and the explorer itself with a planted fault.
 
 use proof::explore::{Broken, Scene, World, explore};
 

@@ -1,10 +1,10 @@
-//! Some thousand hostile inputs into every parser, and the runner itself where something breaks.
+//! Hostile inputs into every parser, some thousand, and the runner itself with a planted fault.
 
 use kernels::format::Format;
 use proof::hostile::{Corpus, HostileTarget, TARGETS, Until, corpus_folder, try_target};
 use std::time::Duration;
 
-/// Of each target, in seconds of a test.
+/// Inputs of each target in seconds of a test.
 const INPUTS: u64 = 3000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Some conversations, asked in several ways.
+//! Conversations that are asked in several ways.
 
 use proof::same::{Args, prove};
 

@@ -1,9 +1,9 @@
-//! What the rules still let pass: the lists of `house.toml`. A list may only shrink: what is mended must leave it.
+//! Lists of `house.toml`: breaches that the rules still let pass. A list may only shrink: what is mended must leave it.
 
 use toml::Table;
 
 pub struct Finding {
-    /// How the list names it.
+    /// Name of the breach in the list.
     pub key: String,
     pub complaint: String,
 }

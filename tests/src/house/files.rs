@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub struct File {
-    /// From the root, with `/`.
+    /// Path from the root, with `/`.
     pub path: String,
     pub text: String,
 }
@@ -28,7 +28,7 @@ pub fn all() -> Vec<File> {
     files
 }
 
-/// What is not ours to judge: build outputs, version control, other people's packages, a household's own data.
+/// Folders that the rules leave alone: build outputs, version control, other people's packages, a household's data.
 const NOT_OURS: &[&str] =
     &["target", ".git", "node_modules", ".venv", "__pycache__", "data/models", "corpus", "artifacts"];
 /// Text of which a rule could have an opinion. Anything else (weights, pictures, lock files) is data.

@@ -18,10 +18,10 @@ pub struct Modules<'a> {
 
 struct File<'a> {
     path: &'a str,
-    /// Without `use` statements.
+    /// Code without `use` statements.
     body: String,
     uses: Vec<Use>,
-    /// What it defines.
+    /// Names that it defines.
     items: BTreeSet<String>,
 }
 
@@ -35,7 +35,7 @@ struct Use {
     passed_on: bool,
 }
 
-/// From file to file, with the names that are used.
+/// Uses from file to file, with the names.
 pub type Edges<'a> = BTreeMap<(&'a str, &'a str), BTreeSet<String>>;
 
 /// A circle of `use` that goes on for ever ends here.
@@ -155,7 +155,7 @@ impl<'a> Modules<'a> {
         Some(module)
     }
 
-    /// What a name means in a module: the module of that name, or the one that defines the item.
+    /// Returns the module that a name means in a module: that of the name, or the one that defines the item.
     fn step(&self, module: &str, name: &str, deepest: usize) -> Option<String> {
         let below = child(module, name);
         if self.files.contains_key(&below) || self.inline.contains_key(&below) {

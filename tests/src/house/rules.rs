@@ -31,7 +31,7 @@ pub fn no_machine_paths(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// In pieces, so that this file is not its own complaint.
+/// Patterns in pieces, so that this file does not complain of itself.
 const MACHINE_PATHS: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),

@@ -19,7 +19,7 @@ pub struct Source<'a> {
     test_files: Vec<String>,
 }
 
-/// What is compiled into the product: Rust, CUDA and shell that is no test.
+/// Returns the sources of the product: Rust, CUDA and shell that is no test.
 pub fn product(files: &[File]) -> Vec<Source<'_>> {
     let mut sources: Vec<Source> = files.iter().filter(|file| !is_test(&file.path)).filter_map(source).collect();
     let tests: BTreeSet<String> = sources.iter().flat_map(|source| source.test_files.clone()).collect();

@@ -1,5 +1,5 @@
-//! Which room may use which. The table in ARCHITECTURE.md is the law: it is read here, so it cannot say one thing while the
-//! manifests do another.
+//! Walls between crates. The table in ARCHITECTURE.md is the law: the test reads it, so that it cannot differ from the
+//! manifests.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Room {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Crate {
     pub name: String,
-    /// From the root.
+    /// Folder from the root.
     pub folder: String,
     pub dependencies: Vec<Dependency>,
 }
@@ -33,10 +33,10 @@ pub struct Dependency {
     pub is_dev: bool,
 }
 
-/// How a row of the table begins to say what it is, where only tests may use the room.
+/// Begin of the description of a room that only tests may use.
 const FOR_TESTS: &str = "for tests:";
 
-/// What rooms must not know of the crates from outside, and why.
+/// Foreign crates that rooms must not use, and why.
 const OUTSIDE: &[(&[&str], &[&str], &str)] = &[
     (
         &[

@@ -47,7 +47,7 @@ impl House {
         House { service, wyoming, kept }
     }
 
-    /// Nothing that was said before is lost or changed, the store is sound, and the service had no trouble.
+    /// Checks at the end that earlier items are unchanged, the store is sound, and the service had no trouble.
     pub async fn ends_as_it_began(self) {
         for (id, before) in &self.kept {
             assert_eq!(items(&self.service, id).await, *before, "{id}");

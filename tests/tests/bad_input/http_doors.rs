@@ -39,7 +39,7 @@ impl HttpDoor {
 }
 
 impl ErrorForm {
-    /// What the client is told. It is in this door's form, short, and in words.
+    /// Returns the message for the client: in this door's form, short, and in words.
     pub fn message(self, answer: &HttpAnswer) -> Result<String, String> {
         let HttpAnswer { status, head, body } = answer;
         let wrong = |why: &str| format!("{why}: {status} {body:.400}");

@@ -155,7 +155,7 @@ async fn requests_that_lie_are_refused() {
     house.ends_as_it_began().await;
 }
 
-/// What people do with their sessions over HTTP.
+/// Work of people with their sessions over HTTP.
 #[tokio::test]
 async fn hostile_paths_queries_and_bodies_of_sessions() {
     let house = House::new().await;

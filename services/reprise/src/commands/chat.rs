@@ -17,16 +17,16 @@ use tokio::sync::mpsc;
 /// Talks with a running service from this terminal
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where the service is [default: the configuration's address]
+    /// Address of the service [default: the configuration's]
     #[arg(long)]
     url: Option<String>,
-    /// The key, where the service demands one
+    /// Key, if the service demands one
     #[arg(long, env = "REPRISE_KEY", hide_env_values = true)]
     key: Option<String>,
-    /// Goes on with this session
+    /// Continues this session
     #[arg(long)]
     session: Option<String>,
-    /// The preset of a new session
+    /// Preset of a new session
     #[arg(long)]
     preset: Option<String>,
 }
@@ -34,7 +34,8 @@ pub struct Args {
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let address = ServiceAddress::parse(&args.url.unwrap_or_else(|| own_url(settings)), args.key)?;
     let target = ChatTarget { address, limits: settings.limits.clone() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     let done = runtime.block_on(TerminalChat::talk(target, args.session, args.preset));
     // The thread that reads the keyboard waits for a line that may never be typed.
     runtime.shutdown_background();
@@ -47,13 +48,13 @@ fn own_url(settings: &Settings) -> String {
     format!("http://{}", SocketAddr::new(host, server.port))
 }
 
-/// Where the service is, and how long it may be silent.
+/// Address of the service, and how long it may be silent.
 struct ChatTarget {
     address: ServiceAddress,
     limits: LimitSettings,
 }
 
-/// Pings that may be missed.
+/// Pings that may be missed before the connection counts as lost.
 const PINGS: u32 = 3;
 
 impl ChatTarget {
@@ -74,21 +75,18 @@ struct TerminalChat {
     client: ServiceClient,
     screen: ChatScreen,
     session: String,
-    /// The newest item that was heard: a connection that is made anew goes on behind it.
+    /// Newest item that was heard: a new connection begins behind it.
     last_item: Option<String>,
-    /// The response that is under way.
     replying: Option<String>,
-    /// A response was asked for, and has not begun.
     waiting: bool,
-    /// The latest `context.updated`.
     context: Option<Value>,
-    /// One for the whole conversation: Ctrl-C while something else is done is not lost.
+    /// Ctrl-C for the whole conversation, so that none is lost during other work.
     interrupts: Signal,
-    /// The standard input is a terminal: a new line interrupts the reply. From a pipe the next line waits for it.
+    /// True if the standard input is a terminal: a new line interrupts the reply. From a pipe the next line waits for
+    /// it.
     interactive: bool,
 }
 
-/// What the loop goes on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     GoOn,
@@ -110,7 +108,7 @@ impl TerminalChat {
             replying: None,
             waiting: false,
             context: None,
-            interrupts: signal(SignalKind::interrupt()).context("signals")?,
+            interrupts: signal(SignalKind::interrupt()).context("cannot listen for signals")?,
             interactive,
         };
         chat.converse(lines()).await
@@ -150,7 +148,6 @@ impl TerminalChat {
         Ok(())
     }
 
-    /// A response was asked for, or is under way.
     fn is_busy(&self) -> bool {
         self.waiting || self.replying.is_some()
     }
@@ -178,7 +175,6 @@ impl TerminalChat {
         Ok(Then::GoOn)
     }
 
-    /// A line that is typed during a reply interrupts it.
     async fn ask(&mut self, text: &str) -> Result<Then> {
         if self.replying.is_some() {
             self.cancel().await;
@@ -227,12 +223,12 @@ impl TerminalChat {
                 self.last_item = event["item"]["id"].as_str().map(str::to_owned);
             }
             "context.updated" => self.context = Some(event.clone()),
-            "compaction.completed" => self.screen.note("older turns are told by a summary from now on"),
+            "compaction.completed" => self.screen.note("a summary now stands for the older turns"),
             "error" => {
                 self.waiting = false;
                 // A cancel that crossed with the end of the reply is no trouble.
                 if event["error"]["code"] != "response_cancel_not_active" {
-                    self.screen.note(event["error"]["message"].as_str().unwrap_or("the service reports an error"));
+                    self.screen.note(event["error"]["message"].as_str().unwrap_or("the service reported an error"));
                     self.screen.prompt();
                 }
             }
@@ -240,9 +236,8 @@ impl TerminalChat {
         }
     }
 
-    /// The connection is lost, the session is not.
     async fn again(&mut self, why: &str) -> Result<Then> {
-        self.screen.note(&format!("the connection is lost ({why}); connecting again"));
+        self.screen.note(&format!("the connection was lost ({why}); connecting again"));
         (self.replying, self.waiting) = (None, false);
         for pause_s in PAUSES_S {
             tokio::select! {
@@ -256,13 +251,13 @@ impl TerminalChat {
             self.screen.prompt();
             return Ok(Then::GoOn);
         }
-        bail!("the service does not come back; go on later with --session {}", self.session)
+        bail!("the service does not answer; continue later with --session {}", self.session)
     }
 }
 
 const PAUSES_S: [u64; 6] = [0, 1, 2, 4, 8, 15];
 
-/// What is typed, line by line. Reading the keyboard cannot be interrupted, so a thread does it.
+/// Returns the typed lines. Reading the keyboard cannot be interrupted, so a thread does it.
 fn lines() -> mpsc::Receiver<String> {
     let (send, lines) = mpsc::channel(1);
     std::thread::spawn(move || {

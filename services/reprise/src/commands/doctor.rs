@@ -1,4 +1,4 @@
-//! `reprise doctor`: what is here, and what would keep the service from starting.
+//! `reprise doctor`: the machine, the configuration, and what would keep the service from starting.
 
 use anyhow::Result;
 use engine::model_bytes::host_weight_bytes;
@@ -13,10 +13,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Tells what machine this is, what computes, and what is wrong with the configuration
+/// Checks this machine, its GPU and the configuration, and says what would keep the service from starting
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print one object instead of lines
+    /// Prints one JSON object instead of lines
     #[arg(long)]
     json: bool,
 }
@@ -32,15 +32,14 @@ struct DoctorFinding {
 #[serde(rename_all = "lowercase")]
 enum FindingState {
     Good,
-    /// Works, and could be better.
     Note,
-    /// The service would not start, or not compute right.
+    /// Finding with which the service would not start, or compute wrongly.
     Problem,
 }
 
 use FindingState::{Good, Note, Problem};
 
-/// `loaded`: the configuration, or what is wrong with it.
+/// Runs the checks. `loaded`: the configuration, or its mistakes.
 pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
     let mut findings = Findings(Vec::new());
     match loaded {
@@ -75,14 +74,14 @@ impl Findings {
     fn examine(&mut self, loaded: &LoadedSettings) {
         let settings = &loaded.settings;
         let file = loaded.file.as_ref().map(|file| file.display().to_string());
-        self.add("configuration", Good, file.unwrap_or_else(|| "no file, the defaults hold".to_owned()));
+        self.add("configuration", Good, file.unwrap_or_else(|| "no file: the defaults apply".to_owned()));
         self.processor(settings);
         self.memory(settings);
         self.folders(settings);
         self.open_files(settings);
         self.address(settings.server.host, settings.server.port);
         if let Some(url) = &settings.upstream.url {
-            return self.add("model", Good, format!("{url} computes; nothing does here"));
+            return self.add("model", Good, format!("{url} computes; this machine computes nothing"));
         }
         let opened = self.model_file(settings);
         self.gpu(settings, opened.as_ref());
@@ -104,13 +103,12 @@ impl Findings {
             return self.add("memory", Problem, beyond);
         }
         let (state, says) = match settings.memory.total {
-            Some(bytes) => (Good, format!("{} of {} may be used", mib(bytes), mib(machine))),
-            None => (Good, format!("{}, of which three quarters may be used", mib(machine))),
+            Some(bytes) => (Good, format!("the service may use {} of {}", mib(bytes), mib(machine))),
+            None => (Good, format!("{}, of which the service may use three quarters", mib(machine))),
         };
         self.add("memory", state, says);
     }
 
-    /// Those that are written to.
     fn folders(&mut self, settings: &Settings) {
         let store = settings.store.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let state = settings.memory.disk_path.as_deref();
@@ -119,7 +117,7 @@ impl Findings {
             let shown = folder.display();
             match try_to_write(folder) {
                 Ok(true) => self.add(what, Good, format!("{shown}")),
-                Ok(false) => self.add(what, Good, format!("{shown}, which will be made")),
+                Ok(false) => self.add(what, Good, format!("{shown}, which will be created")),
                 Err(error) => self.add(what, Problem, format!("{shown} cannot be written to: {error}")),
             }
         }
@@ -128,7 +126,7 @@ impl Findings {
     fn open_files(&mut self, settings: &Settings) {
         let (what, connections) = ("open files", settings.limits.connections);
         let (state, says) = match doors::open_files::allowed() {
-            Err(error) => (Note, format!("the system does not tell how many there may be: {error}")),
+            Err(error) => (Note, format!("the limit could not be read: {error}")),
             Ok(files) => match settings.clone().fit_to_files(files) {
                 Ok(None) => (Good, format!("up to {files}: enough for limits.connections = {connections}")),
                 Ok(Some(note)) => (Note, note),
@@ -143,7 +141,7 @@ impl Findings {
         match TcpListener::bind(address) {
             Ok(_) => self.add("address", Good, address.to_string()),
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-                let says = format!("{address} is taken: the service runs already, or another program is there");
+                let says = format!("{address} is in use: by a running service, or by another program");
                 self.add("address", Note, says);
             }
             Err(error) => self.add("address", Problem, format!("{address}: {error}")),
@@ -174,11 +172,11 @@ impl Findings {
         Some((opened, preset))
     }
 
-    /// The GPU, or why none computes; then whether it computes right, and whether the model fits.
+    /// Checks whether a GPU computes, computes right, and has room for the model.
     fn gpu(&mut self, settings: &Settings, model: Option<&(weights::ModelWeights, Preset)>) {
         let chosen = settings.engine.device;
         if chosen == settings::DeviceChoice::Cpu {
-            return self.add("GPU", Good, "engine.device is cpu: none is looked for");
+            return self.add("GPU", Good, "engine.device is cpu: no GPU is used");
         }
         let (state, but) = match chosen {
             settings::DeviceChoice::Cuda => (Problem, "engine.device is cuda"),
@@ -235,7 +233,7 @@ impl Findings {
     }
 }
 
-/// Whether the folder is there. Leaves nothing behind.
+/// Tells whether the folder exists, and leaves nothing behind.
 fn try_to_write(folder: &Path) -> std::io::Result<bool> {
     let there = folder.ancestors().find(|folder| folder.as_os_str().is_empty() || folder.exists());
     let nearest = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

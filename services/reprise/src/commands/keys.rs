@@ -1,4 +1,4 @@
-//! `reprise keys`: which clients the service lets in.
+//! `reprise keys`: the clients that the service lets in.
 
 use anyhow::{Context, Result, bail};
 use lab::output::{clean, print_json, print_rows};
@@ -7,33 +7,33 @@ use runtime::wall_ms;
 use settings::Settings;
 use store::{KeyScope, Store};
 
-/// Makes, lists and revokes the keys with which programs come in
+/// Creates, lists and revokes the keys of clients
 #[derive(Debug, clap::Subcommand)]
 pub enum KeysAction {
-    /// Makes a key and shows it, this once
+    /// Creates a key and shows it, this once
     Create {
-        /// Whose conversations it opens; made if not known yet
+        /// User whose conversations the key opens; created if unknown
         #[arg(long)]
         user: String,
-        /// What it is for, to know it again in the list
+        /// Purpose of the key, to recognise it in the list
         #[arg(long, default_value = "")]
         name: String,
-        /// What it may do
+        /// Rights of the key
         #[arg(long = "scope", value_name = "SCOPE", value_parser = scope, default_values = ["talk", "sessions"])]
         scopes: Vec<KeyScope>,
         #[arg(long)]
         json: bool,
     },
-    /// The keys, without their secrets
+    /// Lists the keys, without their secrets
     List {
         #[arg(long)]
         user: Option<String>,
         #[arg(long)]
         json: bool,
     },
-    /// Closes the door to a key, and to every short-lived secret made with it
+    /// Revokes a key, and every short-lived secret made with it
     Revoke {
-        /// The id from the list, or the whole key
+        /// Id from the list, or the whole key
         key: String,
     },
 }

@@ -1,4 +1,4 @@
-//! `reprise licenses`: under which licences this program, and what it is made of, may be used and passed on.
+//! `reprise licenses`: the licences of this program and its parts.
 
 use std::io::Write;
 

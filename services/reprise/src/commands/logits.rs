@@ -1,4 +1,4 @@
-//! `reprise logits`: what the model computes for given tokens, for comparison with other implementations.
+//! `reprise logits`: the model's output for given tokens, to compare it with other implementations.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,21 +11,21 @@ use settings::Settings;
 
 use lab::opening::{self, ModelArgs, ReadyModel};
 
-/// Write the logits of every position of given tokens to a safetensors file
+/// Writes the logits of every position of given tokens to a safetensors file
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// 1,2,3 or @FILE
+    /// Tokens: 1,2,3 or @FILE
     #[arg(long)]
     tokens: String,
     /// The safetensors file to write: `logits` float32 [position, vocab]
     #[arg(long)]
     out: PathBuf,
-    /// Tokens that are computed together [default: the configuration's]
+    /// Tokens to compute together [default: the configuration's]
     #[arg(long)]
     chunk: Option<usize>,
-    /// Also go on for so many tokens, each the most probable one: `greedy` int64 [N]
+    /// Continues for this number of tokens, each the most probable one: `greedy` int64 [N]
     #[arg(long, default_value_t = 0)]
     greedy: usize,
 }
@@ -39,7 +39,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         bail!("token {token} is not in this model's vocabulary of {vocab}");
     }
     if tokens.is_empty() {
-        bail!("--tokens holds no token");
+        bail!("--tokens is empty");
     }
     let mut state = SequenceState::new(network.state_shape, kv, &executor.meter())?;
     let chunk = args.chunk.unwrap_or(settings.engine.chunk_tokens(device.is_some())).max(1);

@@ -1,4 +1,4 @@
-//! `reprise memories`: what is remembered of the people of a home, for them to read, correct, forget and take away.
+//! `reprise memories`: the facts about the people of a home, for them to read, correct, delete and export.
 //!
 //! Works on the store's file, also beside a running service.
 
@@ -12,53 +12,53 @@ use settings::Settings;
 use std::path::PathBuf;
 use store::{Error, RememberedFact, Store};
 
-/// Lists, shows, searches, adds, forgets and exports what is remembered beyond conversations
+/// Lists, shows, searches, adds, deletes and exports the facts that outlive conversations
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     action: MemoriesAction,
-    /// Only this user's: that of the key with which the home talks
+    /// Only this user's: the user of the key with which the home talks
     #[arg(long, global = true)]
     user: Option<String>,
-    /// Only this person's; "" is the home's
+    /// Only this person's; "" is the home
     #[arg(long, global = true)]
     person: Option<String>,
-    /// Prints one object for programs
+    /// Prints one JSON object for programs
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum MemoriesAction {
-    /// What is remembered today, newest first
+    /// Lists today's facts, newest first
     List {
-        /// Also what was replaced, with what took its place
+        /// Adds replaced facts to the list, with those that took their place
         #[arg(long)]
         past: bool,
     },
-    /// One of them: where, when and in which words it was said
+    /// Shows one of them: where, when and in which words it was said
     Show { memory: String },
-    /// Those with one of these words
+    /// Lists those with one of these words
     Search {
         #[arg(required = true)]
         words: Vec<String>,
     },
-    /// Remembers a sentence, in the place of what was known about the same
+    /// Adds a fact, which replaces the facts about the same subject
     Add {
         #[arg(required = true)]
         text: Vec<String>,
     },
-    /// Forgets these, and no search of the past finds where they were said
+    /// Deletes these facts, and hides their sentences from all searches of the past
     Forget {
         #[arg(required_unless_present = "all")]
         memories: Vec<String>,
-        /// All of --person
+        /// Deletes all of --person
         #[arg(long, conflicts_with = "memories", requires = "person")]
         all: bool,
     },
-    /// Writes them as JSON Lines
+    /// Writes the facts as JSON Lines
     Export {
-        /// The file to write; without it, the lines go to the standard output
+        /// File to write [default: the standard output]
         #[arg(long, short)]
         output: Option<PathBuf>,
     },
@@ -96,7 +96,9 @@ impl Memories<'_> {
             }
             MemoriesAction::Add { text } => {
                 let users = users(self.store, self.user.as_deref()).await?;
-                let [user] = &users[..] else { bail!("say whose home it is: --user {}", users.join(" or --user ")) };
+                let [user] = &users[..] else {
+                    bail!("there are several users: choose one with --user {}", users.join(" or --user "))
+                };
                 let person = self.person.clone().unwrap_or_default();
                 let fact = write_fact(self.store, user, &person, &text.join(" ")).await?;
                 if self.json {

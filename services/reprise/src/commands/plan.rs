@@ -1,4 +1,4 @@
-//! `reprise plan`: what windows take, and how many conversations fit, before a model is fetched or a card is bought.
+//! `reprise plan`: memory of windows, and how many conversations fit, before a model is fetched or a card is bought.
 
 use std::path::{Path, PathBuf};
 
@@ -16,39 +16,38 @@ use tools::synth::{self, SynthShape};
 use lab::output::{TextTable, print_json};
 use lab::synth::mixture;
 
-/// Tells what windows take of memory, and how many conversations fit, without loading the model
+/// Tells how much memory windows take, and how many conversations fit, without loading the model
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
     #[arg(long, conflicts_with = "shape")]
     model: Option<String>,
-    /// Plan without a file: 0.8B, 2B, 4B, 9B, 27B, 35B-A3B, or a .toml file like those of config/shapes
+    /// Plans without a file: 0.8B, 2B, 4B, 9B, 27B, 35B-A3B, or a .toml file like those of config/shapes
     #[arg(long, requires = "quant")]
     shape: Option<String>,
-    /// How the weights of --shape are kept: f32, f16, bf16, q4_0, q8_0, q4_k_m, q5_k_m or q6_k
+    /// Format of the weights of --shape: f32, f16, bf16, q4_0, q8_0, q4_k_m, q5_k_m or q6_k
     #[arg(long, value_parser = mixture, requires = "shape")]
     quant: Option<Mixture>,
     /// Windows in tokens [default: those of the model's presets]
     #[arg(long, value_delimiter = ',', value_name = "TOKENS,..", value_parser = clap::value_parser!(u32).range(1..))]
     windows: Vec<u32>,
-    /// A GPU with so much free memory (24GiB), there or not [default: the one that is there, if any]
+    /// Plans for a GPU with this much free memory (24GiB) [default: the GPU of this machine, if any]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     gpu_memory: Option<usize>,
-    /// Print one object instead of tables
+    /// Prints one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }
 
-/// What was planned.
 #[derive(Debug, Serialize)]
 struct MemoryPlan {
     model: PathBuf,
-    /// Sizes of a random model of the same shape: the file is not there.
+    /// Shape that stood in for a file that does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     instead: Option<String>,
-    /// The GPU. None: the host computes.
+    /// GPU. `None`: the host computes.
     gpu: Option<String>,
-    /// Why it has none of the model, or only with some windows.
+    /// Reasons why it has none of the model, or only with some windows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
     native_ctx: usize,
@@ -56,12 +55,12 @@ struct MemoryPlan {
     windows: Vec<PlannedWindow>,
 }
 
-/// A window with one way to keep keys and values.
+/// Window with one pair of formats of keys and values.
 #[derive(Debug, Serialize)]
 struct PlannedWindow {
     #[serde(flatten)]
     cell: Cell,
-    /// That have this window, and keep keys and values so.
+    /// Presets with this window and these formats.
     presets: Vec<String>,
     kv: [&'static str; 2],
     weight_bytes: u64,
@@ -70,7 +69,7 @@ struct PlannedWindow {
     gpu: Option<OnGpu>,
 }
 
-/// Layers whose feed-forward parts the GPU computes too, of how many, and what the host has of the others.
+/// Layers whose feed-forward parts the GPU computes too, and the bytes that the host holds of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct OnGpu {
     layers: usize,
@@ -102,7 +101,7 @@ fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
     sizes.sort_unstable();
     sizes.dedup();
     if let Some(size) = sizes.iter().find(|size| **size as usize > native_ctx) {
-        anyhow::bail!("a window of {size} tokens: the model was made for {native_ctx}");
+        anyhow::bail!("a window of {size} tokens is larger than the model's own of {native_ctx}");
     }
     let mut rows = Vec::new();
     let mut ceiling_bytes = 0;
@@ -123,7 +122,7 @@ fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
     Ok(MemoryPlan { model: found.asked, instead: found.instead, gpu, notes, native_ctx, ceiling_bytes, windows: rows })
 }
 
-/// The GPU that is planned for: one that is only thought of, or the one that is there; and why there is none.
+/// Returns the GPU to plan for, described or present, and the reasons if there is none.
 fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<String>)> {
     if let Some(bytes) = args.gpu_memory {
         return Ok((Some(DeviceFacts::imagined(bytes)), Vec::new()));
@@ -142,7 +141,8 @@ fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<St
     }
 }
 
-/// Formats of keys and values that a home chooses from: exact, half of it, and less for values, which forgive more than keys.
+/// Formats of keys and values to choose from: exact, half the size, and less for values, which lose less by it than
+/// keys.
 const FORMATS: [[KvFormat; 2]; 3] =
     [[KvFormat::F16, KvFormat::F16], [KvFormat::Q8, KvFormat::Q8], [KvFormat::Q8, KvFormat::Q4]];
 
@@ -160,16 +160,15 @@ fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> PlannedWindow
 }
 
 struct PlannedFile {
-    /// What is opened, and what was meant.
+    /// File to open, and the name that was meant.
     file: PathBuf,
     asked: PathBuf,
     instead: Option<String>,
     preset: Preset,
-    /// Where an outline lies.
     _folder: Option<tempfile::TempDir>,
 }
 
-/// The file, or what has its sizes.
+/// Finds the file, or makes one with its sizes.
 fn find(args: &Args, settings: &Settings) -> Result<PlannedFile> {
     if let (Some(shape), Some(mixture)) = (&args.shape, args.quant) {
         let shape = SynthShape::find(shape)?;
@@ -193,7 +192,7 @@ fn find(args: &Args, settings: &Settings) -> Result<PlannedFile> {
     }
 }
 
-/// What a file of this name has, as the ecosystem names files.
+/// Reads the shape from a file's name, as the ecosystem names files.
 fn shape_of(file: &Path) -> Option<(SynthShape, Mixture)> {
     let stem = file.file_stem()?.to_str()?;
     let shapes = synth::NAMES.iter().filter_map(|name| SynthShape::find(name).ok());
@@ -205,14 +204,14 @@ fn shape_of(file: &Path) -> Option<(SynthShape, Mixture)> {
 }
 
 fn outline(shape: &SynthShape, mixture: Mixture, asked: PathBuf, preset: Preset) -> Result<PlannedFile> {
-    let folder = tempfile::tempdir().context("cannot make a folder for the outline of the model")?;
+    let folder = tempfile::tempdir().context("cannot create a folder for a file of this model's sizes")?;
     let file = folder.path().join("outline.gguf");
     synth::outline(shape, mixture, &file)?;
     let instead = Some(format!("the shape {} in {}", shape.name, mixture.name()));
     Ok(PlannedFile { file, asked, instead, preset, _folder: Some(folder) })
 }
 
-/// Those of the same model. A file that no preset knows lends the windows of models that were made for as much.
+/// Lists the presets of the same model. A file without presets gets the windows of models of about its size.
 fn presets_of<'s>(settings: &'s Settings, found: &'s PlannedFile, native_ctx: usize) -> Vec<&'s Preset> {
     let Preset { model, .. } = &found.preset;
     let as_large = |preset: &&Preset| preset.native_ctx.is_some_and(|native| native as usize == native_ctx);
@@ -228,12 +227,12 @@ fn presets_of<'s>(settings: &'s Settings, found: &'s PlannedFile, native_ctx: us
 fn print(report: &MemoryPlan) -> Result<()> {
     let MemoryPlan { model, instead, gpu, notes, native_ctx, ceiling_bytes, windows } = report;
     let note = instead.as_ref().map(|what| format!(" is not here; planned with {what}")).unwrap_or_default();
-    println!("{}{note}; made for {native_ctx} tokens", model.display());
+    println!("{}{note}; its own window has {native_ctx} tokens", model.display());
     let (executor, key) = match gpu {
         Some(name) => (name.as_str(), "memory.gpu_total"),
         None => ("the CPU", "memory.total"),
     };
-    println!("{executor} computes and may take {} ({key})", Bytes(*ceiling_bytes));
+    println!("{executor} computes and may use {} ({key})", Bytes(*ceiling_bytes));
     notes.iter().for_each(|note| println!("note: {note}"));
     println!();
     let mut sizes: Vec<u32> = windows.iter().map(|row| row.cell.ctx_size).collect();
@@ -250,13 +249,11 @@ fn print(report: &MemoryPlan) -> Result<()> {
         table.row([size.to_string(), exact, half, less, presets.join(", ")]);
     }
     table.print()?;
-    println!(
-        "\nMemory for one conversation that fills its window and all that is there beside it, by how keys and values are kept;"
-    );
-    println!("then how many of them fit at the same time.");
+    println!("\nMemory of the model and one conversation that fills its window, by the format of keys and values;");
+    println!("behind it, the number of such conversations that fit at the same time.");
     if windows.iter().any(|row| row.gpu.is_some_and(|gpu| gpu.layers < gpu.of_layers)) {
         println!(
-            "In brackets: layers that the GPU computes whole, of all; the CPU helps with the others, which is slower."
+            "In brackets: layers that the GPU computes alone, of all; the CPU helps with the others, which is slower."
         );
     }
     Ok(())

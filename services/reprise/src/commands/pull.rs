@@ -1,4 +1,4 @@
-//! `reprise pull`: fetches a model from a hub to where its preset looks for it.
+//! `reprise pull`: fetches a model from a hub to the place where its preset looks for it.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use lab::output::{print_json, progress_bar};
 use serde::Serialize;
 use settings::{Preset, Settings};
 
-/// Fetches a model from a hub; one that was begun is gone on with
+/// Fetches a model from a hub; an interrupted download resumes
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A preset, OWNER/REPO (with /FILE and @REVISION, or without), or an address of the hub's pages
+    /// Preset, OWNER/REPO (with /FILE and @REVISION, or without), or an address of the hub's pages
     model: String,
-    /// Print one object instead of lines
+    /// Prints one JSON object instead of lines
     #[arg(long)]
     json: bool,
 }
@@ -24,14 +24,12 @@ pub struct Args {
 struct PulledModel {
     repo: String,
     commit: String,
-    /// A GGUF file, its first part, or a folder.
     model: PathBuf,
     files: Vec<PulledFile>,
     took_s: f64,
-    /// A preset that knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     preset: Option<String>,
-    /// Why it cannot be talked with, though all of it is there.
+    /// Reason why the complete file cannot be talked with.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
 }
@@ -42,13 +40,13 @@ struct PulledFile {
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<String>,
-    /// Bytes that came now; 0: it was there.
     fetched_bytes: u64,
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let name = find(&args.model, settings)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     let report = runtime.block_on(pull(&name, settings))?;
     if args.json {
         print_json(&report)?;
@@ -61,7 +59,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// What a preset's model is called on the hub, or what was written.
+/// Returns the name on the hub: that of a preset's model, or the one that was typed.
 fn find(asked: &str, settings: &Settings) -> Result<Name> {
     if let Some(preset) = settings.presets.get(asked) {
         return of_preset(preset);
@@ -74,7 +72,7 @@ fn find(asked: &str, settings: &Settings) -> Result<Name> {
     let own = settings.hub.url.split_once("://").map_or(settings.hub.url.as_str(), |(_, host)| host);
     match &name.hub {
         Some(hub) if Some(hub.as_str()) != own.split('/').next() => {
-            bail!("{asked} lies on {hub}, and models come from {own}: set hub.url to that one")
+            bail!("{asked} is on {hub}, but models come from {own}: set hub.url to https://{hub}")
         }
         _ => Ok(name),
     }

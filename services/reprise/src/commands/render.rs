@@ -10,16 +10,16 @@ use settings::Settings;
 use text::Template;
 use text::template::utc;
 
-/// Print the prompt that a chat-completions body becomes
+/// Prints the prompt that a chat-completions body becomes
 #[derive(clap::Args)]
 pub struct Args {
-    /// A GGUF file, a Hugging Face folder, or a preset
+    /// GGUF file, Hugging Face folder, or preset
     #[arg(long)]
     model: String,
-    /// A file with the body as JSON; - reads standard input
+    /// File with the body as JSON; - reads the standard input
     #[arg(long)]
     request: PathBuf,
-    /// Print an object with text, tokens and marks instead of the bare text
+    /// Prints a JSON object with text, tokens and marks instead of the bare text
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +32,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let template = match &model.chat_template {
         Some(source) => Template::new(source)?,
         None => {
-            eprintln!("note: {} has no chat template, this is the family's", path.display());
+            eprintln!("note: {} has no chat template: this prompt uses its family's", path.display());
             Template::family()?
         }
     };

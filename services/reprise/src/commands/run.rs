@@ -12,30 +12,30 @@ use std::io::Write;
 use std::time::Instant;
 use text::ReplyPart;
 
-/// Run one prompt through a model and stream the reply
+/// Runs one prompt through a model and streams the reply
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// What the user says
+    /// Message of the user
     #[arg(long, required_unless_present_any = ["tokens", "request"])]
     prompt: Option<String>,
-    /// What the system prompt says
+    /// System prompt
     #[arg(long)]
     system: Option<String>,
-    /// A chat-completions body instead of a prompt: @FILE or the JSON itself
+    /// Chat-completions body instead of a prompt: @FILE or the JSON itself
     #[arg(long, conflicts_with_all = ["prompt", "system", "tokens"])]
     request: Option<String>,
-    /// The prompt as tokens, 1,2,3 or @FILE, without a template
+    /// Prompt as tokens, 1,2,3 or @FILE, without a template
     #[arg(long, conflicts_with_all = ["prompt", "system"])]
     tokens: Option<String>,
-    /// The prompt goes to the model as it is, without a template
+    /// Gives the prompt to the model as it is, without a template
     #[arg(long)]
     raw: bool,
-    /// Tokens of the reply at most [default: the preset's reserve]
+    /// Most tokens of the reply [default: the preset's reserve]
     #[arg(long, visible_alias = "max-new-tokens")]
     max_tokens: Option<usize>,
-    /// 0: the most probable token every time [default: the preset's]
+    /// Temperature; 0 takes the most probable token every time [default: the preset's]
     #[arg(long)]
     temperature: Option<f32>,
     #[arg(long)]
@@ -44,19 +44,19 @@ pub struct Args {
     top_p: Option<f32>,
     #[arg(long)]
     min_p: Option<f32>,
-    /// The same seed gives the same text
+    /// Seed: the same seed gives the same text
     #[arg(long)]
     seed: Option<u64>,
-    /// The reply ends before this text; may be given more than once
+    /// Ends the reply before this text; may be given more than once
     #[arg(long)]
     stop: Vec<String>,
-    /// The model cannot end its reply
+    /// Keeps the model from ending its reply
     #[arg(long)]
     ignore_eos: bool,
-    /// off, on or a number of tokens [default: the preset's]
+    /// Thinking: off, on or a number of tokens [default: the preset's]
     #[arg(long)]
     thinking: Option<String>,
-    /// Print one object with text, tokens and timings instead of streaming
+    /// Prints one JSON object with text, tokens and timings instead of streaming
     #[arg(long)]
     json: bool,
 }
@@ -138,7 +138,7 @@ fn prompt(args: &Args, model: &LocalModel, thinking: bool) -> Result<TokenPrompt
     }
     let body = match &args.request {
         Some(request) => {
-            serde_json::from_str(&opening::text_or_file(request, "request")?).context("--request is no JSON")?
+            serde_json::from_str(&opening::text_or_file(request, "request")?).context("--request is not JSON")?
         }
         None => {
             let system = args.system.iter().map(|text| json!({"role": "system", "content": text}));
@@ -179,7 +179,7 @@ fn finish_name(finish: &StopReason) -> &'static str {
     }
 }
 
-/// The reply goes to the standard output, reasoning to the standard error.
+/// Prints the reply to the standard output, reasoning to the standard error.
 fn show(piece: &ReplyPart) -> Result<()> {
     match piece {
         ReplyPart::Reasoning(text) => eprint!("{text}"),

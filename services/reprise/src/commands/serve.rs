@@ -22,28 +22,28 @@ use tokio_util::sync::CancellationToken;
 /// Starts the service that voice frontends connect to
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The preset to talk with
+    /// Preset to talk with
     #[arg(long)]
     preset: Option<String>,
-    /// A GGUF file or a Hugging Face folder in place of the preset's
+    /// GGUF file or Hugging Face folder, instead of the preset's
     #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
-    /// The window in tokens, in place of the preset's
+    /// Window in tokens, instead of the preset's
     #[arg(long, value_name = "TOKENS")]
     ctx_size: Option<u32>,
-    /// The address to listen on
+    /// Address to listen on
     #[arg(long)]
     host: Option<IpAddr>,
-    /// The TCP port; 0 lets the system choose
+    /// TCP port; 0 lets the system choose
     #[arg(long)]
     port: Option<u16>,
-    /// Prints the configuration that holds, each value with where it came from, and ends
+    /// Prints the effective configuration, each value with its origin, and exits
     #[arg(long)]
     print_config: bool,
 }
 
 impl Args {
-    /// What the flags set of the configuration.
+    /// Returns the keys of the configuration that the flags set.
     pub fn flags(&self) -> Vec<Flag> {
         let flags = [
             self.preset.as_ref().map(|preset| Flag::new("--preset", "model.preset", preset)),
@@ -64,9 +64,11 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
         return Ok(());
     }
     logging::start(&loaded.settings.logging)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")?;
     let mut settings = loaded.settings.clone();
-    let few_files = settings.fit_to_files(doors::open_files::raise().context("the limit of open files")?)?;
+    let few_files =
+        settings.fit_to_files(doors::open_files::raise().context("cannot read the limit of open files")?)?;
     let notes: Vec<String> = few_files.into_iter().chain(settings.beyond_memory(model::machine_bytes())).collect();
     for note in &notes {
         tracing::warn!("{note}");
@@ -80,30 +82,29 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
     }
 }
 
-/// What comes after the service has stopped in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     End,
     BeginAnew,
 }
 
-/// Set where a process took the place of one that could not go on.
+/// Variable that tells a process that it replaced one that could not continue.
 const BEGUN_ANEW: &str = "REPRISE_BEGUN_ANEW";
 
-/// The same program with the same arguments in the place of this one: a supervisor sees one process that goes on.
+/// Replaces this process with the same program and arguments: a supervisor sees one process that continues.
 fn begin_anew() -> Result<()> {
     use std::os::unix::process::CommandExt;
-    tracing::warn!("the service starts again as a whole");
-    let program = std::env::current_exe().context("where this program lies")?;
+    tracing::warn!("the service restarts: a new process takes the place of this one");
+    let program = std::env::current_exe().context("cannot find this program's file")?;
     // One that was replaced meanwhile is still what this process runs.
     let program = if program.exists() { program } else { "/proc/self/exe".into() };
     let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).env(BEGUN_ANEW, "1").exec();
-    Err(error).context("starting again")
+    Err(error).context("cannot restart")
 }
 
 const LAST_MOMENT: Duration = Duration::from_millis(200);
 
-/// `notes` say on the screen what the configuration wants and the machine does not have.
+/// Runs the service. `notes`: wishes of the configuration that the machine cannot meet, for the screen.
 async fn serve(settings: &Settings, notes: Vec<String>) -> Result<Then> {
     let stop = stop_on_signals()?;
     // What can be wrong is found before the model is read.
@@ -113,7 +114,7 @@ async fn serve(settings: &Settings, notes: Vec<String>) -> Result<Then> {
         store.put_user(LOCAL_USER, LOCAL_USER, wall_ms()).await?;
     }
     let listeners = doors::listen(settings).await?;
-    let address = listeners.main.local_addr().context("the address")?;
+    let address = listeners.main.local_addr().context("cannot read the address of the listener")?;
 
     eprintln!("loading the model of preset {} ...", settings.model.preset);
     let begin = Instant::now();
@@ -158,17 +159,17 @@ async fn serve(settings: &Settings, notes: Vec<String>) -> Result<Then> {
     waits.abort();
     let device_is_lost = model.device_lost().now_or_never().is_some();
     let then = if device_is_lost && !stop.is_cancelled() { Then::BeginAnew } else { Then::End };
-    tokio::time::timeout(drain.max(LAST_MOMENT), store.close()).await.context("the store does not close")??;
+    tokio::time::timeout(drain.max(LAST_MOMENT), store.close()).await.context("the store did not close in time")??;
     tracing::info!("stopped");
     Ok(then)
 }
 
-/// A process that took the place of another one was serving a moment ago, and goes on trying.
+/// Loads the model. A process that replaced another one was serving a moment ago, so it keeps trying.
 async fn start(settings: &Settings) -> Result<model::Started, model::Error> {
     loop {
         match Model::start_with(settings, opening::progress()).await {
             Err(error) if std::env::var_os(BEGUN_ANEW).is_some() => {
-                tracing::error!(%error, "the model cannot be opened; the next try follows");
+                tracing::error!(%error, "the model could not be opened; trying again");
                 tokio::time::sleep(Duration::from_secs(settings.engine.reopen_s.max(1))).await;
             }
             done => return done,
@@ -176,12 +177,12 @@ async fn start(settings: &Settings) -> Result<model::Started, model::Error> {
     }
 }
 
-/// The first signal asks to stop, a second one stops at once.
+/// Returns a token for the first signal, which asks to stop; a second one stops at once.
 fn stop_on_signals() -> Result<CancellationToken> {
     let stop = CancellationToken::new();
     let asked = stop.clone();
-    let mut terminate = signal(SignalKind::terminate()).context("signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     tokio::spawn(async move {
         let mut asked_at: Option<Instant> = None;
         loop {
@@ -191,7 +192,7 @@ fn stop_on_signals() -> Result<CancellationToken> {
             }
             match asked_at {
                 None => {
-                    tracing::info!("stopping: replies in flight may finish");
+                    tracing::info!("stopping: replies in progress may finish");
                     asked.cancel();
                     asked_at = Some(Instant::now());
                 }
@@ -206,6 +207,6 @@ fn stop_on_signals() -> Result<CancellationToken> {
     Ok(stop)
 }
 
-/// Some supervisors send the same signal twice.
+/// Time within which a second signal counts as the same: some supervisors send it twice.
 const SECOND_THOUGHT: Duration = Duration::from_secs(1);
 const EXIT_AT_ONCE: i32 = 130;

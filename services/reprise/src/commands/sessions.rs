@@ -1,4 +1,4 @@
-//! `reprise sessions`: what is kept, for its owner to read, take away, bring back, find and delete.
+//! `reprise sessions`: conversations, for their owner to read, export, import, search and delete.
 //!
 //! Works on the store's file, also beside a running service.
 
@@ -18,93 +18,93 @@ use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use store::{Error, HistorySearch, PastToForget, SearchPlace, SessionLine, SessionRef, Store};
 
-/// Lists, shows, exports, imports, searches and deletes conversations, and what stands in their prompts
+/// Lists, shows, exports, imports, searches and deletes conversations, their summaries and pins
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     action: SessionsAction,
-    /// Only this user's sessions; import makes them this user's, whichever user they belonged to
+    /// Only this user's sessions; import gives them to this user, whichever user owned them
     #[arg(long, global = true)]
     user: Option<String>,
-    /// Prints one object for programs
+    /// Prints one JSON object for programs
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum SessionsAction {
-    /// The sessions, newest first
+    /// Lists the sessions, newest first
     List {
         #[arg(long, default_value_t = 50)]
         limit: u32,
     },
-    /// One conversation as it stands: its settings, its summary, its pins, what was said
+    /// Shows one conversation: its settings, summary, pins and items
     Show {
         session: String,
-        /// Everything that ever happened in it, with every version
+        /// Shows all that ever happened in it, with every version
         #[arg(long)]
         history: bool,
     },
-    /// Writes sessions as JSON Lines, everything that ever happened in them
+    /// Writes sessions as JSON Lines, with all that ever happened in them
     Export {
         #[arg(required_unless_present = "all")]
         sessions: Vec<String>,
-        /// Every session (of --user, or of everybody)
+        /// Every session (of --user, or of all users)
         #[arg(long, conflicts_with = "sessions")]
         all: bool,
-        /// The file to write; without it, the lines go to the standard output
+        /// File to write [default: the standard output]
         #[arg(long, short)]
         output: Option<PathBuf>,
     },
-    /// Takes in what export wrote; - reads the standard input
+    /// Imports a file that export wrote; - reads the standard input
     Import { file: PathBuf },
-    /// Finds words and "phrases" in everything that was ever said
+    /// Searches all conversations for words and "phrases"
     Search {
         #[arg(required = true)]
         query: Vec<String>,
         /// Only this session
         #[arg(long)]
         session: Option<String>,
-        /// One of the words is enough
+        /// Finds places with any one of the words
         #[arg(long)]
         any: bool,
         #[arg(long, default_value_t = 20)]
         limit: u32,
     },
-    /// Deletes sessions for good: there is no way back but an export
+    /// Deletes sessions for good: only an export brings them back
     Delete {
         #[arg(required_unless_present = "unused_days")]
         sessions: Vec<String>,
-        /// Every session of all users that was not used for so many days
+        /// Every session of all users that was not used for this number of days
         #[arg(long, value_name = "DAYS", conflicts_with_all = ["sessions", "user"])]
         unused_days: Option<u32>,
-        /// Does not ask
+        /// Does not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// The summaries that stand or stood for old turns
+    /// Lists the summaries of old turns, in use or not
     Summaries { session: String },
-    /// Takes back the summary in use: the one before it stands again, or the whole history
+    /// Undoes the summary in use: the one before it takes its place, or the whole history
     Undo { session: String },
-    /// Puts a summary to use again that was undone
+    /// Brings an undone summary back
     Redo {
         session: String,
-        /// This one [default: the last that was undone]
+        /// Version [default: the last one undone]
         #[arg(long)]
         version: Option<u64>,
     },
-    /// Puts the text of a file in the place of a summary; - reads the standard input
+    /// Replaces the text of a summary with that of a file; - reads the standard input
     Edit {
         session: String,
         file: PathBuf,
-        /// This one [default: the one in use]
+        /// Version [default: the one in use]
         #[arg(long)]
         version: Option<u64>,
     },
-    /// Lists, adds and removes what the assistant always sees word for word
+    /// Lists, adds and removes pins: sentences that every prompt holds word for word
     #[command(subcommand)]
     Pins(context::Pins),
-    /// Checks every page, index and checksum of the store, and says how large it is
+    /// Checks every page, index and checksum of the store, and prints its size
     Check,
 }
 
@@ -114,7 +114,6 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     with_store(settings, create, async |store| Sessions { store, settings, user, json }.act(action).await)
 }
 
-/// The sessions that a command is about.
 struct Sessions<'a> {
     store: &'a Store,
     settings: &'a Settings,
@@ -285,19 +284,22 @@ impl Sessions<'_> {
         self.deleted(self.store.delete_unused_since(before_ms, now_ms).await?.len()).await
     }
 
-    /// What was computed of a session holds its words too. A service that runs drops what it holds in memory by itself.
+    /// Deletes what was computed of sessions from the disk, because it holds their words. A running service drops its
+    /// own memory.
     async fn deleted(&self, sessions: usize) -> Result<()> {
         let mut files = 0;
         if let Some(folder) = &self.settings.memory.disk_path {
             for PastToForget { owner, .. } in self.store.pasts_to_forget().await? {
                 let deleted = engine::forget_files(folder, OwnerId(owner));
-                files += deleted.with_context(|| format!("what was computed is still in {}", folder.display()))?;
+                files += deleted.with_context(|| {
+                    format!("files that were computed of deleted conversations are still in {}", folder.display())
+                })?;
             }
         }
         if self.json {
             return print_json(&json!({"sessions": sessions, "computed_files": files}));
         }
-        println!("{} deleted, and {files} files of what was computed of them", counted(sessions as u64));
+        println!("{} deleted, and {files} files that were computed of them", counted(sessions as u64));
         Ok(())
     }
 
@@ -319,7 +321,7 @@ impl Sessions<'_> {
         }
     }
 
-    /// By its id; where two users have the same, one must be named.
+    /// Finds a session by its id. If two users have the same, the command must name one.
     async fn find(&self, id: &str) -> Result<SessionRef> {
         let mut found = Vec::new();
         for user in users(self.store, self.user.as_deref()).await? {
@@ -334,7 +336,7 @@ impl Sessions<'_> {
             1 => Ok(found.remove(0)),
             _ => {
                 let users: Vec<&str> = found.iter().map(SessionRef::user).collect();
-                bail!("session {id} is one of {}: choose with --user", users.join(" and of "))
+                bail!("session {id} belongs to {}: choose one with --user", users.join(" and to "))
             }
         }
     }
@@ -360,7 +362,6 @@ impl Sessions<'_> {
 
 const MS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 
-/// - is the standard input.
 fn open(file: &Path) -> Result<Box<dyn Read>> {
     match file.to_str() {
         Some("-") => Ok(Box::new(std::io::stdin())),
@@ -368,7 +369,7 @@ fn open(file: &Path) -> Result<Box<dyn Read>> {
     }
 }
 
-/// What people said is for its owner only, in an export as in the store.
+/// Creates a file that only its owner reads.
 fn private_file(path: &Path) -> std::io::Result<File> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);

@@ -1,4 +1,4 @@
-//! Whose words conversations hold, and by which rule.
+//! Persons and rooms of conversations, and the rules that find them.
 //!
 //! Works on the configuration and the store's file, also beside a running service.
 
@@ -15,28 +15,29 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use store::{PastToForget, Store};
 
-/// Tells whose words conversations hold: the rules, the persons and rooms that are known, and what a request is taken for
+/// Tells to which person or room conversations belong: the rules, the known names, and the result for a request
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     action: Option<WhoAction>,
-    /// Takes a recorded request {method, path, headers, body} and says which rule knows it; - reads the standard input
+    /// Takes a recorded request {method, path, headers, body} and prints the rule that matches it; - reads the standard
+    /// input
     #[arg(long, value_name = "FILE")]
     explain: Option<PathBuf>,
     /// Only this user's
     #[arg(long, global = true)]
     user: Option<String>,
-    /// Prints one object for programs
+    /// Prints one JSON object for programs
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum WhoAction {
-    /// Deletes a person or a room with all that is kept, for good
+    /// Deletes a person or a room with all its data, for good
     Forget {
         name: String,
-        /// Does not ask
+        /// Does not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -78,7 +79,6 @@ fn explained(settings: &Settings, file: &Path, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Of a recorded request.
 const MOST_BYTES: u64 = 64 << 20;
 
 fn print(explanation: &Explanation) {
@@ -91,16 +91,16 @@ fn print(explanation: &Explanation) {
         }
     }
     let or = |name: &str, other: &str| if name.is_empty() { other.to_owned() } else { clean(name) };
-    let by = explanation.rule.map_or("no rule knows it".to_owned(), |rule| format!("rule {rule}"));
-    println!("taken by    {by}");
+    let by = explanation.rule.map_or("no rule".to_owned(), |rule| format!("rule {rule}"));
+    println!("matched by  {by}");
     println!("person      {}", or(&explanation.person, "the home's guest"));
     println!("room        {}", or(&explanation.room, "not known"));
     println!("kept        {}", explanation.kept);
     println!("changes     of its instructions: {}", explanation.changed_head);
     println!("remembered  {}", if explanation.is_remembered { "yes" } else { "no" });
     match explanation.continue_minutes {
-        0 => println!("goes on     no: a new conversation begins with nothing"),
-        minutes => println!("goes on     for {minutes} minutes, where the client sends its whole conversation"),
+        0 => println!("continues   no: a new conversation begins empty"),
+        minutes => println!("continues   for {minutes} minutes, if the client sends its whole conversation"),
     }
 }
 
@@ -136,7 +136,6 @@ fn listed(settings: &Settings, user: Option<&str>, json: bool) -> Result<()> {
     print_rows(&persons, &columns)
 }
 
-/// As it may be written.
 fn rule_text(rule: &settings::PersonRule) -> String {
     let mut pairs = Vec::new();
     for (key, name) in [("person", &rule.person), ("room", &rule.room)] {
@@ -176,7 +175,7 @@ async fn forget(
     json: bool,
 ) -> Result<()> {
     let person = if name.is_empty() { Some(String::new()) } else { person_name(name) };
-    let Some(person) = person else { bail!("{name:?} is no name of a person or a room") };
+    let Some(person) = person else { bail!("{name:?} cannot be the name of a person or a room") };
     let mut with = Vec::new();
     for user in users(store, user).await? {
         let lines = store.persons(&user).await?;
@@ -185,9 +184,9 @@ async fn forget(
         }
     }
     let user = match with.as_slice() {
-        [] => bail!("no conversation holds words of {name:?}: `reprise who` lists those that are known"),
+        [] => bail!("no conversation belongs to {name:?}: `reprise who` lists the known names"),
         [user] => user,
-        users => bail!("{name:?} is one of {}: choose with --user", users.join(" and of ")),
+        users => bail!("{name:?} belongs to {}: choose one with --user", users.join(" and to ")),
     };
     let sessions = store.sessions_of_person(user, &person).await?.len();
     confirm(&format!("delete {name:?} of {user} with {sessions} sessions for good"), yes)?;
@@ -196,7 +195,9 @@ async fn forget(
     if let Some(folder) = &settings.memory.disk_path {
         for PastToForget { owner, .. } in store.pasts_to_forget().await? {
             let gone = engine::forget_files(folder, OwnerId(owner));
-            files += gone.with_context(|| format!("what was computed is still in {}", folder.display()))?;
+            files += gone.with_context(|| {
+                format!("files that were computed of deleted conversations are still in {}", folder.display())
+            })?;
         }
     }
     if json {

@@ -5,15 +5,15 @@ use crate::summary::{Budget, Summary};
 use anyhow::Result;
 use serde_json::json;
 
-/// Kills the service at random moments and looks what is left
+/// Kills the service at random moments, and checks what is left
 #[derive(clap::Args, Clone)]
 pub struct Args {
     #[arg(long, default_value_t = 1.0)]
     pub minutes: f64,
-    /// So many kills, however long that takes
+    /// Number of kills, however long they take
     #[arg(long, conflicts_with = "minutes")]
     pub kills: Option<u64>,
-    /// Draws other moments and other words
+    /// Seed of the moments and words
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     #[arg(long)]

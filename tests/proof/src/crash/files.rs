@@ -1,4 +1,4 @@
-//! What is done to a store while no service has it open: torn logs, imports and migrations that are killed.
+//! Damage to a store that no service has open: torn logs, imports and migrations that are killed.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

@@ -29,9 +29,7 @@ pub struct House {
     /// The exports of the old release's sessions when nothing goes wrong: imported, and migrated.
     imported: Option<BTreeMap<String, String>>,
     migrated: Option<BTreeMap<String, String>>,
-    /// What the last kill may have taken.
     loss: Loss,
-    /// Writes failed before the last kill: the service may have refused things.
     had_faults: bool,
     pub figures: Figures,
     pub failures: Vec<String>,
@@ -47,9 +45,7 @@ pub struct Figures {
     pub with_faults: u64,
     pub in_silence: u64,
     pub while_remembering: u64,
-    /// Facts that stood behind those kills.
     pub facts: u64,
-    /// Kills with pasts on disk.
     pub spilled: u64,
     pub turns: u64,
     pub heard_bytes: u64,
@@ -60,15 +56,15 @@ pub struct Figures {
     pub warm_first_turns: u64,
 }
 
-/// Then a new conversation takes its place.
+/// Turns before a new conversation begins.
 const TURNS_OF_A_SESSION: usize = 60;
-/// Then a new folder takes its place.
+/// Sessions before a new folder begins.
 const SESSIONS_OF_A_HOUSE: usize = 60;
 const EVENTS_UNTIL_KILL: u64 = 150;
 const MICROSECONDS_UNTIL_KILL: u64 = 20_000;
 const LONGEST: Duration = Duration::from_secs(60);
 const FAULTY: Duration = Duration::from_millis(700);
-/// Nothing more goes to disk after so long.
+/// Silence after which nothing more goes to disk.
 const SILENCE: Duration = Duration::from_millis(1500);
 /// `remember.silence_s` and the service's next look.
 const FELL_SILENT: Duration = Duration::from_secs(1);
@@ -130,7 +126,6 @@ impl House {
         })
     }
 
-    /// One kill.
     pub async fn cycle(&mut self) -> Result<()> {
         self.figures.kills += 1;
         match self.random.below(32) {
@@ -144,7 +139,6 @@ impl House {
         }
     }
 
-    /// Looks at all sessions once more.
     pub async fn close(&mut self) -> Result<()> {
         let Some(folder) = self.folder.take() else { return Ok(()) };
         let service = started(folder, &[]).await?;
@@ -327,7 +321,6 @@ impl House {
         Ok(())
     }
 
-    /// The service starts again, and must have what the clients of the last one know.
     async fn start(&mut self, variables: &[(&str, PathBuf)]) -> Result<Service> {
         let folder = self.folder.take().map_or_else(tempfile::tempdir, Ok)?;
         let service = started(folder, variables).await?;
@@ -376,7 +369,6 @@ impl House {
         }
     }
 
-    /// A conversation that goes on, or a new one.
     fn take_session(&mut self) -> Known {
         let newest = self.sessions.len().saturating_sub(4)..self.sessions.len();
         let goes_on = |known: &Known| !known.id.is_empty() && known.deletion == Step::No;

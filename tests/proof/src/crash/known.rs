@@ -5,15 +5,13 @@ use serde_json::Value;
 
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Empty until it was told.
     pub id: String,
     pub turns: Vec<KnownTurn>,
     /// The newest summary that was told to be in use.
     pub version: Option<u64>,
     pub deletion: Step,
-    /// Answers that were none.
     pub refusals: Vec<String>,
-    /// What the first turn after the restart reused and computed.
+    /// Tokens that the first turn after the restart reused and computed.
     pub first_turn: Option<(u64, u64)>,
 }
 
@@ -22,18 +20,15 @@ pub struct Known {
 pub struct KnownTurn {
     pub said: String,
     pub kept: Step,
-    /// What came of the reply.
     pub heard: String,
-    /// All of the reply came.
     pub is_whole: bool,
-    /// So many characters are all that is to be kept of it, says the client.
+    /// Step of a cut: the client asked to keep so many characters.
     pub cut: Step,
     pub cut_chars: usize,
-    /// It was held against the store once.
     pub is_examined: bool,
 }
 
-/// What may be missing after a restart.
+/// Steps that may be missing after a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Loss {
     #[default]
@@ -42,7 +37,7 @@ pub enum Loss {
     End,
 }
 
-/// How far something went that a client asked for.
+/// Progress of something that a client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
     #[default]
@@ -62,7 +57,7 @@ impl KnownTurn {
         self.heard.chars().take(self.cut_chars).collect()
     }
 
-    /// Whether these words may be what is kept of the reply.
+    /// True if the store may have these words of the reply.
     fn may_be(&self, stored: Option<&str>) -> bool {
         let words = stored.unwrap_or_default();
         let is_uncut = match self.is_whole {
@@ -77,7 +72,6 @@ impl KnownTurn {
     }
 }
 
-/// An item of the conversation.
 struct Stored {
     is_user: bool,
     is_reply: bool,
@@ -91,7 +85,7 @@ impl Known {
         self.turns.last_mut().expect("it was put there")
     }
 
-    /// What is wrong with what the service has. From then on that is what it must have.
+    /// Compares the service with what must hold, and lists the faults. From then on, what the service has must hold.
     pub async fn examine(&mut self, service: &Service, loss: Loss) -> Vec<String> {
         if self.id.is_empty() {
             return Vec::new();

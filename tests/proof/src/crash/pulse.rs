@@ -17,7 +17,7 @@ impl Pulse {
         self.changed.notify_one();
     }
 
-    /// Until so many events were heard; not longer than this, because a service may have nothing to say.
+    /// Waits for this number of events, and no longer than this: a service may have nothing to say.
     pub async fn wait(&self, events: u64, longest: Duration) {
         let heard = async {
             while self.heard.load(Ordering::Relaxed) < events {

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What the library is told. All zero: nothing fails.
+/// Orders to the library. All zero: nothing fails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Numbers of errors.
     pub failing_writes: i64,
     pub failing_flushes: i64,
     pub torn_writes: bool,
@@ -25,11 +24,10 @@ pub struct Shim {
 const ENOSPC: i64 = 28;
 const EIO: i64 = 5;
 const EROFS: i64 = 30;
-/// A full disk, a broken one, and one that became read-only.
 pub const ERRORS: [i64; 3] = [ENOSPC, EIO, EROFS];
 
 impl Shim {
-    /// None where there is no C compiler.
+    /// Builds the library. `None`: there is no C compiler.
     pub fn build() -> Result<Option<Shim>> {
         if Command::new("cc").arg("--version").output().is_err() {
             return Ok(None);
@@ -46,7 +44,6 @@ impl Shim {
         Ok(Some(shim))
     }
 
-    /// For the environment of a service.
     pub fn variables(&self) -> [(&'static str, PathBuf); 2] {
         let path = |name| self.folder.path().join(name);
         [("LD_PRELOAD", path("faults.so")), ("PROOF_FAULTS", path("faults"))]

@@ -14,10 +14,9 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-/// The service is gone.
 pub struct CutOff;
 
-/// What the user says in turn: things to remember, to look up, to be answered at length.
+/// Sayings of the user in turn: things to remember, to look up, to be answered at length.
 const SAYINGS: [&str; 6] = [
     "Remember that the code of the door is {}.",
     "My sister Lena comes on Friday at {} with the dog. What should we do about it?",
@@ -33,7 +32,7 @@ fn saying(random: &mut Random, name: &str, turn: usize) -> String {
     saying.replace("{}", &format!("{name}t{turn}"))
 }
 
-/// Over the websocket, with replies that are interrupted.
+/// Talks over the websocket, and interrupts replies.
 pub async fn by_websocket(
     address: String,
     mut known: Known,
@@ -66,12 +65,11 @@ struct Talk {
     socket: WebSocketStream<TcpStream>,
     /// The last error of the store, which refuses what was asked last.
     was_refused: bool,
-    /// How full the window is.
     fill: f64,
     pulse: Arc<Pulse>,
 }
 
-/// From there on a summary is made in the next silence.
+/// Fill from which a summary is made in the next silence.
 const NEARLY_FULL: f64 = 0.6;
 const SILENCE: Duration = Duration::from_millis(600);
 
@@ -137,7 +135,6 @@ impl Talk {
         self.socket.send(Message::text(event.to_string())).await.map_err(|_| CutOff)
     }
 
-    /// The next event, and what it promises.
     async fn hear(&mut self, known: &mut Known) -> Result<Value, CutOff> {
         let event = loop {
             let message = timeout(PATIENCE, self.socket.next()).await.expect("the service answers or is gone");
@@ -178,7 +175,7 @@ impl Talk {
     }
 }
 
-/// Over chat completions in a durable session, streamed.
+/// Talks over chat completions in a durable session, streamed.
 pub async fn by_chat(address: String, mut known: Known, mut random: Random, name: String) -> Known {
     let mut turn = 0;
     while chat_turn(&address, "", &mut known, &saying(&mut random, &name, turn)).await.is_ok() {
@@ -187,7 +184,6 @@ pub async fn by_chat(address: String, mut known: Known, mut random: Random, name
     known
 }
 
-/// One turn. `path` is that of a person, or empty.
 pub async fn chat_turn(address: &str, path: &str, known: &mut Known, said: &str) -> Result<(), CutOff> {
     let session = if known.id.is_empty() { "new" } else { &known.id };
     let body = json!({"stream": true, "max_tokens": 40, "messages": [{"role": "user", "content": said}],
@@ -218,7 +214,6 @@ pub async fn chat_turn(address: &str, path: &str, known: &mut Known, said: &str)
     if is_over { Ok(()) } else { Err(CutOff) }
 }
 
-/// Conversations that are begun and deleted.
 pub async fn deleting(address: String, name: String) -> Vec<Known> {
     let mut all = Vec::new();
     for number in 0.. {

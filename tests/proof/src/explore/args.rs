@@ -9,10 +9,10 @@ use serde_json::json;
 /// Explores the turn machine and the compactor exhaustively
 #[derive(clap::Args, Clone)]
 pub struct Args {
-    /// Steps deeper and deeper, for so long
+    /// Minutes of exploring, deeper and deeper
     #[arg(long, default_value_t = 1.0)]
     pub minutes: f64,
-    /// So many steps, however long that takes
+    /// Number of steps, however long they take
     #[arg(long, conflicts_with = "minutes")]
     pub depth: Option<usize>,
     /// Only this scene

@@ -83,7 +83,8 @@ impl ExploredCompactor {
         self.phases.over();
     }
 
-    /// Something that a summary would tell has changed: what was made is of no use. A swap is one transaction, and ends.
+    /// Handles a change of something that a summary would cover: the summary is useless. A swap is one transaction, and
+    /// ends.
     pub fn changed(&mut self) {
         if self.phases.is_swapping() || self.covers.is_none() {
             return;

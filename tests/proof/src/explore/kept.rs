@@ -1,4 +1,4 @@
-//! What the store and its journal would have: operations in their order, and words that were written before they were sent.
+//! Store and journal of the world: operations in order, and words that were written before they were sent.
 
 use session::machine::StoreOp;
 use session::{Item, ItemStatus, Role};
@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     pub items: Vec<Item>,
-    /// Words of replies that are not over.
     pub journal: BTreeMap<String, String>,
-    /// Responses that are begun and not finished.
     pub open_responses: Vec<String>,
-    /// Up to this item a summary stands in the prompt.
+    /// Last item that the summary in the prompt covers.
     pub covered_through: Option<String>,
 }
 
@@ -36,7 +34,7 @@ impl Kept {
         }
     }
 
-    /// What a start would find of the item's words.
+    /// Returns the words of an item that a start would find.
     pub fn text(&self, item_id: &str) -> Option<String> {
         let stored = self.item(item_id).map(Item::text);
         let written = self.journal.get(item_id).cloned();
@@ -84,7 +82,7 @@ impl Kept {
         }
     }
 
-    /// As a start leaves it: replies that were cut off end with the words that were written, or never were.
+    /// Returns the state after a start: cut-off replies end with the words in the journal, or never were.
     pub fn restarted(mut self) -> Kept {
         for item in self.items.iter_mut().filter(|item| item.status == ItemStatus::InProgress) {
             let written = self.journal.get(&item.id).cloned();

@@ -5,18 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
 pub struct Listener {
-    /// Inputs that nothing has answered, by their ids.
     pub unanswered: BTreeMap<String, Wanted>,
-    /// Responses that were begun and are not done.
     pub open: BTreeSet<String>,
     done: BTreeSet<String>,
-    /// Words of each item of the assistant, as they came.
     pub heard: BTreeMap<String, String>,
-    /// Messages in the order in which the client heard of them.
     pub items: Vec<String>,
 }
 
-/// What answers an input, besides a refusal.
+/// Answer to an input, besides a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Item(String),

@@ -1,6 +1,6 @@
-//! What may happen in an exploration.
+//! Actions of an exploration.
 
-/// What may happen, and how often in one run of steps. What is cheap in steps and dear in states has a small number.
+/// Actions, and how often each may happen in one run. Actions that multiply the states have small numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
     pub name: &'static str,
@@ -109,7 +109,7 @@ impl Scene {
     ];
 }
 
-/// What a test breaks, to see that it is found.
+/// Fault that a test plants, to see that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     Nothing,

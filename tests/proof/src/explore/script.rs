@@ -1,4 +1,4 @@
-//! What is said: the machine as it begins, requests, and replies of which each has words of its own.
+//! Script of an exploration: the first state of the machine, the requests, and replies with words of their own.
 
 use super::kept::Kept;
 use session::machine::{GenerationId, Machine, MachineLimits, Start};
@@ -32,7 +32,7 @@ pub fn context(covered_through: Option<String>) -> Context {
     Context { covered_through, ..Context::default() }
 }
 
-/// When what is said stands still for so long, and for longer.
+/// Time without new words after which the prompt warms, and then a reply begins early.
 const SPECULATE_MS: u64 = 100;
 const EARLY_MS: u64 = 150;
 

@@ -8,7 +8,6 @@ use std::hash::{DefaultHasher, Hasher};
 #[derive(Debug)]
 pub struct Explored {
     pub states: u64,
-    /// Steps that were tried.
     pub steps: u64,
     /// All states that so many steps can reach were looked at.
     pub depth: usize,
@@ -18,7 +17,6 @@ pub struct Explored {
     pub failure: Option<String>,
 }
 
-/// The number of each step among those that were possible.
 type Path = Vec<u8>;
 
 /// States between two looks at whether it goes on.
@@ -71,7 +69,6 @@ struct Found {
     wrong: Option<String>,
 }
 
-/// Every step from these states.
 fn expand(first: &World, paths: &[Path]) -> Vec<Found> {
     let mut found = Vec::new();
     for path in paths {
@@ -107,7 +104,7 @@ fn told(first: &World, path: &[u8]) -> String {
     steps.join(", ")
 }
 
-/// Of all that the state is, as it prints itself.
+/// Hashes all of the state, as it prints itself.
 fn digest(world: &World) -> u128 {
     struct Digest(DefaultHasher, DefaultHasher);
     impl Write for Digest {

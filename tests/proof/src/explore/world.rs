@@ -19,20 +19,17 @@ pub enum Action {
     Attach(u64),
     Detach(u64),
     Say(u64, Saying),
-    /// The model makes the next piece.
     Delta(GenerationId),
     ModelStops(GenerationId, Finish),
     ModelFails(GenerationId),
     StoreAnswers,
     StoreFails,
-    /// The next words cannot be written down.
     JournalFails,
     CompactorDone,
     CompactorFails,
     /// The process is killed; so many of the operations that wait are in the store. It starts again.
     Crash(usize),
     Drain,
-    /// Time passes until the machine wants to be woken.
     Tick,
 }
 
@@ -45,26 +42,23 @@ pub enum Saying {
     Delete,
     Resume,
     Turn,
-    /// The transcript so far.
     Partial,
-    /// It was all that the user says.
     Final,
     /// The user said something else than the transcript had.
     OtherFinal,
 }
 
-/// A reply as the model makes it.
 #[derive(Clone, Debug)]
 struct Making {
     left: VecDeque<Delta>,
-    /// How it ends by itself. None: not yet known, because it goes on from one that is kept.
+    /// End by itself. `None`: not known yet, because it resumes a kept reply.
     finish: Finish,
     is_cancelled: bool,
     prompt: Vec<String>,
     begun: Begun,
 }
 
-/// Under which generation a reply was begun, and what its prompt says: where it was begun early, not that of the response.
+/// Generation under which a reply was begun, and its prompt: those of the early begin, not of the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Begun {
     by: GenerationId,
@@ -82,9 +76,8 @@ pub struct World {
     kept: Kept,
     pending: VecDeque<(OpId, StoreOp)>,
     making: BTreeMap<GenerationId, Making>,
-    /// What the model keeps of replies that were stopped.
+    /// Rest of stopped replies that the model keeps.
     held: BTreeMap<GenerationId, VecDeque<Delta>>,
-    /// The reply that was begun early last.
     early: Option<Begun>,
     listeners: BTreeMap<u64, Listener>,
     compactor: ExploredCompactor,
@@ -131,7 +124,7 @@ impl World {
         world
     }
 
-    /// What may happen next, always in the same order.
+    /// Lists the next possible actions, always in the same order.
     pub fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.wrong.is_some() {

@@ -1,4 +1,4 @@
-//! What other machines and models answer: a hub, an upstream, a model that is asked what is to be remembered, or for a summary.
+//! Answers of other machines and models: a hub, an upstream, a model that extracts facts or makes a summary.
 
 use super::told::told;
 use compaction::{
@@ -13,7 +13,6 @@ use std::sync::LazyLock;
 
 type Tried = Result<bool, String>;
 
-/// A hub's list of files, and where they would go.
 pub fn hub(bytes: &[u8]) -> Tried {
     let listing = match Listing::parse(bytes) {
         Ok(listing) => listing,
@@ -65,7 +64,8 @@ pub fn upstream(bytes: &[u8]) -> Tried {
     }
 }
 
-/// What a person says, and behind a zero what a model makes of it. No line of either becomes more than it was.
+/// Reads words of a person and, behind a zero byte, a model's answer about them. No line of either becomes more than it
+/// was.
 pub fn memories(bytes: &[u8]) -> Tried {
     let text = String::from_utf8_lossy(bytes);
     let (said, answer) = text.split_once('\0').unwrap_or((&text, &text));

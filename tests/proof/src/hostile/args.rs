@@ -14,10 +14,10 @@ use std::time::Duration;
 /// Sends hostile bytes into every parser
 #[derive(clap::Args)]
 pub struct Args {
-    /// For all targets together
+    /// Time for all targets together
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// So many inputs for each target, however long that takes
+    /// Number of inputs for each target, however long they take
     #[arg(long, conflicts_with = "minutes")]
     inputs: Option<u64>,
     /// Only this one; several with commas between them
@@ -26,7 +26,7 @@ pub struct Args {
     /// Draws other inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Threads; as many as there are processors, where nothing is said
+    /// Threads [default: one for each processor]
     #[arg(long)]
     threads: Option<usize>,
     /// Prints the input of this number and sends nothing
@@ -53,7 +53,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The same in a line.
 pub fn prove(minutes: f64, seed: u64) -> anyhow::Result<Summary> {
     let args = Args { minutes, inputs: None, target: None, seed, threads: None, show: None, json: false };
     let reports = reports(&args)?;

@@ -17,7 +17,6 @@ use std::sync::LazyLock;
 /// Reader of one door. `Err`: the message of the refusal.
 pub type DoorReader = fn(&[u8]) -> Result<(), String>;
 
-/// Sends bytes into a door's reader.
 pub fn of_door(read: DoorReader, bytes: &[u8]) -> Result<bool, String> {
     match read(bytes) {
         Ok(()) => Ok(true),
@@ -82,7 +81,6 @@ pub fn items(body: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Tries all small bodies.
 pub fn bodies(body: &[u8]) -> Result<(), String> {
     let body = read_body(body).map_err(words)?;
     let mut refused = None;

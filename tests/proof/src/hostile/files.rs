@@ -47,7 +47,6 @@ pub fn tokenizer(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The user's configuration file.
 pub fn settings(bytes: &[u8]) -> Result<(), String> {
     let path = in_folder("settings", |folder, _| folder.join("reprise.toml"));
     std::fs::write(&path, bytes).map_err(|error| error.to_string())?;

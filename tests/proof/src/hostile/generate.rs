@@ -49,7 +49,7 @@ const WORDS: [&[u8]; 40] = [
     b"\"$ref\":\"#\"",
 ];
 
-/// What no input is longer than, but those of the corpus.
+/// Longest input, except those of the corpus.
 const MOST_BYTES: usize = 64 << 10; // not a window: bytes of an input
 
 pub struct Generator<'a> {

@@ -23,7 +23,6 @@ pub fn change(input: &mut Vec<u8>, random: &mut Random) {
     input.splice(place, value.to_string().into_bytes());
 }
 
-/// Where a line stands, without what events of a stream begin with.
 fn line(input: &[u8], random: &mut Random) -> Range<usize> {
     let at = random.below(input.len() + 1);
     let start = input[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -40,7 +39,6 @@ fn nodes(value: &Value) -> usize {
     }
 }
 
-/// The node of a number, counted from the root downwards.
 fn node<'v>(value: &'v mut Value, left: &mut usize) -> Option<&'v mut Value> {
     if *left == 0 {
         return Some(value);

@@ -1,4 +1,4 @@
-//! How much memory an input takes: every allocation of a thread is counted.
+//! Memory that an input takes: every allocation of a thread is counted.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -13,7 +13,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below the end, which is not zero.
+    /// Returns a number below the end, which is not zero.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }

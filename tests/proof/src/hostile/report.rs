@@ -1,4 +1,4 @@
-//! What became of a target's inputs.
+//! Results of a target's inputs.
 
 use comfy_table::{Table, presets::NOTHING};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
-    /// With the seed it names the input.
+    /// Number of the input, which with the seed names it.
     pub number: u64,
     pub why: String,
     #[serde(serialize_with = "as_text")]
@@ -26,7 +26,6 @@ pub struct TargetReport {
     pub slowest_number: u64,
     pub most_bytes: u64,
     pub most_bytes_number: u64,
-    /// Held when all was over.
     pub kept_bytes: i64,
     pub failures: Vec<Failure>,
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
-/// When a target was tried enough.
+/// Limit of a target's inputs.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
     Inputs(u64),
@@ -23,7 +23,7 @@ pub enum Until {
 const MOST_FAILURES: usize = 8;
 /// Inputs that a thread draws at once.
 const DRAWN: u64 = 64;
-/// What threads may hold more at the end than at the begin: tables that are made once.
+/// Bytes that threads may hold more at the end than at the begin: tables that are made once.
 const KEPT_BYTES: i64 = 64 << 20; // not a window: bytes
 
 pub fn try_target(target: &HostileTarget, corpus: &Corpus, seed: u64, threads: usize, until: Until) -> TargetReport {

@@ -1,4 +1,4 @@
-//! What lies on a disk: imports, the journal of what replies said, pasts, packed weights.
+//! Files of a disk: imports, journals of replies, pasts, packed weights.
 
 use super::told::told;
 use kernels::cpu::Cpu;
@@ -15,7 +15,6 @@ use weights::PackedFolder;
 
 type Tried = Result<bool, String>;
 
-/// Of a thread.
 struct ThreadFolder {
     folder: TempDir,
     cpu: Cpu,
@@ -27,7 +26,6 @@ thread_local! {
     static KILLED: OnceCell<KilledStore> = const { OnceCell::new() };
 }
 
-/// Gives a folder of this thread and of this name.
 pub fn in_folder<T>(name: &str, work: impl FnOnce(&Path, &Cpu) -> T) -> T {
     FOLDER.with(|own| {
         let folder = || tempfile::tempdir().expect("a folder");
@@ -38,7 +36,6 @@ pub fn in_folder<T>(name: &str, work: impl FnOnce(&Path, &Cpu) -> T) -> T {
     })
 }
 
-/// A past of the engine on disk.
 pub fn state(bytes: &[u8]) -> Tried {
     in_folder("state", |folder, _| match engine::hostile_disk::read_folder(folder, bytes)? {
         Ok(_) => Ok(true),
@@ -209,7 +206,6 @@ fn unexpected(error: Error) -> String {
 struct KilledStore {
     runtime: Runtime,
     folder: TempDir,
-    /// The database, in which one reply is begun.
     file: Vec<u8>,
     session: SessionRef,
 }

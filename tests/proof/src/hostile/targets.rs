@@ -11,9 +11,8 @@ use text::{ReplyParser, ReplyPart, Template, Tokenizer};
 
 pub struct HostileTarget {
     pub name: &'static str,
-    /// The folder of its inputs.
     pub corpus: &'static str,
-    /// Whether the bytes are taken; else why that is a failure.
+    /// True if the bytes are accepted; an error says why that is a failure.
     pub take: fn(&[u8]) -> Result<bool, String>,
     pub most_ms: u64,
     pub most_bytes: u64,
@@ -71,7 +70,7 @@ impl HostileTarget {
     }
 }
 
-/// What a model says, in two ways to cut it: the parts are the same, and arguments are objects.
+/// Reads a model's words, cut in two ways: the parts must be the same, and arguments must be objects.
 fn calls(bytes: &[u8]) -> Result<bool, String> {
     static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(answers::tools);
     let text = String::from_utf8_lossy(bytes);

@@ -1,4 +1,4 @@
-//! Whether a refusal is one that a person can read.
+//! Check that a person can read a refusal.
 
 /// A mistake is told in words. What the doors tell is one line besides.
 pub fn told(message: &str) -> Result<bool, String> {

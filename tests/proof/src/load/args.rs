@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::json;
 use std::time::Duration;
 
-/// Fills the house, and looks whether it stays calm
+/// Loads the service with clients, and checks that it stays responsive
 #[derive(clap::Args, Clone)]
 pub struct Args {
     #[arg(long, default_value_t = 1.0)]
@@ -17,14 +17,14 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Of the time, for the crowd.
+/// Share of the time for the crowd.
 const CROWD: f64 = 0.15;
-/// From so long on memory has come to rest, and must stay where it is.
+/// Time after which memory must stay where it is.
 const RESTS_AFTER: Duration = Duration::from_secs(100);
 const MOST_GROWTH: f64 = 0.02;
-/// While so often turns left the prompt, a summary must have come to its end.
+/// Drops of turns during which a summary must end once.
 const MANY_DROPS: u64 = 40;
-/// So much longer than the crowd, and a moment, the other user may wait.
+/// Factor and seconds by which the other user may wait longer than the crowd.
 const FAIR: (f64, f64) = (1.5, 20.0);
 
 pub async fn prove(args: &Args) -> Result<Summary> {

@@ -16,7 +16,6 @@ use tests::service::{Service, run_ok};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-/// How many clients there are.
 #[derive(clap::Args, Clone, Debug)]
 pub struct HouseSizes {
     /// Sessions that are connected and silent
@@ -25,10 +24,10 @@ pub struct HouseSizes {
     /// Sessions that talk in turn
     #[arg(long, default_value_t = 40)]
     pub talking: usize,
-    /// How many of them talk at the same moment
+    /// Number of them that talk at the same moment
     #[arg(long, default_value_t = 4)]
     pub at_once: usize,
-    /// Clients of one user that all talk at once beside one client of another
+    /// Clients of one user that talk at once, beside one client of another user
     #[arg(long, default_value_t = 12)]
     pub crowd: usize,
     #[arg(long, default_value_t = 1)]
@@ -51,7 +50,7 @@ pub struct Figures {
     pub beside_the_crowd: FirstWords,
     pub kib_per_idle: f64,
     pub rss_mib: f64,
-    /// Of the last quarter over the one before.
+    /// Growth in the last quarter over the one before.
     pub growth: f64,
 }
 
@@ -66,7 +65,6 @@ pub struct FirstWords {
 pub struct FullHouse {
     service: Service,
     address: Arc<str>,
-    /// Of two users.
     keys: [Arc<str>; 2],
     listening: Vec<SilentClient>,
     lost: Arc<AtomicU64>,

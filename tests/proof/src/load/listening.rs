@@ -10,7 +10,6 @@ pub struct SilentClient {
     address: Arc<str>,
     key: Arc<str>,
     session: String,
-    /// Connections that the service ended.
     lost: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
@@ -27,7 +26,6 @@ impl SilentClient {
         })
     }
 
-    /// The connection breaks.
     pub fn break_off(&self) {
         self.task.abort();
     }

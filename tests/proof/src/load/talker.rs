@@ -21,7 +21,6 @@ pub struct TalkedSession {
     pub compactions: Compactions,
 }
 
-/// What clients were told of compactions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Compactions {
     /// Summaries that were begun, that came into use, and that were given up.
@@ -30,7 +29,7 @@ pub struct Compactions {
     pub failed: u64,
     /// Times that oldest turns left the prompt because no summary was ready.
     pub dropped: u64,
-    /// Why summaries were given up.
+    /// Reasons why summaries were given up.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -39,7 +38,6 @@ pub struct TimedTurn {
     pub was_interrupted: bool,
 }
 
-/// The service said no to the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("refused with {status}: {body}")]
 pub struct TooMany {

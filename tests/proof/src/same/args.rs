@@ -11,10 +11,10 @@ use tests::random::Random;
 pub struct Args {
     #[arg(long, default_value_t = 1.0)]
     pub minutes: f64,
-    /// So many, however long that takes
+    /// Number of conversations, however long they take
     #[arg(long, conflicts_with = "minutes")]
     pub conversations: Option<u64>,
-    /// The number of the first: a conversation that failed is played alone
+    /// Number of the first conversation, to repeat one that failed
     #[arg(long, default_value_t = 0)]
     pub first: u64,
     #[arg(long, default_value_t = 1)]

@@ -32,15 +32,14 @@ const LIMITS: EngineLimits = EngineLimits {
     heads: 4,
 };
 
-/// So that a reply that repeats anything is drafted.
 const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7, mtp: 0, mtp_vocab: 0 };
 
-/// With a disk the engine remembers, and drafts.
+/// Opens an engine, which with a disk remembers and drafts.
 pub fn open(model: &str, level: CpuLevel, disk: Option<&Path>) -> Result<Engine> {
     engine(weights_of(model)?, level, disk)
 }
 
-/// What each layer reads is moved by two units of its last place, as rounding may move it.
+/// Opens an engine whose layers' inputs are moved by two units in the last place, as rounding may move them.
 pub fn open_shaken(model: &str) -> Result<Engine> {
     let mut model = weights_of(model)?;
     for layer in &mut model.layers {
@@ -82,9 +81,9 @@ pub fn request(tokens: &[u32], new: usize) -> EngineRequest {
 pub struct Said {
     pub tokens: Vec<u32>,
     logprobs: Vec<f32>,
-    /// How much more probable the best token was than the second.
+    /// Lead of the best token's probability over the second.
     leads: Vec<f32>,
-    /// How far the nearest two experts were apart of which a token got the one and not the other.
+    /// Least distance of two experts of which a token got only one.
     experts_apart: Option<f32>,
     pub reused_tokens: usize,
     pub drafted_tokens: usize,
@@ -96,7 +95,6 @@ pub struct Said {
 /// A reply that is begun before it is asked for, to words that may be others than the final ones.
 pub struct Early {
     pub request: EngineRequest,
-    /// Steps before the final words come.
     pub steps: usize,
 }
 
@@ -165,7 +163,7 @@ pub fn answers(
     Ok(all)
 }
 
-/// By an engine that remembers nothing of it.
+/// Answers with an engine that remembers nothing of the request.
 pub fn cold(engine: &mut Engine, request: &EngineRequest) -> Result<Said> {
     let owner = OwnerId(u64::MAX);
     engine.take_least_lead();
@@ -180,14 +178,13 @@ pub fn cold(engine: &mut Engine, request: &EngineRequest) -> Result<Said> {
 /// The most that log probabilities may differ, and the lead below which a token is as good as the next.
 const TOLERANCE: f32 = 1e-3;
 
-/// As the lead, where the arithmetic is the same and only sums have another order.
+/// Tolerance of a lead if only sums have another order.
 const ORDER_TOLERANCE: f32 = 5e-5;
 
 /// Two experts that are not further apart are as good as each other: a sum in another order chooses the other one. Such sums
 /// were seen to differ by 3e-6.
 const EXPERTS_TIE: f32 = 1e-5;
 
-/// What a comparison found.
 #[derive(Debug, Default, PartialEq)]
 pub struct Compared {
     pub largest_difference: f32,

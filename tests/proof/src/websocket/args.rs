@@ -8,7 +8,7 @@ use serde_json::json;
 use tests::http::{raw, request};
 use tests::service::Service;
 
-/// Sends websockets what is right and wrong, byte for byte
+/// Sends right and wrong bytes to the websockets, and checks the answers
 #[derive(clap::Args, Clone)]
 pub struct Args {
     /// Only cases with these words in their names

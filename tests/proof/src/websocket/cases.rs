@@ -4,15 +4,13 @@ use super::frames::{BINARY, CLOSE, CONTINUATION, ClientFrame, LengthForm, PING, 
 
 pub struct Case {
     pub name: String,
-    /// Each is sent by itself.
     pub sent: Vec<Vec<u8>>,
     pub expected: Vec<Expect>,
 }
 
-/// What must come, after whatever the service tells besides.
+/// Expected answer, after whatever the service says besides.
 #[derive(Clone, Debug)]
 pub enum Expect {
-    /// The answer to the message with this word.
     Answer(String),
     Pong(Vec<u8>),
     /// A close with one of these codes, and then the end.
@@ -63,7 +61,7 @@ impl Table {
         (self.asking)(word).into_bytes()
     }
 
-    /// With spaces behind it, which JSON allows.
+    /// Returns a request of this size, filled with spaces, which JSON allows.
     fn ask_of_size(&self, word: &str, bytes: usize) -> Vec<u8> {
         let mut message = self.ask(word);
         message.resize(bytes.max(message.len()), b' ');

@@ -11,15 +11,13 @@ pub struct Connection {
     stream: BufReader<TcpStream>,
 }
 
-/// What the server sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrived {
     Text(String),
     Pong(Vec<u8>),
     Ping,
-    /// With its code, where it has one.
+    /// Close with its code, if it has one.
     Close(Option<u16>),
-    /// The connection is over.
     End,
 }
 

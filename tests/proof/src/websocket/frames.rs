@@ -1,6 +1,5 @@
 //! Frames as bytes, right and wrong ones.
 
-/// A frame of a client, with all that can be wrong with it.
 #[derive(Clone, Debug)]
 pub struct ClientFrame {
     pub is_final: bool,
@@ -11,14 +10,12 @@ pub struct ClientFrame {
     pub payload: Vec<u8>,
 }
 
-/// How the length is written.
 #[derive(Clone, Copy, Debug)]
 pub enum LengthForm {
     Shortest,
-    /// Longer than it need be.
     TwoBytes,
     EightBytes,
-    /// Not that of the payload.
+    /// Length that differs from the payload's.
     Claimed(u64),
 }
 
@@ -34,7 +31,7 @@ pub fn frame(opcode: u8, payload: impl Into<Vec<u8>>) -> ClientFrame {
     ClientFrame { is_final: true, reserved: 0, opcode, is_masked: true, length: LengthForm::Shortest, payload }
 }
 
-/// Not the last of its message.
+/// Makes a frame that is not the last of its message.
 pub fn part(opcode: u8, payload: impl Into<Vec<u8>>) -> ClientFrame {
     ClientFrame { is_final: false, ..frame(opcode, payload) }
 }

@@ -1,10 +1,9 @@
-//! What the terminal shows.
+//! Output of the terminal.
 
 use lab::output::{clean, clean_lines, print_rows};
 use serde_json::Value;
 use std::io::Write;
 
-/// The name of the model that is inside the binary.
 const BUILT_IN: &str = "reprise-builtin";
 
 const HELP: &str = "\
@@ -16,7 +15,6 @@ Ctrl-C     stops the reply, or ends this where none runs";
 
 pub struct ChatScreen {
     interactive: bool,
-    /// The cursor stands behind words of a reply.
     in_line: bool,
 }
 
@@ -36,7 +34,7 @@ impl ChatScreen {
     }
 
     pub fn goodbye(&mut self, session: &str) {
-        self.note(&format!("go on later with: reprise chat --session {}", clean(session)));
+        self.note(&format!("continue later with: reprise chat --session {}", clean(session)));
     }
 
     pub fn help(&mut self) {
@@ -51,7 +49,7 @@ impl ChatScreen {
         }
     }
 
-    /// Control characters of a terminal in what a model says are not obeyed.
+    /// Prints words of a reply without control characters, which the terminal would obey.
     pub fn delta(&mut self, text: &str) {
         let safe: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
         self.in_line = if safe.is_empty() { self.in_line } else { !safe.ends_with('\n') };
@@ -72,7 +70,7 @@ impl ChatScreen {
         }
     }
 
-    /// Something that was said before, or on another connection.
+    /// Prints an item that was said before, or on another connection.
     pub fn missed(&mut self, item: &Value) {
         let parts = item["content"].as_array().map(Vec::as_slice).unwrap_or_default();
         let text: String = parts.iter().filter_map(|part| part["text"].as_str()).collect();
@@ -85,7 +83,7 @@ impl ChatScreen {
     }
 
     pub fn context(&mut self, context: Option<&Value>) {
-        let Some(context) = context else { return self.note("nothing was answered yet") };
+        let Some(context) = context else { return self.note("there is no reply yet") };
         let [tokens, size] = ["tokens", "ctx_size"].map(|key| context[key].as_u64().unwrap_or(0));
         let percent = context["fill"].as_f64().unwrap_or(0.0) * 100.0;
         self.note(&format!("{tokens} of {size} tokens ({percent:.1} %)"));
@@ -97,8 +95,8 @@ impl ChatScreen {
         }
         match session["summary"]["text"].as_str().filter(|text| !text.is_empty()) {
             Some(text) => self.note(&clean_lines(text)),
-            None if session["summary"].is_null() => self.note("no summary yet: all turns stand in the prompt"),
-            None => self.note("the oldest turns left the prompt; their summary is still to be made"),
+            None if session["summary"].is_null() => self.note("no summary yet: the prompt has all turns"),
+            None => self.note("the oldest turns left the prompt; their summary comes later"),
         }
     }
 
@@ -115,7 +113,7 @@ impl ChatScreen {
         let _ = print_rows(&rows.collect::<Vec<_>>(), &columns);
     }
 
-    /// Beside the conversation, so that a pipe gets only what the assistant says.
+    /// Prints a note to the standard error, so that a pipe gets only what the assistant says.
     pub fn note(&mut self, text: &str) {
         self.fresh_line();
         eprintln!("[{text}]");

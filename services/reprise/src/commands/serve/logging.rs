@@ -1,11 +1,10 @@
-//! Where log lines go: to the standard error, for people or for collectors.
+//! Log lines: to the standard error, for people or for collectors.
 
 use anyhow::{Result, anyhow};
 use settings::{LogFormat, LoggingSettings};
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// The crates of this workspace that log.
 const OURS: [&str; 6] = ["doors", "engine", "model", "reprise", "runtime", "store"];
 
 pub fn start(logging: &LoggingSettings) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What the service says of itself when it is ready: one screen.
+//! Screen of a ready service.
 
 use indicatif::HumanCount;
 use model::Plan;
@@ -58,7 +58,6 @@ impl fmt::Display for Screen<'_> {
     }
 }
 
-/// A client cannot connect to "all addresses".
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));

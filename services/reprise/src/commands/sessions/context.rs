@@ -1,7 +1,6 @@
-//! Summaries and pins of a session: what stands in its prompt for what left it.
+//! Summaries and pins of a session, which stand in its prompt for the turns that left it.
 //!
-//! Changes are made in the store. A service that runs beside it looks for them every few seconds, and its next prompt
-//! shows them.
+//! Changes are made in the store. A running service looks for them every few seconds, and its next prompt shows them.
 
 use super::{Sessions, open};
 use anyhow::Result;
@@ -16,7 +15,7 @@ use store::{SessionRef, Summary};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Pins {
-    /// What the assistant always sees word for word
+    /// Lists the pins
     List { session: String },
     /// Adds a pin
     Add {
@@ -117,7 +116,7 @@ impl Sessions<'_> {
         Ok(())
     }
 
-    /// What the service does when it is asked for the same, without a model that answers: it is checked in one way.
+    /// Builds a runtime without a model, so that a change is checked as the service checks it.
     async fn as_the_service(&self, session: &SessionRef) -> Result<Runtime> {
         let settings = self.settings;
         let preset = self.store.session(session).await?.placement.preset;

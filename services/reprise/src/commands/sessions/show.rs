@@ -1,4 +1,4 @@
-//! One conversation, for a person to read.
+//! View of one conversation for a person.
 
 use super::Sessions;
 use anyhow::Result;
@@ -54,7 +54,6 @@ impl Sessions<'_> {
     }
 }
 
-/// As they stand, or with everything that ever happened to them.
 async fn all_items(store: &Store, session: &SessionRef, history: bool) -> Result<Vec<ItemVersion>> {
     let mut items: Vec<ItemVersion> = Vec::new();
     loop {

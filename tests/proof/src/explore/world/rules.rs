@@ -1,4 +1,4 @@
-//! What must hold at each step, and where nothing is under way any more.
+//! Rules that hold at each step, and rules that hold when no work is left.
 
 use super::super::script::script;
 use super::World;
@@ -7,7 +7,6 @@ use session::{Event, Item, ItemStatus};
 use std::sync::Arc;
 
 impl World {
-    /// What clients are told the store holds.
     pub(super) fn holds(&self, event: &Event) -> Result<(), String> {
         match event {
             Event::ItemAdded { item, is_new: true, .. } if self.kept.item(&item.id).is_none() => {
@@ -26,7 +25,7 @@ impl World {
         }
     }
 
-    /// Nothing is heard that a crash could take, and nothing twice.
+    /// Checks that clients hear nothing that a crash could take, and nothing twice.
     pub(super) fn was_never_said(&self, event: &Event) -> Result<(), String> {
         let Event::TextDelta { item_id, .. } = event else { return Ok(()) };
         for listener in self.listeners.values() {
@@ -63,7 +62,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing is under way any more: then all is answered and stored.
+    /// Checks a state without work: all is answered and stored.
     pub(super) fn look(&mut self) {
         if !self.pending.is_empty() || !self.making.is_empty() || self.wrong.is_some() {
             return;
