@@ -1,14 +1,14 @@
 //! Every proof, one after the other.
 
 use crate::summary::{Summary, tell};
-use crate::{crash, deletion, explore, hostile, load, same, websocket};
+use crate::{crash, deletion, explore, hostile, load, same, stall, websocket};
 use anyhow::Result;
 use std::process::ExitCode;
 
 /// Runs every proof
 #[derive(clap::Args, Clone)]
 pub struct Args {
-    /// Time for all together, without the websockets' table, which takes what it takes
+    /// Time for all together, without the websockets' table and the heaviest inputs, which take what they take
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
     #[arg(long, default_value_t = 1)]
@@ -30,6 +30,8 @@ pub async fn run(args: &Args) -> Result<ExitCode> {
     let sizes = load::HouseSizes { idle: 2000, talking: 40, at_once: 4, crowd: 12, seed };
     let load = load::Args { minutes: minutes * 0.1, sizes, json };
     summaries.push(load::prove(&load).await?);
+    let stall = stall::Args { only: None, at_once: 4, most_ms: Some(stall::MOST_MS), json, sizes: None };
+    summaries.push(stall::prove(&stall).await?);
     // It may ask for a runtime of its own, which must not lie in this one.
     summaries.push(std::thread::scope(|scope| {
         let hostile = scope.spawn(|| hostile::prove(minutes * 0.25, seed));

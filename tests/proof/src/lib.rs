@@ -7,5 +7,6 @@ pub mod explore;
 pub mod hostile;
 pub mod load;
 pub mod same;
+pub mod stall;
 pub mod summary;
 pub mod websocket;

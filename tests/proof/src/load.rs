@@ -8,3 +8,4 @@ mod talker;
 
 pub use args::{Args, prove};
 pub use house::HouseSizes;
+pub use talker::TalkedSession;

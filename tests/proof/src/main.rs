@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use proof::summary::tell;
-use proof::{all, crash, deletion, explore, hostile, load, same, websocket};
+use proof::{all, crash, deletion, explore, hostile, load, same, stall, websocket};
 use std::process::ExitCode;
 
 /// Shows that the house stands
@@ -22,6 +22,7 @@ enum ProofCommand {
     Websocket(websocket::Args),
     Same(same::Args),
     Load(load::Args),
+    Stall(stall::Args),
 }
 
 #[tokio::main]
@@ -33,6 +34,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         ProofCommand::Websocket(args) => tell(&[websocket::prove(&args).await?], args.json),
         ProofCommand::Same(args) => tell(&[same::prove(&args)?], args.json),
         ProofCommand::Load(args) => tell(&[load::prove(&args).await?], args.json),
+        ProofCommand::Stall(args) => tell(&[stall::prove(&args).await?], args.json),
         ProofCommand::Crash(args) => tell(&[crash::prove(&args).await?], args.json),
         ProofCommand::Deletion(args) => tell(&[deletion::prove(&args).await?], args.json),
     }
