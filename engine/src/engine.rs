@@ -24,7 +24,7 @@ use crate::limits::EngineLimits;
 use crate::memory::{MemoryKind, MemoryMeter, SPARE_PART};
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
-use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestClass, RequestId};
+use crate::request::{EngineEvent, EngineRequest, OwnerId, Priority, RequestId};
 use crate::self_check::MemoryChecksums;
 use pace::Pace;
 
@@ -211,7 +211,7 @@ impl Engine {
         let reply = ReplyWriter::new(&request, &self.network.model.stop_tokens, &self.tokenizer, grammar);
         self.requests.push(ActiveRequest {
             id,
-            class: request.class,
+            priority: request.priority,
             speculative: request.speculative,
             passing: request.passing,
             unsaved: request.unsaved,
@@ -257,7 +257,8 @@ impl Engine {
             return Err(Error::LogitBias { tokens, most });
         }
         self.network.state_shape.layout(request.kv)?;
-        let waiting = self.requests.iter().filter(|other| !other.is_running() && other.class == request.class).count();
+        let waiting =
+            self.requests.iter().filter(|other| !other.is_running() && other.priority == request.priority).count();
         if waiting >= self.limits.max_waiting {
             return Err(Error::Busy { waiting });
         }
@@ -349,7 +350,7 @@ impl Engine {
         for (at, count) in &chosen {
             let request = &mut self.requests[*at];
             request.computed_at = self.steps;
-            background_tokens += if request.class == RequestClass::Background { *count } else { 0 };
+            background_tokens += if request.priority == Priority::Background { *count } else { 0 };
         }
         self.pace.begin_background(background_tokens);
         self.run(&chosen, events);

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::sampling::SamplingOptions;
 use crate::state::KvFormats;
+pub use chat::Priority;
 
 /// A prompt as tokens, and options for the reply. The cached part of the prompt decides only how fast the engine
 /// replies.
@@ -24,7 +25,7 @@ pub struct EngineRequest {
     /// The window: most tokens of prompt and reply together.
     pub ctx_size: usize,
     pub kv: KvFormats,
-    pub class: RequestClass,
+    pub priority: Priority,
     /// Owner of the data: `Engine::forget` drops the computed sequence. `None`: it stays until it is evicted.
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
@@ -58,7 +59,7 @@ impl EngineRequest {
             given_tokens: None,
             ctx_size,
             kv,
-            class: RequestClass::Talk,
+            priority: Priority::Talk,
             owner: None,
             scope: ReuseScope::default(),
             speculative: false,
@@ -102,16 +103,6 @@ impl ReuseScope {
             false => &[],
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RequestClass {
-    /// A user waits for the reply.
-    Talk,
-    /// A user may soon wait for it.
-    Speculate,
-    /// No user waits for it.
-    Background,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

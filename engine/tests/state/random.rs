@@ -3,7 +3,7 @@
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
-use engine::{Engine, EngineLimits, EngineRequest, OwnerId, RequestClass, RequestId};
+use engine::{Engine, EngineLimits, EngineRequest, OwnerId, Priority, RequestId};
 use gpu::Device;
 use proptest::prelude::*;
 
@@ -100,7 +100,7 @@ fn replies(
         if engine.hold(ids[0]).is_some() {
             if warms {
                 // A prompt that is only warmed may find no room.
-                drop(tries(engine, vec![EngineRequest { class: RequestClass::Speculate, ..request(&next, 0) }]));
+                drop(tries(engine, vec![EngineRequest { priority: Priority::Speculate, ..request(&next, 0) }]));
             }
             assert!(engine.resume(ids[0]));
         }
@@ -157,7 +157,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
                 let speculated = [&history[..], &words(*count, *seed)].concat();
                 answer(
                     &mut warm,
-                    EngineRequest { class: RequestClass::Speculate, speculative: true, ..request(&speculated, 0) },
+                    EngineRequest { priority: Priority::Speculate, speculative: true, ..request(&speculated, 0) },
                 );
             }
             Step::Resume { steps, warms } => stop = Some((*steps, *warms)),
@@ -167,7 +167,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
                     *first = *token;
                 }
                 if *is_read {
-                    let ahead = EngineRequest { class: RequestClass::Background, ..request(&history, 0) };
+                    let ahead = EngineRequest { priority: Priority::Background, ..request(&history, 0) };
                     drop(tries(&mut warm, vec![ahead]));
                 }
             }

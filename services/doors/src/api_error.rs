@@ -1,7 +1,7 @@
 //! Errors over HTTP, in the shape that OpenAI's clients read.
 
 use crate::printable::printable;
-use crate::reader::Wrong;
+use crate::reader::FieldError;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use session::{Failure, FailureCode};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct ApiError {
     pub status: StatusCode,
     /// The wider kind that clients tell apart, `invalid_request_error`.
@@ -166,8 +167,8 @@ impl From<replies::Error> for ApiError {
     }
 }
 
-impl From<Wrong> for ApiError {
-    fn from(wrong: Wrong) -> ApiError {
+impl From<FieldError> for ApiError {
+    fn from(wrong: FieldError) -> ApiError {
         ApiError::bad(wrong.code, wrong.message()).param(wrong.path)
     }
 }

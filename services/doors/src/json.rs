@@ -8,7 +8,7 @@ use futures_util::{Stream, StreamExt};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use session::{JsonText, PromptNotes, TokenLogprob, Tool, ToolChoice};
+use session::{JsonText, PromptNotes, TokenLogprob};
 use std::convert::Infallible;
 
 /// Reads a text as JSON. A text that is none stays a text.
@@ -18,22 +18,6 @@ pub fn json_of(text: &JsonText) -> Value {
 
 pub fn read_body(body: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body is no JSON: {error}")))
-}
-
-/// Reads a tool in the shape of chat completions, or of its inner object alone.
-pub fn tool_of(given: &Value) -> Tool {
-    let function = given.get("function").unwrap_or(given);
-    let text = |name: &str| function.get(name).and_then(Value::as_str).map(str::to_owned);
-    let name = text("name").unwrap_or_default();
-    let description = text("description");
-    let parameters = function.get("parameters").filter(|parameters| parameters.is_object());
-    let mut plain = Map::from_iter([("name".to_owned(), json!(name))]);
-    plain.extend(description.as_ref().map(|description| ("description".to_owned(), json!(description))));
-    plain.extend(parameters.map(|parameters| ("parameters".to_owned(), parameters.clone())));
-    let plain = json_text(&json!({ "type": "function", "function": plain }));
-    let given = json_text(given);
-    let verbatim = (given != plain).then_some(given);
-    Tool { name, description, parameters: parameters.map(json_text), verbatim }
 }
 
 pub fn json_text(value: &Value) -> JsonText {
@@ -80,49 +64,4 @@ pub fn logprob_view(token: &TokenLogprob) -> LogprobView<'_> {
 
 fn likely_token(bytes: &[u8], logprob: f32) -> LikelyToken<'_> {
     LikelyToken { token: String::from_utf8_lossy(bytes).into_owned(), logprob, bytes }
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(untagged)]
-pub enum ToolChoiceView<'a> {
-    Word(ToolChoiceWord),
-    Tool(ToolName<'a>),
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ToolChoiceWord {
-    Auto,
-    None,
-    Required,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum ToolName<'a> {
-    Function { name: &'a str },
-}
-
-pub fn tool_choice_view(choice: &ToolChoice) -> ToolChoiceView<'_> {
-    match choice {
-        ToolChoice::Auto => ToolChoiceView::Word(ToolChoiceWord::Auto),
-        ToolChoice::None => ToolChoiceView::Word(ToolChoiceWord::None),
-        ToolChoice::Required => ToolChoiceView::Word(ToolChoiceWord::Required),
-        ToolChoice::Function(name) => ToolChoiceView::Tool(ToolName::Function { name }),
-    }
-}
-
-/// Reads a choice of tools; a named function in the shape of Realtime or of chat completions.
-pub fn tool_choice_of(value: &Value) -> Option<ToolChoice> {
-    match value.as_str() {
-        Some("auto") => Some(ToolChoice::Auto),
-        Some("none") => Some(ToolChoice::None),
-        Some("required") => Some(ToolChoice::Required),
-        Some(_) => None,
-        None => {
-            let name = value.get("name").or_else(|| value.get("function").and_then(|f| f.get("name")))?;
-            let is_function = value.get("type").and_then(Value::as_str) == Some("function");
-            is_function.then(|| name.as_str().map(|name| ToolChoice::Function(name.to_owned())))?
-        }
-    }
 }

@@ -21,6 +21,7 @@ mod routes;
 mod serve;
 mod socket;
 mod thinking;
+mod tools;
 pub mod wyoming;
 
 /// Parsers of all protocols, for programs without a socket.
@@ -42,5 +43,6 @@ pub mod parsers {
 pub use api_error::ApiError;
 pub use app::App;
 pub use error::Error;
+pub use openai_chat::prompt_of as chat_prompt;
 pub use serve::{Listeners, listen, serve, while_starting};
 pub use socket::open_files;

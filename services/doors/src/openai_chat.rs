@@ -19,6 +19,7 @@ use axum::{Extension, Json};
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use futures_util::stream::select_all;
+pub use messages::prompt_of;
 use model::PreparationShare;
 use parse::ChatRequest;
 pub use parse::{ChatBody, parse};

@@ -9,12 +9,12 @@ use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::Value;
 use std::fmt::Display;
 
-pub type Read<T> = Result<T, Wrong>;
+pub type Read<T> = Result<T, FieldError>;
 
 /// A mistake of a client. The path to it grows as the error is handed up.
 #[derive(Debug, PartialEq, thiserror::Error)]
 #[error("{code} at {path:?}")]
-pub struct Wrong {
+pub struct FieldError {
     pub code: &'static str,
     pub path: String,
     problem: Problem,
@@ -31,26 +31,26 @@ enum Problem {
     Other(String),
 }
 
-impl Wrong {
-    pub fn missing(path: &str) -> Wrong {
-        Wrong { code: "missing_required_parameter", path: path.to_owned(), problem: Problem::Missing }
+impl FieldError {
+    pub fn missing(path: &str) -> FieldError {
+        FieldError { code: "missing_required_parameter", path: path.to_owned(), problem: Problem::Missing }
     }
 
-    pub fn invalid(path: &str, allowed: impl Display) -> Wrong {
-        Wrong { code: "invalid_value", path: path.to_owned(), problem: Problem::Invalid(allowed.to_string()) }
+    pub fn invalid(path: &str, allowed: impl Display) -> FieldError {
+        FieldError { code: "invalid_value", path: path.to_owned(), problem: Problem::Invalid(allowed.to_string()) }
     }
 
-    pub fn too_large(path: &str, limit: usize, unit: &'static str) -> Wrong {
-        Wrong { code: "value_too_large", path: path.to_owned(), problem: Problem::TooLarge(limit, unit) }
+    pub fn too_large(path: &str, limit: usize, unit: &'static str) -> FieldError {
+        FieldError { code: "value_too_large", path: path.to_owned(), problem: Problem::TooLarge(limit, unit) }
     }
 
     /// Makes a mistake whose message needs no path.
-    pub fn new(code: &'static str, path: &str, message: impl Into<String>) -> Wrong {
-        Wrong { code, path: path.to_owned(), problem: Problem::Other(message.into()) }
+    pub fn new(code: &'static str, path: &str, message: impl Into<String>) -> FieldError {
+        FieldError { code, path: path.to_owned(), problem: Problem::Other(message.into()) }
     }
 
     /// The mistake is in this field, or in the entry `[index]` of a list.
-    pub fn under(mut self, field: &str) -> Wrong {
+    pub fn under(mut self, field: &str) -> FieldError {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         self.path = format!("{field}{dot}{}", self.path);
         self
@@ -68,29 +68,29 @@ impl Wrong {
         }
     }
 
-    fn expected(expected: &str, found: &Value) -> Wrong {
+    fn expected(expected: &str, found: &Value) -> FieldError {
         let found = match found {
-            Value::Null => return Wrong::missing(""),
+            Value::Null => return FieldError::missing(""),
             Value::Bool(_) => "a boolean",
             Value::Number(_) => "a number",
             Value::String(_) => "a string",
             Value::Array(_) => "a list",
             Value::Object(_) => "an object",
         };
-        Wrong::kind(format!("expected {expected}, found {found}"))
+        FieldError::kind(format!("expected {expected}, found {found}"))
     }
 
-    fn kind(found: String) -> Wrong {
-        Wrong { code: "invalid_type", path: String::new(), problem: Problem::Kind(found) }
+    fn kind(found: String) -> FieldError {
+        FieldError { code: "invalid_type", path: String::new(), problem: Problem::Kind(found) }
     }
 }
 
-impl Error for Wrong {
-    fn custom<T: Display>(message: T) -> Wrong {
-        Wrong::kind(message.to_string())
+impl Error for FieldError {
+    fn custom<T: Display>(message: T) -> FieldError {
+        FieldError::kind(message.to_string())
     }
 
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Wrong {
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> FieldError {
         let found = match found {
             Unexpected::Bool(_) => "a boolean",
             Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => "a number",
@@ -99,15 +99,15 @@ impl Error for Wrong {
             Unexpected::Map => "an object",
             _ => "something else",
         };
-        Wrong::kind(format!("expected {expected}, found {found}"))
+        FieldError::kind(format!("expected {expected}, found {found}"))
     }
 
-    fn missing_field(field: &'static str) -> Wrong {
-        Wrong::missing(field)
+    fn missing_field(field: &'static str) -> FieldError {
+        FieldError::missing(field)
     }
 
-    fn unknown_variant(_: &str, allowed: &'static [&'static str]) -> Wrong {
-        Wrong::invalid("", allowed.join(", "))
+    fn unknown_variant(_: &str, allowed: &'static [&'static str]) -> FieldError {
+        FieldError::invalid("", allowed.join(", "))
     }
 }
 
@@ -119,13 +119,13 @@ pub fn read<'de, T: Deserialize<'de>>(value: &'de Value) -> Read<T> {
 struct Reader<'de>(&'de Value);
 
 impl<'de> Deserializer<'de> for Reader<'de> {
-    type Error = Wrong;
+    type Error = FieldError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
         match self.0 {
             Value::Null => visitor.visit_unit(),
             Value::Bool(flag) => visitor.visit_bool(*flag),
-            Value::Number(number) => number.deserialize_any(visitor).map_err(Wrong::custom),
+            Value::Number(number) => number.deserialize_any(visitor).map_err(FieldError::custom),
             Value::String(text) => visitor.visit_borrowed_str(text),
             Value::Array(_) => self.deserialize_seq(visitor),
             Value::Object(_) => self.deserialize_map(visitor),
@@ -137,20 +137,20 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
-        visitor.visit_bool(self.0.as_bool().ok_or_else(|| Wrong::expected("true or false", self.0))?)
+        visitor.visit_bool(self.0.as_bool().ok_or_else(|| FieldError::expected("true or false", self.0))?)
     }
 
     /// Clients in languages without integers send `1200.0`.
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
         let whole = || self.0.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64);
         let count = self.0.as_u64().or_else(whole);
-        visitor.visit_u64(count.ok_or_else(|| Wrong::expected("a whole number of at least 0", self.0))?)
+        visitor.visit_u64(count.ok_or_else(|| FieldError::expected("a whole number of at least 0", self.0))?)
     }
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
         let whole = || self.0.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < WHOLE).map(|n| n as i64);
         let number = self.0.as_i64().or_else(whole);
-        visitor.visit_i64(number.ok_or_else(|| Wrong::expected("a whole number", self.0))?)
+        visitor.visit_i64(number.ok_or_else(|| FieldError::expected("a whole number", self.0))?)
     }
 
     /// Reads numbers beyond every `f32` as infinite, which no range has.
@@ -159,11 +159,11 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
-        visitor.visit_f64(self.0.as_f64().ok_or_else(|| Wrong::expected("a number", self.0))?)
+        visitor.visit_f64(self.0.as_f64().ok_or_else(|| FieldError::expected("a number", self.0))?)
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
-        visitor.visit_borrowed_str(self.0.as_str().ok_or_else(|| Wrong::expected("a string", self.0))?)
+        visitor.visit_borrowed_str(self.0.as_str().ok_or_else(|| FieldError::expected("a string", self.0))?)
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
@@ -171,12 +171,12 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
-        let list = self.0.as_array().ok_or_else(|| Wrong::expected("a list", self.0))?;
+        let list = self.0.as_array().ok_or_else(|| FieldError::expected("a list", self.0))?;
         visitor.visit_seq(Entries(list.iter().enumerate()))
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
-        let object = self.0.as_object().ok_or_else(|| Wrong::expected("an object", self.0))?;
+        let object = self.0.as_object().ok_or_else(|| FieldError::expected("an object", self.0))?;
         visitor.visit_map(Fields { fields: object.iter(), value: None })
     }
 
@@ -216,13 +216,13 @@ const WHOLE: f64 = (1_u64 << 53) as f64;
 
 /// A word, or an object whose `type` is one.
 impl<'de> EnumAccess<'de> for Reader<'de> {
-    type Error = Wrong;
+    type Error = FieldError;
     type Variant = Reader<'de>;
 
     fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Read<(V::Value, Reader<'de>)> {
         let word = match self.0 {
             Value::Object(fields) => {
-                let word = fields.get("type").ok_or_else(|| Wrong::missing("type"))?;
+                let word = fields.get("type").ok_or_else(|| FieldError::missing("type"))?;
                 seed.deserialize(Reader(word)).map_err(|wrong| wrong.under("type"))?
             }
             _ => seed.deserialize(self)?,
@@ -232,7 +232,7 @@ impl<'de> EnumAccess<'de> for Reader<'de> {
 }
 
 impl<'de> VariantAccess<'de> for Reader<'de> {
-    type Error = Wrong;
+    type Error = FieldError;
 
     fn unit_variant(self) -> Read<()> {
         Ok(())
@@ -254,7 +254,7 @@ impl<'de> VariantAccess<'de> for Reader<'de> {
 struct Entries<'de>(std::iter::Enumerate<std::slice::Iter<'de, Value>>);
 
 impl<'de> SeqAccess<'de> for Entries<'de> {
-    type Error = Wrong;
+    type Error = FieldError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Read<Option<T::Value>> {
         let Some((index, value)) = self.0.next() else { return Ok(None) };
@@ -268,7 +268,7 @@ struct Fields<'de> {
 }
 
 impl<'de> MapAccess<'de> for Fields<'de> {
-    type Error = Wrong;
+    type Error = FieldError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Read<Option<K::Value>> {
         self.value = self.fields.next().map(|(name, value)| (name.as_str(), value));
@@ -277,7 +277,7 @@ impl<'de> MapAccess<'de> for Fields<'de> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Read<V::Value> {
-        let (name, value) = self.value.take().ok_or_else(|| Wrong::missing(""))?;
+        let (name, value) = self.value.take().ok_or_else(|| FieldError::missing(""))?;
         seed.deserialize(Reader(value)).map_err(|wrong| wrong.under(name))
     }
 }

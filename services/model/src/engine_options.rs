@@ -115,14 +115,6 @@ pub fn thinking(thinking: Thinking, open: bool) -> engine::ThinkingOptions {
     engine::ThinkingOptions { open, budget_tokens: thinking.budget_tokens() }
 }
 
-pub(crate) fn request_class(priority: session::Priority) -> engine::RequestClass {
-    match priority {
-        session::Priority::Talk => engine::RequestClass::Talk,
-        session::Priority::Speculate => engine::RequestClass::Speculate,
-        session::Priority::Background => engine::RequestClass::Background,
-    }
-}
-
 pub(crate) fn native_ctx(network: &Network, file: &Path) -> Result<u32, Error> {
     let native_ctx = network.shape().native_ctx;
     u32::try_from(native_ctx).map_err(|_| Error::Window { file: file.to_path_buf(), native_ctx })

@@ -23,7 +23,6 @@ mod request;
 mod resume;
 mod start;
 mod status;
-mod template_input;
 mod upstream;
 
 pub use answer::{Answer, Writer, channel, channel_for};
@@ -42,5 +41,4 @@ pub use request::{ModelRequest, Purpose, ReplyKey};
 pub use resume::{ResumedReply, not_kept};
 pub use start::Started;
 pub use status::{ModelLoad, ModelStatus};
-pub use template_input::chat_prompt;
 pub use upstream::hostile_answer;

@@ -22,14 +22,13 @@ use crate::prepare::{Prepared, Preparer, too_long};
 use crate::request::{ModelRequest, Purpose, ReplyKey, thinking_of};
 use crate::resume::ResumedReply;
 use crate::status::ModelStatus;
-use crate::template_input::chat_prompt;
 use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, DraftLimits, Engine, EngineLimits, Executor, OwnerId};
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
-use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings, ToolOrder};
+use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings};
 use sleep::{OnlyWake, Preparing, Wakes};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +73,6 @@ struct Submit {
     purpose: Purpose,
     priority: Priority,
     speculation: SpeculationSettings,
-    tools: Vec<serde_json::Value>,
     writers: Vec<Writer>,
     asked: Instant,
     keep_as: Option<ReplyKey>,
@@ -97,7 +95,6 @@ struct Recipe {
     engine: EngineSettings,
     memory: MemorySettings,
     drafts: DraftLimits,
-    tool_order: ToolOrder,
     /// Time for which a stopped reply is kept. Zero keeps none.
     resume: Duration,
 }
@@ -124,7 +121,6 @@ impl Local {
             engine: settings.engine.clone(),
             memory: settings.memory.clone(),
             drafts: drafts(settings),
-            tool_order: settings.conversation.tool_order,
             resume: Duration::from_secs(settings.conversation.resume_s),
             file,
         };
@@ -219,9 +215,8 @@ impl Answerer for Local {
         Box::pin(async move {
             let preparer = self.shared.awake(&self.commands).await?;
             let share = self.preparation.share_for(prompt).await?;
-            let chat = chat_prompt(prompt, preparer.tool_order);
-            let thinking = thinking_of(&chat.options, preset);
-            let measured = tokio::task::spawn_blocking(move || preparer.measure(&chat, thinking)).await;
+            let (prompt, thinking) = (prompt.clone(), thinking_of(&prompt.options, preset));
+            let measured = tokio::task::spawn_blocking(move || preparer.measure(&prompt, thinking)).await;
             drop(share);
             measured.unwrap_or_else(|_| Err(broke()))
         })
@@ -277,7 +272,6 @@ impl Recipe {
             native_ctx: self.native_ctx,
             longest_token_bytes: opened.tokenizer.longest_token_bytes(),
             shares_users: self.memory.shared_between_users,
-            tool_order: self.tool_order,
             stop_tokens: opened.network.model.stop_tokens.clone(),
             grammars: Default::default(),
         };
@@ -357,16 +351,15 @@ fn prepare_and_submit(
     if writers.iter().all(Writer::is_cancelled) {
         return writers.iter().for_each(Writer::cancelled_before_begin);
     }
-    let chat = chat_prompt(&request.prompt, preparer.tool_order);
-    let prepared = match preparer.prepare(&request, &chat) {
+    let prepared = match preparer.prepare(&request) {
         Ok(prepared) => prepared,
         // A reply that cannot begin early fails when it is requested.
         Err(_) if request.purpose == Purpose::EarlyReply => return warm_all(&writers),
         Err(failure) => return fail_all(&writers, &failure),
     };
     let ModelRequest { purpose, priority, keep_as, .. } = request;
-    let (tools, speculation) = (chat.tools, request.preset.speculation);
-    let submit = Box::new(Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as, place });
+    let speculation = request.preset.speculation;
+    let submit = Box::new(Submit { prepared, purpose, priority, speculation, writers, asked, keep_as, place });
     // It has a place. The thread takes other commands between two steps.
     if let Err(SendError(command)) = commands.send(Command::Submit(submit)) {
         command.refuse(stopped());

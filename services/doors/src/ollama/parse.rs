@@ -1,8 +1,9 @@
 //! Bodies of `/api/chat` and `/api/generate` to a completion.
 
 use crate::ApiError;
-use crate::json::{json_text, read_body, tool_of};
+use crate::json::{json_text, read_body};
 use crate::reader;
+use crate::tools::{check_tool, tool_of};
 use replies::CompletionRequest;
 use replies::Scope;
 use schemars::JsonSchema;
@@ -156,7 +157,7 @@ fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Res
         return Err(wrong("tools", format!("{} tools are more than {most} (limits.tools)", tools.len())));
     }
     for (at, tool) in tools.iter().enumerate() {
-        text::chat::check_tool(&format!("tools[{at}]"), tool).map_err(|error| wrong("tools", error.to_string()))?;
+        check_tool(&format!("tools[{at}]"), tool).map_err(|error| error.under("tools"))?;
     }
     let is_a_time = |text: &str| text.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit());
     match &keep_alive {

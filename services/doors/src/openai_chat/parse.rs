@@ -3,8 +3,9 @@
 use super::messages::prompt_of;
 use crate::ApiError;
 use crate::fields::{KnownFields, note};
-use crate::json::{ToolChoiceView, json_text, read_body, tool_choice_of};
-use crate::reader::{Read, Wrong, read};
+use crate::json::{json_text, read_body};
+use crate::reader::{FieldError, Read, read};
+use crate::tools::{ToolChoiceView, tool_choice_of};
 use replies::CompletionRequest;
 use replies::identity::{BodyClues, Scope, is_private};
 use schemars::JsonSchema;
@@ -135,7 +136,7 @@ const TOP_LOGPROBS: u64 = 20;
 
 pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> {
     let body = read_body(body)?;
-    let chat = text::chat::normalise(&body).map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
+    let mut prompt = prompt_of(&body)?;
     let fields: ChatBody = read(&body)?;
     let arms = within("n", fields.n, 1..=settings.limits.choices as u64)?.unwrap_or(1) as usize;
     if fields.modalities.iter().flatten().any(|modality| modality != "text") {
@@ -144,23 +145,22 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     if fields.web_search_options.is_some() {
         return Err(wrong("web_search_options", "there is no search of the web here: give the model a tool").into());
     }
-    if chat.tools.len() > settings.limits.tools {
+    if prompt.tools.len() > settings.limits.tools {
         let most = settings.limits.tools;
-        return Err(wrong("tools", format!("{} tools are more than {most} (limits.tools)", chat.tools.len())).into());
+        return Err(wrong("tools", format!("{} tools are more than {most} (limits.tools)", prompt.tools.len())).into());
     }
-    if chat.messages.is_empty() {
+    if prompt.messages.is_empty() {
         return Err(wrong("messages", "messages is empty: say something").into());
     }
     let given = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     content_is_there(given)?;
     only_text_and_images(given)?;
-    only_functions(&chat.tools)?;
+    only_functions(&body)?;
     note("chat completions", FIELDS.unread(&body));
     let session_id = fields.metadata.as_ref().and_then(|metadata| metadata.session_id.clone());
     if session_id.is_some() && arms > 1 {
         return Err(wrong("n", "a durable session keeps one reply: leave n out, or metadata.session_id").into());
     }
-    let mut prompt = prompt_of(chat)?;
     // Templates read a later message of a developer as the user's. It is nothing that the user said.
     for (message, given) in prompt.messages.iter_mut().zip(given) {
         if given["role"] == "developer" {
@@ -234,9 +234,9 @@ fn only_text_and_images(messages: &[Value]) -> Read<()> {
 
 const READ_PARTS: [&str; 6] = ["text", "image_url", "image", "refusal", "input_text", "output_text"];
 
-fn only_functions(tools: &[Value]) -> Read<()> {
+fn only_functions(body: &Value) -> Read<()> {
     let other = |tool: &Value| tool["type"].as_str().is_some_and(|kind| kind != "function");
-    match tools.iter().position(other) {
+    match body["tools"].as_array().and_then(|tools| tools.iter().position(other)) {
         Some(at) => Err(wrong(&format!("tools.[{at}].type"), "only tools of type 'function' can be had here")),
         None => Ok(()),
     }
@@ -280,7 +280,7 @@ fn priority(service_tier: Option<&str>) -> Priority {
 }
 
 fn sampling(fields: &ChatBody) -> Read<SamplingOverrides> {
-    let number = |name, value, range| Ok::<_, Wrong>(within(name, value, range)?.map(|number: f64| number as f32));
+    let number = |name, value, range| Ok::<_, FieldError>(within(name, value, range)?.map(|number: f64| number as f32));
     let mut logit_bias = Vec::new();
     for (token, bias) in fields.logit_bias.iter().flatten() {
         let pair = token.parse().ok().zip(bias.as_f64().filter(|bias| bias.abs() <= 100.0));
@@ -370,6 +370,6 @@ fn within<T: PartialOrd + Display>(name: &str, value: Option<T>, range: RangeInc
     }
 }
 
-fn wrong(param: &str, message: impl Into<String>) -> Wrong {
-    Wrong::new("invalid_value", param, message)
+fn wrong(param: &str, message: impl Into<String>) -> FieldError {
+    FieldError::new("invalid_value", param, message)
 }

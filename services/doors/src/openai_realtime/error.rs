@@ -2,7 +2,7 @@
 
 use crate::ApiError;
 use crate::printable::printable;
-use crate::reader::Wrong;
+use crate::reader::FieldError;
 use schemars::JsonSchema;
 use serde::Serialize;
 use session::{ItemUse, Refusal};
@@ -44,8 +44,8 @@ impl ErrorBody {
     }
 }
 
-impl From<Wrong> for ErrorBody {
-    fn from(wrong: Wrong) -> ErrorBody {
+impl From<FieldError> for ErrorBody {
+    fn from(wrong: FieldError) -> ErrorBody {
         ErrorBody::new(wrong.code, wrong.message()).param(wrong.path)
     }
 }

@@ -2,7 +2,7 @@
 //! The log names fields that are not named here. A field that is `null` is one that is not there.
 
 use super::EXTENSION;
-use crate::json::ToolChoiceView;
+use crate::tools::ToolChoiceView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};

@@ -2,7 +2,8 @@
 
 use super::ErrorBody;
 use super::events::{Effort, MaxTokensView};
-use crate::json::{LogprobView, ToolChoiceView};
+use crate::json::LogprobView;
+use crate::tools::ToolChoiceView;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};

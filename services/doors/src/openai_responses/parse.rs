@@ -5,8 +5,9 @@ use super::mistakes::{unsupported, wrong};
 use super::tools::{tool_views, tools};
 use crate::ApiError;
 use crate::fields::KnownFields;
-use crate::json::{json_text, read_body, tool_choice_of};
-use crate::reader::{Read, Wrong, read};
+use crate::json::{json_text, read_body};
+use crate::reader::{FieldError, Read, read};
+use crate::tools::tool_choice_of;
 use replies::GoesOnFrom;
 use replies::identity::{BodyClues, Scope, is_private};
 use schemars::JsonSchema;
@@ -231,7 +232,7 @@ fn goes_on_from(fields: &ResponsesBody) -> Read<Option<GoesOnFrom>> {
 }
 
 fn options(fields: &ResponsesBody) -> Read<GenerationOptions> {
-    let number = |name, value, range| Ok::<_, Wrong>(within(name, value, range)?.map(|number: f64| number as f32));
+    let number = |name, value, range| Ok::<_, FieldError>(within(name, value, range)?.map(|number: f64| number as f32));
     let top_logprobs = within("top_logprobs", fields.top_logprobs, 0..=TOP_LOGPROBS)?;
     let wants = fields.include.iter().flatten().any(|name| name == "message.output_text.logprobs");
     let response_format = match fields.text.as_ref().and_then(|text| text.format.as_ref()) {

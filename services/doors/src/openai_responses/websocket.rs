@@ -229,7 +229,7 @@ impl Connection {
                         Meanwhile::Next if self.held.take(text.len()) => self.waiting = Some(text),
                         Meanwhile::Next => self.tell(&runtime::Error::NoRoom.into()).await?,
                         Meanwhile::Nothing => {}
-                        Meanwhile::Wrong(error) => self.tell(&error).await?,
+                        Meanwhile::Refused(error) => self.tell(&error).await?,
                     },
                 },
             }
@@ -266,21 +266,21 @@ enum Meanwhile {
     Next,
     /// Cancel of a response that is over.
     Nothing,
-    Wrong(ApiError),
+    Refused(ApiError),
 }
 
 fn meanwhile(text: &str, id: &str) -> Meanwhile {
     let frame: Value = match serde_json::from_str(text) {
         Ok(frame) => frame,
         Err(error) => {
-            return Meanwhile::Wrong(ApiError::bad("invalid_json", format!("the message is no JSON: {error}")));
+            return Meanwhile::Refused(ApiError::bad("invalid_json", format!("the message is no JSON: {error}")));
         }
     };
     match (frame["type"].as_str(), frame["response_id"].as_str()) {
         (Some("response.cancel"), Some(other)) if other != id => Meanwhile::Nothing,
         (Some("response.cancel"), _) => Meanwhile::Cancel,
         (Some("response.create"), _) => Meanwhile::Next,
-        _ => Meanwhile::Wrong(unknown(&frame)),
+        _ => Meanwhile::Refused(unknown(&frame)),
     }
 }
 

@@ -7,7 +7,7 @@ use super::program::WyomingProgram;
 use super::render::{WyomingReply, error, info, interrupted, left, pong, refused};
 use crate::access::ConnectionPlace;
 use crate::fields::note;
-use crate::reader::{Read, Wrong};
+use crate::reader::{FieldError, Read};
 use crate::socket::say_goodbye;
 use crate::{ApiError, App};
 use axum::http::StatusCode;
@@ -50,7 +50,7 @@ pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, ad
     };
     let ended = match place {
         Ok(place) => connection.converse(place).await,
-        Err(refused) => Err(WyomingEnd::Refused(Wrong::new(refused.code, "", refused.message))),
+        Err(refused) => Err(WyomingEnd::Refused(FieldError::new(refused.code, "", refused.message))),
     };
     if let Err(WyomingEnd::Refused(wrong)) = &ended
         && let Some(_told) = connection.app.gate.goodbye()
@@ -72,7 +72,7 @@ const READ_BYTES: usize = 8192; // not a window: bytes of a buffer
 #[derive(Debug)]
 enum WyomingEnd {
     /// Loss of the next event's begin, or want of room. The service tells the client.
-    Refused(Wrong),
+    Refused(FieldError),
     Broken,
     Idle,
     Stopping,
@@ -159,7 +159,7 @@ impl WyomingConnection {
     /// Reads an event, and refuses a client that wants too much.
     fn allowed(&self, event: WyomingEvent) -> Read<WyomingRequest> {
         let (gate, settings) = (&self.app.gate, &self.app.replies.settings);
-        let too_fast = |refused: ApiError| Wrong::new(refused.code, "", refused.message);
+        let too_fast = |refused: ApiError| FieldError::new(refused.code, "", refused.message);
         let request = parse(event, &settings.limits)?;
         if request != WyomingRequest::Other {
             gate.request_of_address(self.address.ip()).map_err(too_fast)?;

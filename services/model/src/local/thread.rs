@@ -431,15 +431,15 @@ impl<'a> Serving<'a> {
         self.stop_cancelled();
         let wanted = submit.wanted();
         let Some(submit) = self.go_on(submit, wanted.as_ref()) else { return };
-        let Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as, place } = submit;
+        let Submit { prepared, purpose, priority, speculation, writers, asked, keep_as, place } = submit;
         drop(place);
         let is_early = purpose == Purpose::EarlyReply;
         let is_too_busy = || self.busy.share(Instant::now()) > self.recipe.engine.early_busy;
         if is_early && (wanted.is_none() || is_too_busy()) {
             return warm_all(&writers);
         }
-        let (thinks, first_word_ms) = (prepared.thinks, prepared.first_word_ms);
-        if prepared.request.grammar.is_some() && !self.has_grammars {
+        let Prepared { request, tools, thinks, first_word_ms } = prepared;
+        if request.grammar.is_some() && !self.has_grammars {
             if let Some(preparer) = self.shared.preparer()
                 && let Ok(grammars) = preparer.grammars()
             {
@@ -447,7 +447,6 @@ impl<'a> Serving<'a> {
             }
             self.has_grammars = true;
         }
-        let request = prepared.request;
         let (input_tokens, owner) = (request.tokens.len() as u64, request.owner);
         if is_early || keep_as.is_some() {
             self.release_early(owner);
@@ -558,8 +557,8 @@ impl Submit {
             Purpose::EarlyReply => true,
             Purpose::WarmPartial | Purpose::WarmHistory { .. } => false,
         };
-        let Prepared { request, thinks, .. } = &self.prepared;
-        (may && self.speculation.tokens > 0).then(|| WantedReply::new(request, *thinks, &self.tools))
+        let Prepared { request, tools, thinks, .. } = &self.prepared;
+        (may && self.speculation.tokens > 0).then(|| WantedReply::new(request, *thinks, tools))
     }
 }
 

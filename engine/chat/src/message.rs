@@ -1,6 +1,47 @@
-//! Messages of a prompt: constructors, sizes and texts.
+use crate::{JsonText, TemplateOptions, Tool};
 
-use crate::vocabulary::{Message, MessageRole, Part};
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prompt {
+    pub messages: Vec<Message>,
+    pub tools: Vec<Tool>,
+    pub options: TemplateOptions,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    pub role: MessageRole,
+    pub parts: Vec<Part>,
+    pub reasoning: Option<String>,
+    pub calls: Vec<ToolCall>,
+    pub call_id: Option<String>,
+    pub name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageRole {
+    System,
+    User,
+    Assistant,
+    Tool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    Text(String),
+    /// Image, as the client sent it. Only an upstream can read one.
+    Image(JsonText),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolCall {
+    pub id: Option<String>,
+    pub name: String,
+    pub arguments: String, // text of a JSON object
+}
+
+pub fn text_bytes(messages: &[Message]) -> usize {
+    messages.iter().map(Message::text_bytes).sum()
+}
 
 impl Message {
     pub fn new(role: MessageRole, text: impl Into<String>) -> Message {
@@ -30,5 +71,9 @@ impl Message {
             (Some(one), None) => one.to_owned(),
             (first, second) => first.into_iter().chain(second).chain(texts).collect::<Vec<_>>().join("\n"),
         }
+    }
+
+    pub fn images(&self) -> usize {
+        self.parts.iter().filter(|part| matches!(part, Part::Image(_))).count()
     }
 }

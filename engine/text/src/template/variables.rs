@@ -1,22 +1,9 @@
-//! JSON for chat templates from a prompt.
+//! Variables of chat templates from a prompt. The order of the keys counts: templates print tools in it.
 
+use chat::{JsonText, Message, MessageRole, Part, TemplateOptions, Tool, ToolCall};
 use serde_json::{Map, Value, json};
-use session::{JsonText, Message, MessageRole, Part, Prompt, TemplateOptions, Tool, ToolCall};
-use settings::ToolOrder;
-use text::chat::ChatPrompt;
 
-/// Renders the JSON. The order of the keys counts: templates print tools in it.
-pub fn chat_prompt(prompt: &Prompt, order: ToolOrder) -> ChatPrompt {
-    let is_image = |part: &&Part| matches!(part, Part::Image(_));
-    ChatPrompt {
-        messages: prompt.messages.iter().map(message).collect(),
-        tools: tools(&prompt.tools, order),
-        options: options(&prompt.options),
-        images: prompt.messages.iter().map(|message| message.parts.iter().filter(is_image).count()).sum(),
-    }
-}
-
-fn message(message: &Message) -> Value {
+pub fn message_json(message: &Message) -> Value {
     let mut value = Map::new();
     let mut set = |name: &str, field: Value| {
         value.insert(name.to_owned(), field);
@@ -59,7 +46,6 @@ fn content(parts: &[Part]) -> Value {
     }
 }
 
-/// Renders a call; templates take its arguments as an object.
 fn call(call: &ToolCall) -> Value {
     let arguments = match serde_json::from_str::<Map<String, Value>>(&call.arguments) {
         Ok(arguments) => Value::Object(arguments),
@@ -73,19 +59,8 @@ fn call(call: &ToolCall) -> Value {
     }
 }
 
-fn tools(given: &[Tool], order: ToolOrder) -> Vec<Value> {
-    let mut tools: Vec<&Tool> = given.iter().collect();
-    if order == ToolOrder::Name {
-        // Two tools of one name have an order too, or it would be the client's.
-        let text = |text: &Option<JsonText>| text.as_ref().map(|text| text.0.clone());
-        tools.sort_by_cached_key(|tool| {
-            (tool.name.clone(), tool.description.clone(), text(&tool.parameters), text(&tool.verbatim))
-        });
-    }
-    tools.into_iter().map(tool).collect()
-}
-
-fn tool(tool: &Tool) -> Value {
+/// Returns a tool as templates print it.
+pub fn tool_json(tool: &Tool) -> Value {
     if let Some(verbatim) = &tool.verbatim {
         return value_of(verbatim);
     }
@@ -100,16 +75,15 @@ fn tool(tool: &Tool) -> Value {
     json!({ "type": "function", "function": function })
 }
 
-fn options(given: &TemplateOptions) -> Map<String, Value> {
+/// Returns the options of a client by the names that templates know.
+pub fn options_json(given: &TemplateOptions) -> Map<String, Value> {
     let mut options = Map::new();
     options.insert("add_generation_prompt".into(), Value::Bool(true));
-    let effort = given.reasoning_effort.as_deref();
-    let by_effort = effort.map(|effort| !matches!(effort, "none" | "minimal"));
-    if let Some(thinks) = given.enable_thinking.or(by_effort) {
+    if let Some(thinks) = given.thinks() {
         options.insert("enable_thinking".into(), Value::Bool(thinks));
     }
-    if let Some(effort) = effort {
-        options.insert("reasoning_effort".into(), effort.into());
+    if let Some(effort) = &given.reasoning_effort {
+        options.insert("reasoning_effort".into(), effort.as_str().into());
     }
     if let Some(Value::Object(more)) = given.more.as_ref().map(value_of) {
         options.extend(more);
@@ -125,7 +99,6 @@ fn value_of(text: &JsonText) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn messages_are_as_templates_take_them() {
@@ -133,25 +106,21 @@ mod tests {
             |arguments: &str| ToolCall { id: Some("c".into()), name: "light".into(), arguments: arguments.into() };
         let calls = vec![call("{\"b\":1,\"a\":2}"), call(" "), call("[1]"), ToolCall { id: None, ..call("on") }];
         let image = Part::Image(r#"{"type":"image_url","image_url":{"url":"x"}}"#.into());
-        let prompt = Prompt {
-            messages: vec![
-                Message::new(MessageRole::System, "Be short."),
-                Message {
-                    parts: vec![Part::Text("What is this?".into()), image],
-                    name: Some("Ann".into()),
-                    ..Message::new(MessageRole::User, "")
-                },
-                Message {
-                    parts: Vec::new(),
-                    reasoning: Some("Hm.".into()),
-                    calls,
-                    ..Message::new(MessageRole::Assistant, "")
-                },
-                Message::result("c", "ok"),
-            ],
-            ..Prompt::default()
-        };
-        let chat = chat_prompt(&prompt, ToolOrder::Client);
+        let messages = [
+            Message::new(MessageRole::System, "Be short."),
+            Message {
+                parts: vec![Part::Text("What is this?".into()), image],
+                name: Some("Ann".into()),
+                ..Message::new(MessageRole::User, "")
+            },
+            Message {
+                parts: Vec::new(),
+                reasoning: Some("Hm.".into()),
+                calls,
+                ..Message::new(MessageRole::Assistant, "")
+            },
+            Message::result("c", "ok"),
+        ];
         let expected = [
             r#"{"role":"system","content":"Be short."}"#.to_owned(),
             concat!(
@@ -169,8 +138,7 @@ mod tests {
             .to_owned(),
             r#"{"role":"tool","tool_call_id":"c","content":"ok"}"#.to_owned(),
         ];
-        assert_eq!(chat.messages.iter().map(Value::to_string).collect::<Vec<_>>(), expected);
-        assert_eq!(chat.images, 1);
+        assert_eq!(messages.map(|message| message_json(&message).to_string()), expected);
     }
 
     #[test]
@@ -182,47 +150,12 @@ mod tests {
             verbatim: None,
         };
         let verbatim = r#"{"type":"function","function":{"name":"light","strict":true}}"#;
-        let tools = vec![light.clone(), Tool { verbatim: Some(verbatim.into()), ..light }];
-        let printed: Vec<String> = self::tools(&tools, ToolOrder::Client).iter().map(Value::to_string).collect();
+        let tools = [light.clone(), Tool { verbatim: Some(verbatim.into()), ..light }];
         let whole = concat!(
             r#"{"type":"function","function":{"name":"light","description":"Switches.","#,
             r#""parameters":{"type":"object","properties":{}}}}"#
         );
-        assert_eq!(printed, [whole, verbatim]);
-    }
-
-    fn a_tool((name, description, is_verbatim): (String, Option<String>, bool)) -> Tool {
-        let verbatim = format!(r#"{{"type":"function","function":{{"name":"{name}","strict":true}}}}"#);
-        Tool {
-            name,
-            parameters: description.is_some().then(|| r#"{"type":"object"}"#.into()),
-            description,
-            verbatim: is_verbatim.then(|| JsonText(verbatim.into())),
-        }
-    }
-
-    proptest! {
-        /// Tools in any order render one prompt, even if they share a name or are equal.
-        #[test]
-        fn tools_by_name_are_one_prompt_in_whatever_order_they_come(
-            (tools, other) in proptest::collection::vec(
-                ("[a-d]{1,2}", proptest::option::of("[a-b]"), proptest::bool::ANY).prop_map(a_tool),
-                0..12,
-            ).prop_flat_map(|tools| (Just(tools.clone()), Just(tools).prop_shuffle())),
-        ) {
-            let template = text::Template::family().unwrap();
-            let render = |tools: Vec<Tool>, order| {
-                let messages = vec![Message::new(MessageRole::System, "Be short."), Message::new(MessageRole::User, "Hi.")];
-                let chat = chat_prompt(&Prompt { messages, tools, ..Prompt::default() }, order);
-                template.render(&chat.prompt(None)).unwrap().text
-            };
-            prop_assert_eq!(render(tools.clone(), ToolOrder::Name), render(other, ToolOrder::Name));
-            // In the client's order all are there.
-            let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
-            let as_they_come = chat_prompt(&Prompt { tools, ..Prompt::default() }, ToolOrder::Client).tools;
-            let name = |tool: &Value| tool["function"]["name"].as_str().unwrap().to_owned();
-            prop_assert_eq!(as_they_come.iter().map(name).collect::<Vec<_>>(), names);
-        }
+        assert_eq!(tools.map(|tool| tool_json(&tool).to_string()), [whole, verbatim]);
     }
 
     #[test]
@@ -257,7 +190,7 @@ mod tests {
         for (enable_thinking, effort, more, expected) in rows {
             let reasoning_effort = effort.map(str::to_owned);
             let given = TemplateOptions { enable_thinking, reasoning_effort, more: more.map(JsonText::from) };
-            assert_eq!(Value::Object(options(&given)).to_string(), expected);
+            assert_eq!(Value::Object(options_json(&given)).to_string(), expected);
         }
     }
 }

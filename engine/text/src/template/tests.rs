@@ -1,11 +1,12 @@
 //! Prompts to the byte: those that transformers rendered, and ours rendered by Python's Jinja as transformers sets it
 //! up.
 
+use super::{LocalTime, Rendered, Template, Variables};
+use crate::{Tokenizer, encode_prompt};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 use testing::vocabulary::read_text;
-use text::{Rendered, Template, TemplateInput, Tokenizer, encode_prompt};
 
 fn qwen() -> Template {
     Template::new(&read_text("chat_template.jinja")).unwrap()
@@ -15,9 +16,9 @@ fn extra(file: &str) -> String {
     read_text(&format!("../reference-extra/{file}"))
 }
 
-fn render(template: &Template, messages: &Value, tools: &Value, options: &Value) -> Result<Rendered, text::Error> {
+fn render(template: &Template, messages: &Value, tools: &Value, options: &Value) -> Result<Rendered, crate::Error> {
     let empty = Map::new();
-    template.render(&TemplateInput {
+    template.render_variables(&Variables {
         messages: messages.as_array().unwrap(),
         tools: tools.as_array().map_or(&[], Vec::as_slice),
         options: options.as_object().unwrap_or(&empty),
@@ -50,7 +51,7 @@ fn prompts_are_those_that_pythons_jinja_renders() {
     }
 }
 
-fn check(whose: &str, case: &Value, outcome: Result<Rendered, text::Error>) {
+fn check(whose: &str, case: &Value, outcome: Result<Rendered, crate::Error>) {
     // In Python the template takes tags that a user typed for its own. Here they stay the user's text, and so the
     // question.
     let is_typed = |message: &Value| {
@@ -64,7 +65,7 @@ fn check(whose: &str, case: &Value, outcome: Result<Rendered, text::Error>) {
     }
     match (outcome, case["text"].as_str(), case["refused"].as_str()) {
         (Ok(rendered), Some(text), None) => assert_eq!(rendered.text, text, "{whose}, {}", case["name"]),
-        (Err(text::Error::Refused(words)), None, Some(refused)) => {
+        (Err(crate::Error::Refused(words)), None, Some(refused)) => {
             assert_eq!(words, refused, "{whose}, {}", case["name"])
         }
         (outcome, ..) => panic!("{whose}, {}: {outcome:?}", case["name"]),
@@ -126,7 +127,7 @@ proptest! {
         let ours = render(&BOTH.1, &messages, &tools, &options);
         match (theirs, ours) {
             (Ok(theirs), Ok(ours)) => prop_assert_eq!(theirs, ours),
-            (Err(text::Error::Refused(theirs)), Err(text::Error::Refused(ours))) => prop_assert_eq!(theirs, ours),
+            (Err(crate::Error::Refused(theirs)), Err(crate::Error::Refused(ours))) => prop_assert_eq!(theirs, ours),
             (theirs, ours) => prop_assert!(false, "{:?} and {:?}", theirs, ours),
         }
     }
@@ -186,42 +187,20 @@ proptest! {
 }
 
 #[test]
-fn bodies_of_chat_completions_mean_what_the_template_wants() {
-    let file: Value = serde_json::from_str(&extra("more_prompts.json")).unwrap();
-    let mut count = 0;
-    for case in file["cases"].as_array().unwrap().iter().filter(|case| case.get("body").is_some()) {
-        let prompt = text::chat::normalise(&case["body"]).unwrap();
-        assert_eq!(Value::from(prompt.options.clone()), case["options"], "{}", case["name"]);
-        check("body", case, qwen().render(&prompt.prompt(None)));
-        count += 1;
-    }
-    assert!(count >= 10);
-    // The input of transformers is itself a valid body.
-    let cases: Vec<Value> = serde_json::from_str(&read_text("prompts.json")).unwrap();
-    for case in cases.iter().chain(file["cases"].as_array().unwrap()) {
-        let body =
-            json!({"messages": case["messages"], "tools": case["tools"], "chat_template_kwargs": case["options"]});
-        // A part that is a bare string, and content of a wrong type, are either read or refused before the template.
-        let strange =
-            ["parts: strings", "content: a "].iter().any(|start| case["name"].as_str().unwrap().starts_with(start));
-        match text::chat::normalise(&body) {
-            Ok(prompt) if !strange => check("as body", case, qwen().render(&prompt.prompt(None))),
-            Ok(_) => {}
-            Err(error) => assert!(strange || case["name"] == "content: true", "{}: {error}", case["name"]),
-        }
-    }
-}
-
-#[test]
 fn jinja_is_that_of_python() {
     let file: Value = serde_json::from_str(&extra("more_prompts.json")).unwrap();
     let small = file["small"].as_array().unwrap();
     assert!(small.len() >= 20);
     for case in small {
         let template = Template::new(case["source"].as_str().unwrap()).unwrap();
-        let now = Some(text::template::LocalTime::constant(2026, 3, 7, 15, 4, 9, 0));
-        let prompt = TemplateInput { messages: &[], tools: &[], options: case["values"].as_object().unwrap(), now };
-        assert_eq!(template.render(&prompt).unwrap().text, case["text"].as_str().unwrap(), "{}", case["name"]);
+        let now = Some(LocalTime::constant(2026, 3, 7, 15, 4, 9, 0));
+        let prompt = Variables { messages: &[], tools: &[], options: case["values"].as_object().unwrap(), now };
+        assert_eq!(
+            template.render_variables(&prompt).unwrap().text,
+            case["text"].as_str().unwrap(),
+            "{}",
+            case["name"]
+        );
     }
 }
 
@@ -328,7 +307,7 @@ fn marks_are_after_each_message_and_inside_the_open_turn() {
 #[test]
 fn a_template_refuses_in_its_own_words() {
     let refused = |messages: Value| match render(&qwen(), &messages, &json!([]), &json!({})) {
-        Err(text::Error::Refused(words)) => words,
+        Err(crate::Error::Refused(words)) => words,
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(json!([])), "No messages provided.");
@@ -352,8 +331,8 @@ fn a_template_that_does_not_parse_is_an_error_with_its_line() {
 fn the_date_is_the_callers() {
     let template = Template::new("{{ strftime_now('%d %b %Y') }}").unwrap();
     let options = Map::new();
-    let mut prompt = TemplateInput { messages: &[], tools: &[], options: &options, now: None };
-    assert!(template.render(&prompt).unwrap_err().to_string().contains("none was given"));
-    prompt.now = Some(text::template::LocalTime::constant(2026, 2, 3, 0, 0, 0, 0));
-    assert_eq!(template.render(&prompt).unwrap().text, "03 Feb 2026");
+    let mut prompt = Variables { messages: &[], tools: &[], options: &options, now: None };
+    assert!(template.render_variables(&prompt).unwrap_err().to_string().contains("none was given"));
+    prompt.now = Some(LocalTime::constant(2026, 2, 3, 0, 0, 0, 0));
+    assert_eq!(template.render_variables(&prompt).unwrap().text, "03 Feb 2026");
 }
