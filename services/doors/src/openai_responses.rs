@@ -5,7 +5,6 @@
 
 pub mod conversations;
 mod input;
-mod mistakes;
 mod parse;
 mod render;
 mod stateless;
@@ -18,21 +17,19 @@ pub use parse::{ResponsesBody, parse, request as parse_frame};
 pub use stored::{StoredQuery, cancel, delete, read, stop_thinking};
 pub use websocket::{ResponsesQuery, connect};
 
-use crate::access::Caller;
 use crate::headers::retries;
 use crate::json::stream_body;
-use crate::{ApiError, fields};
-use axum::Extension;
-use axum::Json;
+use crate::{ApiError, unread};
+use access::Caller;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use model::PreparationShare;
 use parse::ResponsesRequest;
 use render::{FrameShape, ResponsesReply};
-use replies::heavy;
-use replies::{Completion, CompletionRequest, Completions, RequestAttempt, StoredTurn};
+use replies::{Completion, CompletionRequest, Completions, RequestAttempt, StoredTurn, heavy};
 use runtime::ModelChoice;
 use serde_json::{Map, Value, json};
 use session::{ConfigUpdate, Failure, ItemBody, MaxTokens, NewTurn, ResponseRequest};
@@ -75,7 +72,7 @@ async fn answer(
     preparation: Arc<PreparationShare>,
     shape: FrameShape,
 ) -> Result<(Completion, ResponsesReply), ApiError> {
-    fields::note("responses", std::mem::take(&mut request.unread));
+    unread::note("responses", std::mem::take(&mut request.unread));
     let choice = completions.runtime.presets().choose(&request.model)?;
     if request.store {
         return keep(completions, caller, &choice, attempt, request, shape).await;
@@ -104,7 +101,7 @@ async fn resolve_past(
 
 /// Reads ahead what the next response will begin with. Returns the id by which it goes on from here, and the frames.
 fn prepared(completions: &Completions, request: &ResponsesRequest) -> Result<(String, Vec<String>), ApiError> {
-    fields::note("responses", request.unread.clone());
+    unread::note("responses", request.unread.clone());
     let choice = completions.runtime.presets().choose(&request.model)?;
     // A durable session reads ahead by itself.
     if request.goes_on_from.is_none() {

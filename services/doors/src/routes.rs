@@ -3,20 +3,18 @@
 pub mod openapi;
 mod route;
 
-use crate::ApiError;
-use crate::access::{PathBefore, guard, require};
 use crate::admin::{context, experiments, health, memories, metrics, persons, sessions};
-use crate::openai_chat as chat;
+use crate::entry::{PathBefore, guard, require};
 use crate::openai_realtime::{client_secrets, connect as realtime};
 use crate::openai_responses::{self as responses, conversations};
-use crate::{App, ollama};
+use crate::{ApiError, App, ollama, openai_chat as chat};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
-use openapi::{read, written};
+use fields::{read_schema as read, written_schema as written};
 pub use route::ErrorForm;
 use route::{OPENAI_ERRORS, Route, Success};
 use serde_json::Value;
@@ -135,7 +133,7 @@ pub fn table() -> Vec<Route> {
 }
 
 async fn document(State(app): State<App>) -> Json<Value> {
-    Json(openapi::document(&table(), app.policy.keys_required))
+    Json(openapi::document(&table(), app.access.policy.keys_required))
 }
 
 /// Makes the service of all routes. `front` answers `/`: it is for people and not for programs, so it is no row of the table.

@@ -1,7 +1,7 @@
 //! Tools and their choice, as several doors read and write them.
 
 use crate::json::json_text;
-use crate::reader::{FieldError, Read};
+use fields::{FieldError, Read};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};

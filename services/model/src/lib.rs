@@ -10,6 +10,7 @@ mod counting;
 mod device;
 mod engine_options;
 mod error;
+mod fetch;
 mod gpu;
 mod handle;
 mod local;
@@ -31,6 +32,7 @@ pub use engine_options::{
     drafts, gpu_api, kv_format, kv_formats, longest, open_options, precision, sampling, thinking,
 };
 pub use error::Error;
+pub use fetch::{hub_client, hub_files, hub_name};
 pub use gpu::Gpu;
 pub use handle::{Answerer, Model};
 pub use measure::{Counted, Measured};

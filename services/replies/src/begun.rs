@@ -1,6 +1,7 @@
 //! Which sessions a caller may open: a key those of its user, a client secret the one it was made for and those it began.
 
-use crate::{Caller, Error};
+use crate::Error;
+use access::Caller;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;

@@ -22,7 +22,8 @@ pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
 pub use standing::StandingPrompts;
 
 use crate::identity::{Persons, Scope};
-use crate::{BegunBySecrets, Caller, Error, heavy};
+use crate::{BegunBySecrets, Error, heavy};
+use access::Caller;
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
 use laying_out::PutIn;

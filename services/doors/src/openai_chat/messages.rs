@@ -2,8 +2,8 @@
 
 use crate::ApiError;
 use crate::json::json_text;
-use crate::reader::{FieldError, Read};
 use crate::tools::{check_tool, misshaped, must_be_text, not_valid, tool_of};
+use fields::{FieldError, Read, shown, wrong};
 use serde_json::{Map, Value, json};
 use session::{Message, MessageRole, Part, Prompt, TemplateOptions, Tool, ToolCall};
 
@@ -18,9 +18,6 @@ pub fn prompt_of(body: &Value) -> Result<Prompt, ApiError> {
         false => wrong.into(),
     })
 }
-
-/// Characters of a repeated word.
-const SHOWN_CHARS: usize = 64;
 
 fn messages(body: &Map<String, Value>) -> Read<Vec<Message>> {
     match body.get("messages") {
@@ -54,9 +51,9 @@ fn message((at, message): (usize, &Value)) -> Read<Message> {
         "assistant" => MessageRole::Assistant,
         "tool" | "function" => MessageRole::Tool,
         other => {
-            let other: String = other.chars().take(SHOWN_CHARS).collect();
+            let other = shown(other);
             let message = format!("a message has the role '{other}': use system, user, assistant or tool");
-            return Err(FieldError::new("invalid_value", "messages", message));
+            return Err(wrong("messages", message));
         }
     };
     let reasoning = match fields.get("reasoning_content") {

@@ -2,20 +2,21 @@
 
 use super::messages::prompt_of;
 use crate::ApiError;
-use crate::fields::{KnownFields, note};
-use crate::json::{json_text, read_body};
-use crate::reader::{FieldError, Read, read};
+use crate::json::read_body;
+use crate::options::{
+    TOP_LOGPROBS, check_stop_count, check_tool_count, is_private, json_schema, number, priority, tokens, within,
+};
 use crate::tools::{ToolChoiceView, tool_choice_of};
+use crate::unread::note;
+use fields::{KnownFields, Read, read, wrong};
 use replies::CompletionRequest;
-use replies::identity::{BodyClues, Scope, is_private};
+use replies::identity::{BodyClues, Scope};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use session::{GenerationOptions, MessageRole, Priority, ResponseFormat, SamplingOverrides, ToolChoice};
-use settings::Settings;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
+use session::{GenerationOptions, MessageRole, ResponseFormat, SamplingOverrides, ToolChoice};
+use settings::{LimitSettings, Settings};
 use std::sync::LazyLock;
 
 /// As OpenAI has it, with what other servers know beside it.
@@ -131,9 +132,6 @@ pub struct ChatRequest {
     pub clues: BodyClues,
 }
 
-/// As many likeliest tokens as the protocol allows.
-const TOP_LOGPROBS: u64 = 20;
-
 pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> {
     let body = read_body(body)?;
     let mut prompt = prompt_of(&body)?;
@@ -145,10 +143,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     if fields.web_search_options.is_some() {
         return Err(wrong("web_search_options", "there is no search of the web here: give the model a tool").into());
     }
-    if prompt.tools.len() > settings.limits.tools {
-        let most = settings.limits.tools;
-        return Err(wrong("tools", format!("{} tools are more than {most} (limits.tools)", prompt.tools.len())).into());
-    }
+    check_tool_count(prompt.tools.len(), &settings.limits)?;
     if prompt.messages.is_empty() {
         return Err(wrong("messages", "messages is empty: say something").into());
     }
@@ -176,23 +171,22 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
         user: fields.user.clone(),
         safety_identifier: fields.safety_identifier.clone(),
         prompt_cache_key: fields.prompt_cache_key.clone(),
-        is_private: is_private(private).ok_or_else(|| wrong("metadata.private", "private must be true or false"))?,
+        is_private: is_private(private)?,
         ..BodyClues::of(&model, &prompt.messages)
     };
     let stream = fields.stream.unwrap_or(false);
-    let most = u64::from(u32::MAX);
-    let max_completion_tokens = within("max_completion_tokens", fields.max_completion_tokens, 1..=most)?;
-    let max_tokens = max_completion_tokens.or(within("max_tokens", fields.max_tokens, 1..=most)?);
+    let max_completion_tokens = tokens("max_completion_tokens", fields.max_completion_tokens)?;
+    let max_tokens = max_completion_tokens.or(tokens("max_tokens", fields.max_tokens)?);
     let include_usage = fields.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false);
     let completion = CompletionRequest {
         prompt,
-        max_tokens: max_tokens.map(|tokens| tokens as u32),
+        max_tokens,
         options: GenerationOptions {
             sampling: sampling(&fields)?,
             seed: fields.seed.as_ref().map(seed).transpose()?,
             logprobs: logprobs(&fields)?,
             ignore_eos: fields.ignore_eos.unwrap_or(false),
-            stop: stop(fields.stop, settings.limits.stop_strings)?,
+            stop: stop(fields.stop, &settings.limits)?,
             response_format: fields.response_format.map_or(ResponseFormat::Text, response_format),
         },
         tool_choice: tool_choice(fields.tool_choice.as_ref(), fields.function_call.as_ref())?,
@@ -273,14 +267,7 @@ fn results_have_calls(messages: &[Value]) -> Read<()> {
     Ok(())
 }
 
-/// A user waits for a reply whether or not it is streamed. A request that may wait says so: a client's own summary of the
-/// conversation, a task of the house.
-fn priority(service_tier: Option<&str>) -> Priority {
-    if service_tier == Some("flex") { Priority::Background } else { Priority::Talk }
-}
-
 fn sampling(fields: &ChatBody) -> Read<SamplingOverrides> {
-    let number = |name, value, range| Ok::<_, FieldError>(within(name, value, range)?.map(|number: f64| number as f32));
     let mut logit_bias = Vec::new();
     for (token, bias) in fields.logit_bias.iter().flatten() {
         let pair = token.parse().ok().zip(bias.as_f64().filter(|bias| bias.abs() <= 100.0));
@@ -307,7 +294,7 @@ fn seed(value: &Value) -> Read<u64> {
     number.ok_or_else(|| wrong("seed", "seed must be a whole number"))
 }
 
-fn stop(stop: Option<Stop>, most: usize) -> Read<Vec<String>> {
+fn stop(stop: Option<Stop>, limits: &LimitSettings) -> Read<Vec<String>> {
     let texts = match stop {
         None => Vec::new(),
         Some(Stop::Text(text)) => vec![text],
@@ -316,9 +303,7 @@ fn stop(stop: Option<Stop>, most: usize) -> Read<Vec<String>> {
     if texts.iter().any(String::is_empty) {
         return Err(wrong("stop", "stop must be text or a list of texts, none of them empty"));
     }
-    if texts.len() > most {
-        return Err(wrong("stop", format!("{} stop strings are more than {most} (limits.stop_strings)", texts.len())));
-    }
+    check_stop_count("stop", texts.len(), limits)?;
     Ok(texts)
 }
 
@@ -343,10 +328,7 @@ fn response_format(format: ResponseFormatFields) -> ResponseFormat {
     match format {
         ResponseFormatFields::Text => ResponseFormat::Text,
         ResponseFormatFields::JsonObject => ResponseFormat::JsonObject,
-        ResponseFormatFields::JsonSchema { json_schema: NamedSchema { name, schema } } => {
-            let name = name.unwrap_or_else(|| "reply".to_owned());
-            ResponseFormat::JsonSchema { name, schema: json_text(&schema) }
-        }
+        ResponseFormatFields::JsonSchema { json_schema: NamedSchema { name, schema } } => json_schema(name, &schema),
     }
 }
 
@@ -359,17 +341,4 @@ fn logprobs(fields: &ChatBody) -> Read<Option<usize>> {
     } else {
         Ok(None)
     }
-}
-
-fn within<T: PartialOrd + Display>(name: &str, value: Option<T>, range: RangeInclusive<T>) -> Read<Option<T>> {
-    match value {
-        Some(value) if !range.contains(&value) => {
-            Err(wrong(name, format!("{name} must be from {} to {}", range.start(), range.end())))
-        }
-        value => Ok(value),
-    }
-}
-
-fn wrong(param: &str, message: impl Into<String>) -> FieldError {
-    FieldError::new("invalid_value", param, message)
 }

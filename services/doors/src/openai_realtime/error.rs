@@ -1,8 +1,7 @@
 //! The `error` event's body.
 
 use crate::ApiError;
-use crate::printable::printable;
-use crate::reader::FieldError;
+use fields::{FieldError, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
 use session::{ItemUse, Refusal};

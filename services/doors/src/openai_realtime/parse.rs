@@ -5,10 +5,10 @@ use super::events::{
     ClientEvent, InputFields, NewCall, NewCallOutput, NewContent, NewItemFields, NewMessage, NewPart, NewRole, NewTool,
     Reasoning, ResponseFields, SessionFields,
 };
-use crate::fields::{KnownFields, note};
 use crate::json::json_text;
-use crate::reader::{FieldError, Read, read};
 use crate::tools::{check_parameters, tool_choice_of};
+use crate::unread::note;
+use fields::{FieldError, KnownFields, Read, read};
 use replies::identity::WRONG_SPEAKER;
 use serde_json::{Map, Value, json};
 use session::{

@@ -1,8 +1,7 @@
 //! Items of an input to the messages of a prompt.
 
-use super::mistakes::{unsupported, wrong};
 use crate::json::json_text;
-use crate::reader::{FieldError, Read};
+use fields::{FieldError, Read, unsupported, wrong};
 use serde_json::{Value, json};
 use session::{Message, MessageRole, Part, ToolCall};
 use settings::LimitSettings;

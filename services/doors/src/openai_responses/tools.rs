@@ -1,29 +1,24 @@
 //! Tools, which this protocol writes flat.
 
-use super::mistakes::{unsupported, wrong};
-use crate::reader::{FieldError, Read};
+use crate::options::check_tool_count;
 use crate::tools::{check_tool, tool_of};
+use fields::shown;
+use fields::{FieldError, Read, unsupported};
 use serde_json::{Value, json};
 use session::Tool;
 use settings::LimitSettings;
 
 pub fn tools(given: &[Value], limits: &LimitSettings) -> Read<Vec<Tool>> {
-    if given.len() > limits.tools {
-        let message = format!("{} tools are more than {} (limits.tools)", given.len(), limits.tools);
-        return Err(wrong("tools", message));
-    }
+    check_tool_count(given.len(), limits)?;
     let tool = |(at, given)| tool(given).map_err(|wrong: FieldError| wrong.under(&format!("tools[{at}]")));
     given.iter().enumerate().map(tool).collect()
 }
-
-/// Characters of a repeated word.
-const SHOWN_CHARS: usize = 64;
 
 fn tool(given: &Value) -> Read<Tool> {
     match given["type"].as_str() {
         Some("function") => {}
         Some(other) => {
-            let other: String = other.chars().take(SHOWN_CHARS).collect();
+            let other = shown(other);
             let message = format!("this server runs no tool of type '{other}': leave it out, or send a function");
             return Err(unsupported("type", message));
         }

@@ -4,9 +4,10 @@
 use super::parse::ResponsesRequest;
 use super::render::{FrameShape, ResponsesReply};
 use super::{answer, parse, prepared, refused, resolve_past};
-use crate::access::{Caller, Peer};
-use crate::socket::{SocketEnd, SocketMessage, SocketReader, SocketWriter, admit, upgrade as upgrade_socket};
+use crate::entry::Peer;
+use crate::socket::{admit, upgrade as upgrade_socket};
 use crate::{ApiError, App};
+use access::Caller;
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -14,14 +15,15 @@ use axum::extract::ws::{Utf8Bytes, WebSocketUpgrade};
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use fields::shown;
 use prompt::{ItemText, push_item};
-use replies::heavy;
-use replies::{Completion, GoesOnFrom, Render};
+use replies::{Completion, GoesOnFrom, Render, heavy};
 use runtime::{End, HeldShare};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use session::{Event, Failure, FailureCode, Item, Message, ResponseStatus};
+use sockets::{SocketEnd, SocketMessage, SocketReader, SocketWriter};
 use std::sync::Arc;
 
 #[derive(Deserialize, JsonSchema)]
@@ -154,7 +156,7 @@ struct UnderWay {
 
 impl Connection {
     async fn asked(&mut self, frame: Value, bytes: usize) -> Result<Asked, ApiError> {
-        self.app.gate.request(&self.caller)?;
+        self.app.access.gate.request(&self.caller)?;
         let completions = self.app.replies.clone();
         let mut share = completions.model.preparation().share();
         share.add_body(bytes).await?;
@@ -292,13 +294,10 @@ fn unkept(id: String, mut messages: Vec<Message>, output: Vec<Item>) -> Unkept {
 }
 
 fn unknown(frame: &Value) -> ApiError {
-    let kind: String = frame["type"].as_str().unwrap_or_default().chars().take(KIND_CHARS).collect();
+    let kind = shown(frame["type"].as_str().unwrap_or_default());
     let message = format!("there is no event '{kind}' here: send response.create or response.cancel");
     ApiError::bad("unsupported_parameter", message).param("type")
 }
-
-/// Characters of a repeated type.
-const KIND_CHARS: usize = 64;
 
 fn binary() -> ApiError {
     ApiError::bad("invalid_json", "events are text messages, and this one is binary")

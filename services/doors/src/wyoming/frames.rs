@@ -2,7 +2,7 @@
 //!
 //! Knows no socket. Whatever comes, no more is kept than one line and its data.
 
-use crate::reader::{FieldError, Read, read};
+use fields::{FieldError, Read, read};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use settings::WyomingSettings;

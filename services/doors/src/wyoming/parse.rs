@@ -1,8 +1,8 @@
 //! Events to requests.
 
 use super::frames::WyomingEvent;
-use crate::fields::KnownFields;
-use crate::reader::{FieldError, Read, read};
+use fields::KnownFields;
+use fields::{FieldError, Read, read};
 use replies::BodyClues;
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::support::Server;
-use doors::access::LOCAL_USER;
+use access::LOCAL_USER;
 use serde_json::{Value, json};
 use session::{Delta, Finish, TurnReport};
 use settings::{DrawnBy, Experiment, ExperimentArm, Settings};

@@ -2,7 +2,7 @@
 
 use crate::client::{Client, PATIENCE, Refused};
 use crate::scripted::{self, Asked, Script};
-use doors::access::{LOCAL_USER, check_access};
+use access::{LOCAL_USER, check_access};
 use model::Purpose;
 use runtime::{Presets, RuntimeParts};
 use serde_json::{Map, Value};

@@ -1,7 +1,8 @@
 //! Turns of clients that name what they go on from: a session is begun, continued, or branched off.
 
 use super::{Completion, Completions, ReplyProgress, RequestAttempt};
-use crate::{Caller, Error, Scope, bodies};
+use crate::{Error, Scope, bodies};
+use access::Caller;
 use prompt::{ItemText, push_item};
 use runtime::{ModelChoice, NewSession};
 use serde_json::{Map, Value};

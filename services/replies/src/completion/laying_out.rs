@@ -3,7 +3,7 @@
 
 use super::standing::{LogHash, NewHead, PromptClient, StandingLog, StandingTurn, first_half};
 use super::{CompletionRequest, Completions};
-use crate::Caller;
+use access::Caller;
 use model::Measured;
 use prompt::changed_head::{HeadChange, HeadWording, note_of_changes};
 use prompt::{ClientLog, LaidOut, LogNotes};

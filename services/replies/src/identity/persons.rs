@@ -1,8 +1,8 @@
 //! The persons and rooms of each user, how many of them clients may name, and the scope of each request.
 
 use super::{BodyClues, Clues, Recognised, Scope, TriedRules, changed_head_of, percent_decoded};
-use crate::Caller;
 use crate::Error;
+use access::Caller;
 use http::HeaderMap;
 use http::header::USER_AGENT;
 use parking_lot::Mutex;

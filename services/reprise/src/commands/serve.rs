@@ -3,8 +3,8 @@
 mod logging;
 mod screen;
 
+use access::{LOCAL_USER, check_access};
 use anyhow::{Context, Result};
-use doors::access::{LOCAL_USER, check_access};
 use futures_util::FutureExt;
 use lab::opening;
 use model::Model;
@@ -66,7 +66,7 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
     logging::start(&loaded.settings.logging)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
     let mut settings = loaded.settings.clone();
-    let few_files = settings.fit_to_files(doors::open_files::raise().context("the limit of open files")?)?;
+    let few_files = settings.fit_to_files(sockets::open_files::raise().context("the limit of open files")?)?;
     let notes: Vec<String> = few_files.into_iter().chain(settings.beyond_memory(model::machine_bytes())).collect();
     for note in &notes {
         tracing::warn!("{note}");

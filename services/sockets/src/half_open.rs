@@ -1,8 +1,7 @@
 //! Messages that a client has begun on a websocket: counted byte by byte, with as much time as the body of a request. The
 //! websocket library tells of a message when it has ended; until then only the stream under it sees its bytes.
 
-use super::end::SocketEnd;
-
+use crate::end::SocketEnd;
 use parking_lot::Mutex;
 use runtime::HeldShare;
 use std::io;
@@ -14,7 +13,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Message that one connection has begun.
 #[derive(Default)]
 pub struct HalfOpen {
     /// Empty until the connection is a websocket.
@@ -27,7 +25,6 @@ struct State {
     /// Time at which more bytes had come than pings have.
     begun_at: Option<Instant>,
     most_time: Duration,
-    /// Reason why nothing more is read.
     end: Option<SocketEnd>,
 }
 
@@ -57,7 +54,6 @@ impl HalfOpen {
         }
     }
 
-    /// Returns the reason why nothing more is read, if it was decided here.
     pub fn end(&self) -> Option<SocketEnd> {
         self.state.lock().as_ref().and_then(|state| state.end)
     }
@@ -78,7 +74,6 @@ impl HalfOpen {
     }
 }
 
-/// A client's connection, whose half-open messages are counted.
 pub struct ClientStream {
     stream: TcpStream,
     half_open: Arc<HalfOpen>,

@@ -1,10 +1,9 @@
 //! Allowances of keys and addresses: connections, requests, bytes of bodies. Time is an argument.
 
-use crate::ApiError;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use crate::{Caller, Error};
+use http::{HeaderMap, HeaderName, header};
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use replies::Caller;
 use settings::{LimitSettings, ProxyHeader, Settings};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -27,12 +26,11 @@ struct State {
     requests_of_address: Buckets<IpAddr>,
     failures_of_address: Buckets<IpAddr>,
     connections: usize,
-    connections_of: HashMap<Whose, usize>,
+    connections_of: HashMap<RateLimitKey, usize>,
     body_bytes_of_address: HashMap<IpAddr, usize>,
     limits: LimitSettings,
 }
 
-/// Rest of an allowance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Left {
     pub limit: u64,
@@ -41,14 +39,13 @@ pub struct Left {
     pub reset_s: f64,
 }
 
-/// A place that is given back when this is dropped.
 pub struct ConnectionPlace {
     gate: Arc<Gate>,
-    of: Whose,
+    of: RateLimitKey,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Whose {
+enum RateLimitKey {
     Address(IpAddr),
     Key(String),
 }
@@ -76,16 +73,18 @@ impl Gate {
     }
 
     /// Takes a place for a connection, before anything of it is read.
-    pub fn connect(self: &Arc<Gate>, address: IpAddr) -> Result<ConnectionPlace, ApiError> {
+    pub fn connect(self: &Arc<Gate>, address: IpAddr) -> Result<ConnectionPlace, Error> {
         let state = &mut *self.state.lock();
         let all = state.limits.connections;
         // Behind a proxy are many clients.
         let limit = if self.is_proxy(address) { all } else { state.limits.connections_per_address };
         if state.connections >= all {
-            return Err(too_many(format!("the server has {all} connections already (limits.connections)")));
+            return Err(Error::TooManyConnections(format!(
+                "the server has {all} connections already (limits.connections)"
+            )));
         }
         let message = || format!("your address has {limit} connections already (limits.connections_per_address)");
-        let place = self.place(state, Whose::Address(network(address)), limit, message)?;
+        let place = self.place(state, RateLimitKey::Address(network(address)), limit, message)?;
         state.connections += 1;
         Ok(place)
     }
@@ -96,23 +95,23 @@ impl Gate {
         self.goodbyes.clone().try_acquire_owned().ok()
     }
 
-    pub fn connect_key(self: &Arc<Gate>, key: &str) -> Result<ConnectionPlace, ApiError> {
+    pub fn connect_key(self: &Arc<Gate>, key: &str) -> Result<ConnectionPlace, Error> {
         let state = &mut *self.state.lock();
         let limit = state.limits.connections_per_key;
         let message = || format!("this key has {limit} connections already (limits.connections_per_key)");
-        self.place(state, Whose::Key(key.to_owned()), limit, message)
+        self.place(state, RateLimitKey::Key(key.to_owned()), limit, message)
     }
 
     fn place(
         self: &Arc<Gate>,
         state: &mut State,
-        of: Whose,
+        of: RateLimitKey,
         limit: usize,
         message: impl FnOnce() -> String,
-    ) -> Result<ConnectionPlace, ApiError> {
+    ) -> Result<ConnectionPlace, Error> {
         let count = state.connections_of.entry(of.clone()).or_default();
         if *count >= limit {
-            return Err(too_many(message()));
+            return Err(Error::TooManyConnections(message()));
         }
         *count += 1;
         Ok(ConnectionPlace { gate: self.clone(), of })
@@ -122,15 +121,15 @@ impl Gate {
         BodyPlace { gate: self.clone(), address: network(address), bytes: 0 }
     }
 
-    pub fn request_of_address(&self, address: IpAddr) -> Result<Left, ApiError> {
+    pub fn request_of_address(&self, address: IpAddr) -> Result<Left, Error> {
         let now = self.now();
         let taken = self.state.lock().requests_of_address.take(&network(address), now);
-        taken.map_err(|wait_s| too_fast("requests from your address", wait_s))
+        taken.map_err(|wait_s| Error::TooFast { what: "requests from your address", wait_s })
     }
 
     /// Takes a request from the caller's allowance, and returns the rest of it. A key has its own; without one the caller
     /// shares that of its address.
-    pub fn request(&self, caller: &Caller) -> Result<Left, ApiError> {
+    pub fn request(&self, caller: &Caller) -> Result<Left, Error> {
         if caller.identity.key.is_none() {
             self.request_of_address(caller.address)?;
         }
@@ -143,20 +142,20 @@ impl Gate {
         self.state.lock().requests_of_address.give_back(&network(address));
     }
 
-    pub fn request_of_key(&self, key: &str) -> Result<Left, ApiError> {
+    pub fn request_of_key(&self, key: &str) -> Result<Left, Error> {
         let now = self.now();
         self.state
             .lock()
             .requests_of_key
             .take(&key.to_owned(), now)
-            .map_err(|wait_s| too_fast("requests of this key", wait_s))
+            .map_err(|wait_s| Error::TooFast { what: "requests of this key", wait_s })
     }
 
     /// Counts a wrong key, and refuses an address that guesses.
-    pub fn wrong_key(&self, address: IpAddr) -> Result<Left, ApiError> {
+    pub fn wrong_key(&self, address: IpAddr) -> Result<Left, Error> {
         let now = self.now();
         let taken = self.state.lock().failures_of_address.take(&network(address), now);
-        taken.map_err(|wait_s| too_fast("wrong keys from your address", wait_s))
+        taken.map_err(|wait_s| Error::TooFast { what: "wrong keys from your address", wait_s })
     }
 
     /// Returns the address that a request comes from: its connection's, or what the trusted proxies say in their header. The
@@ -206,7 +205,7 @@ impl Gate {
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let state = &mut *self.gate.state.lock();
-        if let Whose::Address(_) = self.of {
+        if let RateLimitKey::Address(_) = self.of {
             state.connections = state.connections.saturating_sub(1);
         }
         if let Some(count) = state.connections_of.get_mut(&self.of) {
@@ -226,7 +225,7 @@ pub struct BodyPlace {
 }
 
 impl BodyPlace {
-    pub fn take(&mut self, bytes: usize) -> Result<(), ApiError> {
+    pub fn take(&mut self, bytes: usize) -> Result<(), Error> {
         let state = &mut *self.gate.state.lock();
         let limit = state.limits.body_bytes_per_address;
         let taken = state.body_bytes_of_address.entry(self.address).or_default();
@@ -235,8 +234,7 @@ impl BodyPlace {
         if *taken <= limit {
             return Ok(());
         }
-        let message = format!("your address sends more than {limit} bytes at once (limits.body_bytes_per_address)");
-        Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_bytes", message).retry_after(1))
+        Err(Error::TooManyBytes { limit })
     }
 }
 
@@ -274,15 +272,6 @@ fn address_of(hop: &str) -> Option<IpAddr> {
     let hop = hop.trim().trim_matches('"');
     let bare = hop.strip_prefix('[').and_then(|rest| rest.split(']').next()).unwrap_or(hop);
     bare.parse().ok().or_else(|| hop.parse::<SocketAddr>().ok().map(|address| address.ip()))
-}
-
-fn too_many(message: String) -> ApiError {
-    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", message).retry_after(1)
-}
-
-fn too_fast(what: &str, wait_s: f64) -> ApiError {
-    let message = format!("too many {what}: try again in {wait_s:.1} s");
-    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message).retry_after(wait_s.ceil() as u64)
 }
 
 /// Addresses and keys that are remembered for each connection there may be.
@@ -364,7 +353,7 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
+    use http::HeaderValue;
     use settings::Sources;
 
     #[test]
@@ -426,7 +415,7 @@ mod tests {
         let _second = gate.connect(ann).unwrap();
         assert!(gate.connect(ann).is_err());
         let _third = gate.connect(bob).unwrap();
-        assert!(gate.connect(bob).is_err_and(|error| error.message.contains("limits.connections)")));
+        assert!(gate.connect(bob).is_err_and(|error| error.to_string().contains("limits.connections)")));
         drop(first);
         assert!(gate.connect(bob).is_ok());
         let key = gate.connect_key("k").unwrap();
@@ -500,7 +489,7 @@ mod tests {
         for _ in 0..2 {
             assert!(gate.wrong_key(ann).is_ok());
         }
-        assert_eq!(gate.wrong_key(ann).unwrap_err().status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(matches!(gate.wrong_key(ann), Err(Error::TooFast { .. })));
         assert!(gate.wrong_key(bob).is_ok());
     }
 }

@@ -1,12 +1,12 @@
 //! Reading end of a websocket: whole messages, within limits of time.
 
-use super::end::SocketEnd;
-use super::half_open::HalfOpen;
-use crate::App;
+use crate::end::SocketEnd;
+use crate::half_open::HalfOpen;
 use axum::extract::ws::{Message, Utf8Bytes, WebSocket};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::SplitStream;
+use settings::LimitSettings;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -37,12 +37,18 @@ pub const GOODBYE: Duration = Duration::from_secs(2);
 const PINGS: u32 = 3;
 
 impl SocketReader {
-    pub fn new(app: &App, stream: SplitStream<WebSocket>, half_open: Arc<HalfOpen>, key: Option<String>) -> Self {
-        let (limits, now) = (&app.replies.settings.limits, Instant::now());
+    /// Reads until `revoked` is done, at the latest.
+    pub fn new(
+        stream: SplitStream<WebSocket>,
+        half_open: Arc<HalfOpen>,
+        revoked: BoxFuture<'static, ()>,
+        limits: &LimitSettings,
+    ) -> Self {
+        let now = Instant::now();
         SocketReader {
             stream,
             half_open,
-            revoked: Box::pin(app.revoked.clone().until(key)),
+            revoked,
             last_heard: now,
             silent_until: now + Duration::from_millis(limits.first_message_ms),
             has_spoken: false,

@@ -1,6 +1,6 @@
 //! Connections as they come in on a port.
 
-use super::open_files;
+use crate::open_files;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};

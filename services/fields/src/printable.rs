@@ -15,6 +15,12 @@ pub fn printable(message: impl Into<String>) -> String {
     begin.iter().chain(&[' ', '…', ' ']).chain(end).collect()
 }
 
+/// Returns the begin of a client's word that a message repeats.
+pub fn shown(word: &str) -> String {
+    word.chars().take(SHOWN_CHARS).collect()
+}
+
+const SHOWN_CHARS: usize = 64;
 const MOST_CHARS: usize = 400;
 /// Characters of the end, where a message says what to do.
 const END_CHARS: usize = 200;

@@ -5,7 +5,7 @@
 //! resolves to this address (DNS rebinding) makes a foreign page look like the server's own.
 
 use crate::Error;
-use axum::http::{HeaderMap, header};
+use http::{HeaderMap, header};
 use settings::{KeysRequired, Settings};
 use std::net::IpAddr;
 use store::Store;
@@ -15,13 +15,6 @@ pub struct Policy {
     pub keys_required: bool,
     allowed_origins: Vec<String>,
     allowed_hosts: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    NoHost,
-    ForeignHost,
-    ForeignOrigin,
 }
 
 /// Finds out whether keys are demanded, and refuses where they are and there is none.
@@ -38,7 +31,7 @@ pub async fn check_access(settings: &Settings, store: &Store) -> Result<Policy, 
             } else {
                 "auth.required demands keys".to_owned()
             };
-            return Err(Error::NoKey { why });
+            return Err(Error::NoKeyYet { why });
         }
     }
     Ok(policy)
@@ -56,17 +49,17 @@ impl Policy {
     }
 
     /// Returns the origin if one is stated and known.
-    pub fn check<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Refused> {
-        let host = headers.get(header::HOST).ok_or(Refused::NoHost)?;
-        let host = host.to_str().map_err(|_| Refused::ForeignHost)?;
+    pub fn check<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Error> {
+        let host = headers.get(header::HOST).ok_or(Error::NoHost)?;
+        let host = host.to_str().map_err(|_| Error::ForeignHost)?;
         if !self.is_own(host) {
-            return Err(Refused::ForeignHost);
+            return Err(Error::ForeignHost);
         }
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let Some(origin) = origins.next() else { return Ok(None) };
-        let origin = origin.to_str().map_err(|_| Refused::ForeignOrigin)?;
+        let origin = origin.to_str().map_err(|_| Error::ForeignOrigin)?;
         let known = self.allowed_origins.contains(&plain(origin)) || is_page_of(origin, host);
-        if known && origins.next().is_none() { Ok(Some(origin)) } else { Err(Refused::ForeignOrigin) }
+        if known && origins.next().is_none() { Ok(Some(origin)) } else { Err(Error::ForeignOrigin) }
     }
 
     /// Rebinding needs a name, so an address is always this server's.
@@ -108,18 +101,18 @@ mod tests {
     use super::*;
     use settings::Sources;
 
-    fn doors() -> Policy {
+    fn policy() -> Policy {
         let mut settings = Settings::load(&Sources::default()).unwrap().settings;
         settings.server.allowed_hosts = vec!["Talk.home".into()];
         settings.server.allowed_origins = vec!["https://panel.home/".into()];
         Policy::new(&settings)
     }
 
-    fn check(host: Option<&str>, origin: Option<&str>) -> Result<bool, Refused> {
+    fn check(host: Option<&str>, origin: Option<&str>) -> Result<bool, String> {
         let mut headers = HeaderMap::new();
         host.map(|host| headers.insert(header::HOST, host.parse().unwrap()));
         origin.map(|origin| headers.insert(header::ORIGIN, origin.parse().unwrap()));
-        doors().check(&headers).map(|origin| origin.is_some())
+        policy().check(&headers).map(|origin| origin.is_some()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -130,9 +123,9 @@ mod tests {
             assert_eq!(check(Some(host), None), Ok(false), "{host}");
         }
         for host in ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
-            assert_eq!(check(Some(host), None), Err(Refused::ForeignHost), "{host}");
+            assert_eq!(check(Some(host), None), Err(Error::ForeignHost.to_string()), "{host}");
         }
-        assert_eq!(check(None, None), Err(Refused::NoHost));
+        assert_eq!(check(None, None), Err(Error::NoHost.to_string()));
     }
 
     #[test]
@@ -150,12 +143,15 @@ mod tests {
             "http://localhost",
             "http://127.0.0.1:8080",
         ] {
-            assert_eq!(check(host, Some(origin)), Err(Refused::ForeignOrigin), "{origin}");
+            assert_eq!(check(host, Some(origin)), Err(Error::ForeignOrigin.to_string()), "{origin}");
         }
         assert_eq!(check(Some("talk.home"), Some("http://talk.home")), Ok(true));
         assert_eq!(check(Some("talk.home:80"), Some("http://talk.home")), Ok(true));
         // The page of a rebound name is refused for its host.
-        assert_eq!(check(Some("evil.example:8080"), Some("http://evil.example:8080")), Err(Refused::ForeignHost));
+        assert_eq!(
+            check(Some("evil.example:8080"), Some("http://evil.example:8080")),
+            Err(Error::ForeignHost.to_string())
+        );
     }
 
     #[test]

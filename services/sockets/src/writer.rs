@@ -1,7 +1,7 @@
 //! Writing end of a websocket: frames in their order, pings, the goodbye.
 
-use super::end::SocketEnd;
-use super::reader::GOODBYE;
+use crate::end::SocketEnd;
+use crate::reader::GOODBYE;
 use axum::extract::ws::{Message, WebSocket};
 use futures_util::SinkExt;
 use futures_util::stream::SplitSink;

@@ -1,7 +1,6 @@
 //! Bodies of requests: read before any handler, in a limited time, so that one count knows what all of them take.
 
-use crate::ApiError;
-use crate::App;
+use crate::{ApiError, App};
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -29,7 +28,7 @@ pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Reques
         _ => Ok(()),
     };
     let stated = parts.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
-    let mut place = app.gate.body(address);
+    let mut place = app.access.gate.body(address);
     let mut bytes = Vec::new();
     let mut pieces = body.into_data_stream();
     let read = async {

@@ -1,22 +1,18 @@
 //! Checks that stand before every handler: where a request comes from, and which user it is.
 
-use super::bodies;
-use super::policy::Refused;
-use crate::ApiError;
-use crate::App;
-use crate::socket::{HalfOpen, counted};
+mod bodies;
+
+use crate::{ApiError, App};
+use access::{Caller, ConnectionPlace};
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use replies::Caller;
+use sockets::{HalfOpen, counted};
 use std::net::IpAddr;
 use std::sync::Arc;
-use store::{Identity, KeyScope};
-
-/// User of all clients if no keys are demanded.
-pub const LOCAL_USER: &str = "local";
+use store::KeyScope;
 
 /// Connection that a request came on.
 #[derive(Clone)]
@@ -25,7 +21,7 @@ pub struct Peer {
     pub address: IpAddr,
     pub half_open: Arc<HalfOpen>,
     /// Kept as long as the connection is used, also after it became a websocket.
-    pub _place: Arc<super::gate::ConnectionPlace>,
+    pub _place: Arc<ConnectionPlace>,
 }
 
 /// Part of the URL before the route's path.
@@ -38,12 +34,13 @@ pub const KEY_PROTOCOL: &str = "openai-insecure-api-key.";
 /// Checks before every route the origin of a request, the size of its headers and the allowance of its address.
 pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
     if let Some(peer) = request.extensions().get::<Peer>() {
-        let peer = Peer { address: app.gate.client(peer.address, request.headers()), ..peer.clone() };
+        let peer = Peer { address: app.access.gate.client(peer.address, request.headers()), ..peer.clone() };
         request.extensions_mut().insert(peer);
     }
     // A refused body may be unread, so its connection ends: a client that used it again would fail.
     let has_body = !request.body().is_end_stream();
-    let mut response = counted(app.replies.runtime.held(), answer(&app, request, next).await);
+    let response = counted(app.replies.runtime.held(), answer(&app, request, next).await);
+    let mut response = response.unwrap_or_else(|| ApiError::from(runtime::Error::NoRoom).into_response());
     if has_body && response.status().is_client_error() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -81,19 +78,9 @@ fn check(app: &App, request: &Request) -> Result<Option<HeaderValue>, ApiError> 
         let message = format!("the headers are larger than {limit} bytes (limits.header_bytes)");
         return Err(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", message));
     }
-    let origin = app.policy.check(headers).map_err(|refused| match refused {
-        Refused::NoHost => ApiError::bad("missing_host", "the request has no Host header"),
-        Refused::ForeignHost => {
-            let message = "this server is not known under the name in the Host header: add it to server.allowed_hosts";
-            ApiError::new(StatusCode::MISDIRECTED_REQUEST, "unknown_host", message)
-        }
-        Refused::ForeignOrigin => {
-            let message = "this web page may not connect: add its origin to server.allowed_origins";
-            ApiError::new(StatusCode::FORBIDDEN, "unknown_origin", message)
-        }
-    })?;
+    let origin = app.access.policy.check(headers)?;
     if let Some(peer) = request.extensions().get::<Peer>() {
-        app.gate.request_of_address(peer.address)?;
+        app.access.gate.request_of_address(peer.address)?;
     }
     Ok(origin.and_then(|origin| HeaderValue::from_str(origin).ok()))
 }
@@ -121,52 +108,8 @@ pub async fn caller(
     address: Option<IpAddr>,
     scope: KeyScope,
 ) -> Result<Caller, ApiError> {
-    let address = address.unwrap_or(IpAddr::from([0, 0, 0, 0]));
-    let presented = presented(headers);
-    let identity = match &presented {
-        Some(key) => {
-            // A right key is let in, whatever was guessed from its address before.
-            match app.replies.store.identify(key, runtime::wall_ms()).await? {
-                Some(identity) => identity,
-                // Stock clients insist on having some key.
-                None if !app.policy.keys_required => local(),
-                None => {
-                    app.gate.wrong_key(address)?;
-                    let message =
-                        "the key is wrong, expired or revoked: make one with `reprise keys create --user NAME`";
-                    return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message));
-                }
-            }
-        }
-        None if !app.policy.keys_required => local(),
-        None => {
-            let message = "a key is needed: send `Authorization: Bearer KEY`, or from a browser the websocket \
-                           sub-protocols `realtime` and `openai-insecure-api-key.KEY`";
-            return Err(ApiError::new(StatusCode::UNAUTHORIZED, "missing_api_key", message));
-        }
-    };
-    if !identity.may(scope) {
-        let message = format!("the key may not do this: make one with `--scope {scope}`");
-        return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message));
-    }
-    let account = identity.key.clone().unwrap_or_else(|| format!("user {}", identity.user));
-    if identity.key.is_some() {
-        app.gate.request_has_key(address);
-    }
-    app.gate.request_of_key(&account)?;
-    let secret = identity.session.is_some().then(|| presented.as_deref().and_then(|key| key.split('_').nth(1)));
-    let secret = secret.map(|id| id.unwrap_or_default().to_owned());
-    Ok(Caller { identity, account, secret, address, path: None })
-}
-
-fn local() -> Identity {
-    Identity {
-        user: LOCAL_USER.to_owned(),
-        key: None,
-        key_name: None,
-        scopes: vec![KeyScope::Talk, KeyScope::Sessions, KeyScope::Admin],
-        session: None,
-    }
+    let (key, address) = (presented(headers), address.unwrap_or(IpAddr::from([0, 0, 0, 0])));
+    Ok(app.access.caller(key.as_deref(), address, scope, runtime::wall_ms()).await?)
 }
 
 fn presented(headers: &HeaderMap) -> Option<String> {

@@ -32,7 +32,6 @@ impl OwnFrames {
         connected.mark(self.keep(frame), bytes).await
     }
 
-    /// Returns the frame whose turn has come.
     pub fn take(&self, mark: u64) -> Option<String> {
         self.waiting.lock().frames.remove(&mark)
     }

@@ -26,13 +26,13 @@ pub fn allowed() -> std::io::Result<u64> {
     limit().map(|limit| limit.rlim_max)
 }
 
-pub(crate) fn keep_spare(files: usize) {
+pub fn keep_spare(files: usize) {
     SPARE.store(files as u64, Ordering::Relaxed);
 }
 
 /// Returns whether a connection took one of the files that are to stay free. The system gives the lowest free number, so a
 /// file's number says how many are open at least.
-pub(crate) fn is_spare(connection: &impl AsRawFd) -> bool {
+pub fn is_spare(connection: &impl AsRawFd) -> bool {
     limit().is_ok_and(|limit| is_above(connection.as_raw_fd(), limit.rlim_cur, SPARE.load(Ordering::Relaxed)))
 }
 

@@ -3,8 +3,10 @@
 //! An enum with fields is told by the `type` beside its fields. Reading that is left to this reader and not to serde's
 //! `tag`, which would forget where in the event a mistake is. A field that is `null` is a field that is not there.
 
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess};
-use serde::de::{Expected, Unexpected, VariantAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+    VariantAccess, Visitor,
+};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::Value;
 use std::fmt::Display;
@@ -83,6 +85,15 @@ impl FieldError {
     fn kind(found: String) -> FieldError {
         FieldError { code: "invalid_type", path: String::new(), problem: Problem::Kind(found) }
     }
+}
+
+pub fn wrong(path: &str, message: impl Into<String>) -> FieldError {
+    FieldError::new("invalid_value", path, message)
+}
+
+/// Returns the error of a field that cannot be honoured, in the word that OpenAI's clients know.
+pub fn unsupported(path: &str, message: impl Into<String>) -> FieldError {
+    FieldError::new("unsupported_parameter", path, message)
 }
 
 impl Error for FieldError {

@@ -10,10 +10,8 @@ pub enum SocketEnd {
     KeyRevoked,
     /// The client does not send a message to its end in time.
     TooSlow,
-    /// A message that the client began has no room.
     NoRoom,
     TooLarge,
-    /// The bytes are no websocket message.
     BadMessage,
     /// A text message is no UTF-8.
     NoText,
