@@ -51,7 +51,7 @@ impl LocalModel {
             snapshots: engine::snapshot::FORMATS[0],
             snapshot_spacing_tokens: usize::MAX,
             // As far back as a rejected draft.
-            recurrence_log_tokens: settings.memory.trail_tokens,
+            recurrence_log_tokens: settings.memory.recurrence_log_tokens,
             heads: 0,
         };
         let OpenedModel { network, tokenizer, template, .. } = opened.model;

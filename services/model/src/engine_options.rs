@@ -42,7 +42,7 @@ pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool)
             Precision::Integer => snapshot_format(memory.snapshots),
         },
         snapshot_spacing_tokens: PAGE_TOKENS,
-        recurrence_log_tokens: memory.trail_tokens,
+        recurrence_log_tokens: memory.recurrence_log_tokens,
         heads: memory.heads,
     }
 }

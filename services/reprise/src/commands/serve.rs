@@ -67,7 +67,8 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
     let mut settings = loaded.settings.clone();
     let few_files = settings.fit_to_files(sockets::open_files::raise().context("the limit of open files")?)?;
-    let notes: Vec<String> = few_files.into_iter().chain(settings.beyond_memory(model::machine_bytes())).collect();
+    let old_keys = loaded.old_keys.iter().cloned();
+    let notes: Vec<String> = old_keys.chain(few_files).chain(settings.beyond_memory(model::machine_bytes())).collect();
     for note in &notes {
         tracing::warn!("{note}");
     }

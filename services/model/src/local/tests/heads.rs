@@ -9,7 +9,7 @@ async fn a_conversation_begins_anew_with_its_own_words_alone() {
     let more = [
         ("memory.disk_path", folder.path().to_str().unwrap()),
         // No log reaches back over a conversation.
-        ("memory.trail_tokens", "16"),
+        ("memory.recurrence_log_tokens", "16"),
     ];
     let entities: String =
         (0..40).map(|at| format!("- names: lamp {at}\n  domain: light\n  areas: room {}\n", at % 7)).collect();
