@@ -35,7 +35,7 @@ pub(crate) struct ActiveRequest {
     pub prompt_tokens: usize,
     pub given_tokens: usize,
     /// Request that computes the prompt for this one, which waits until that is done or gone.
-    pub arm_of: Option<RequestId>,
+    pub choice_of: Option<RequestId>,
     pub marks: Vec<usize>,   // ascending positions of the prompt where a later prompt may branch
     pub fork: Option<usize>, // position where another head differs from this prompt's, or may differ
     /// Sequence with the first `position` of `tokens`. `None`: the request waits, or is suspended.

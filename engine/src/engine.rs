@@ -45,8 +45,8 @@ pub struct Engine {
     steps: u64, // steps that computed something
     drafting: Drafting,
     pace: Pace,
-    /// Most arms of a reply so far. The next ones find memory that was touched.
-    most_arms: usize,
+    /// Most choices of a reply so far. The next ones find memory that was touched.
+    most_choices: usize,
     checksums: MemoryChecksums,
     notes: Vec<String>,
 }
@@ -79,7 +79,7 @@ impl Engine {
             steps: 0,
             drafting: Drafting::default(),
             pace: Pace::default(),
-            most_arms: 1,
+            most_choices: 1,
             checksums: MemoryChecksums::default(),
             notes: Vec::new(),
         }
@@ -222,7 +222,7 @@ impl Engine {
             max_new_tokens: request.max_new_tokens,
             prompt_tokens: request.tokens.len(),
             given_tokens: request.given_tokens.unwrap_or(request.tokens.len()),
-            arm_of: request.arm_of,
+            choice_of: request.choice_of,
             tokens: request.tokens,
             marks: request.marks,
             fork: request.fork,
@@ -266,7 +266,7 @@ impl Engine {
     }
 
     /// Touches one piece of the memory that a turn after a barge-in takes: a state, snapshots, a recurrence log, pages;
-    /// and of the memory for as many arms as a reply had. Returns false if all was touched. For idle moments, because
+    /// and of the memory for as many choices as a reply had. Returns false if all was touched. For idle moments, because
     /// the first touch of memory is slow.
     pub fn prepare_one(&self) -> bool {
         let (shape, format) = (&self.network.state_shape, self.limits.snapshots);
@@ -275,11 +275,11 @@ impl Engine {
         let snapshot = shape.snapshot_bytes(format) - conv;
         let page = self.cache.sequences().next().map_or(0, |(_, sequence)| shape.page_bytes(&sequence.state.layout));
         let of_turn = [
-            (recurrent, self.most_arms),
-            (conv, 4 + self.most_arms),
+            (recurrent, self.most_choices),
+            (conv, 4 + self.most_choices),
             (snapshot, 4),
-            (RecurrenceLog::segment_bytes(shape), TURN_LOG_SEGMENTS * self.most_arms),
-            (page, 2 + self.most_arms),
+            (RecurrenceLog::segment_bytes(shape), TURN_LOG_SEGMENTS * self.most_choices),
+            (page, 2 + self.most_choices),
         ];
         // More for a long prompt, if that is a small part of all memory.
         let of_prompt = [(conv, 1 + LONG_PROMPT_STATES), (snapshot, LONG_PROMPT_STATES), (page, LONG_PROMPT_STATES)];

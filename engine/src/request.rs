@@ -18,7 +18,7 @@ pub struct EngineRequest {
     pub fork: Option<usize>,
     /// Request with the same prompt, for which this one waits: its computed prompt is shared, and both replies are
     /// computed in one batch from there.
-    pub arm_of: Option<RequestId>,
+    pub choice_of: Option<RequestId>,
     /// End of the last message. Behind it the template opens the reply, which the next prompt may render differently
     /// without an edit. `None`: the end of the prompt.
     pub given_tokens: Option<usize>,
@@ -55,7 +55,7 @@ impl EngineRequest {
             tokens,
             marks: Vec::new(),
             fork: None,
-            arm_of: None,
+            choice_of: None,
             given_tokens: None,
             ctx_size,
             kv,

@@ -68,7 +68,7 @@ impl Engine {
             let most_urgent = self.requests.iter().filter(is_running).map(|request| self.urgency(request)).min();
             let parked = |request: &ActiveRequest| running > 0 && request.parked_at == Some(self.done);
             let requests = self.requests.iter().enumerate();
-            let is_ready = |request: &ActiveRequest| !parked(request) && !self.waits_for_arm(request);
+            let is_ready = |request: &ActiveRequest| !parked(request) && !self.waits_for_choice(request);
             let waiting = requests.filter(|(_, request)| !request.is_running() && is_ready(request));
             let Some((urgency, at)) = waiting.map(|(at, request)| (self.urgency(request), at)).min() else { return };
             if most_urgent.is_some_and(|most_urgent| urgency > most_urgent) {
@@ -105,8 +105,8 @@ impl Engine {
         }
     }
 
-    fn waits_for_arm(&self, request: &ActiveRequest) -> bool {
-        let first = request.arm_of.and_then(|id| self.requests.iter().find(|other| other.id == id));
+    fn waits_for_choice(&self, request: &ActiveRequest) -> bool {
+        let first = request.choice_of.and_then(|id| self.requests.iter().find(|other| other.id == id));
         first.is_some_and(|first| first.tokens.len() == first.prompt_tokens)
     }
 

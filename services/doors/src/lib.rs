@@ -1,5 +1,16 @@
 //! The doors: each protocol parses what its clients say and renders what sessions tell. `routes` is the table of all that
 //! can be asked over HTTP; `entry` stands before every one of them, `socket` carries them. No door uses another.
+//!
+//! ```
+//! use serde_json::json;
+//!
+//! let body = json!({ "messages": [{ "role": "user", "content": "Light on!" }], "reasoning_effort": "low" });
+//! let prompt = doors::chat_prompt(&body).unwrap();
+//! assert_eq!((prompt.messages[0].text().as_str(), prompt.options.thinks()), ("Light on!", Some(true)));
+//!
+//! let wrong = doors::chat_prompt(&json!({ "messages": [5] })).unwrap_err();
+//! assert_eq!(wrong.message, "the request is not valid: messages[0] is a number, but must be an object");
+//! ```
 
 mod admin;
 mod api_error;

@@ -50,9 +50,9 @@ pub async fn completions(
     }
     let id = completion_id()?;
     let short_id = id.trim_start_matches("chatcmpl-");
-    let completions = match completion.arms {
+    let completions = match completion.choices {
         1 => vec![chat.ask(&caller, short_id, &choice, completion, preparation).await?],
-        _ => chat.ask_arms(&caller, short_id, &choice, completion, preparation).await?,
+        _ => chat.ask_choices(&caller, short_id, &choice, completion, preparation).await?,
     };
     let session_id = completions.first().and_then(|completion| completion.session_id.clone());
     let name = choice.name;

@@ -4,7 +4,6 @@ use hub::{HubClient, HubOptions, Listing, ModelFiles, Name};
 use settings::{Preset, Settings};
 use std::time::Duration;
 
-/// Builds the client of the configured hub. `on_trouble` receives each reason for another try.
 pub fn hub_client(settings: &Settings, on_trouble: fn(&str)) -> Result<HubClient, hub::Error> {
     let config = &settings.hub;
     let token_env = config.token_env.clone().unwrap_or_default();
@@ -31,7 +30,6 @@ pub fn hub_files<'l>(name: &Name, listing: &'l Listing, settings: &Settings) -> 
     }
 }
 
-/// Returns the name of a preset's model on the hub, as OWNER/REPO with its file.
 pub fn hub_name(preset: &Preset) -> Option<String> {
     let repo = preset.source.repo.as_ref()?;
     Some(preset.source.file.as_ref().map_or_else(|| repo.clone(), |file| format!("{repo}/{file}")))

@@ -85,7 +85,7 @@ struct Resume {
     asked: Instant,
 }
 
-struct Recipe {
+struct EngineConfig {
     file: PathBuf,
     options: ModelOptions,
     finder: Finder,
@@ -109,7 +109,7 @@ impl Local {
     ) -> Result<Local, Error> {
         let OpenedPreset { model, file, preset } = opened;
         let precision = model.network.precision;
-        let recipe = Recipe {
+        let config = EngineConfig {
             options: open_options(settings, precision),
             finder: match &model.executor {
                 Some((_, memory)) => finder.again(memory),
@@ -125,7 +125,7 @@ impl Local {
             file,
         };
         let name = if preset.model.is_empty() { model.network.model.name.clone() } else { preset.model };
-        let (engine, preparer) = recipe.cook(model);
+        let (engine, preparer) = config.build(model);
         let status = ModelStatus { ready: true, model: name, ..ModelStatus::default() };
         let shared = Arc::new(Shared {
             status: Mutex::new(status),
@@ -136,7 +136,7 @@ impl Local {
         // A place for each request that may wait, whatever its priority.
         let most_waiting = 3 * settings.engine.max_waiting;
         let (commands, inbox) = sync_channel(most_waiting);
-        thread::spawn(engine, recipe, shared.clone(), inbox).map_err(Error::Thread)?;
+        thread::spawn(engine, config, shared.clone(), inbox).map_err(Error::Thread)?;
         let (sentences, places) = (sentence_limits(settings), Places::new(settings.engine.max_waiting));
         Ok(Local { commands, sentences, shared, preparation: preparation.clone(), places })
     }
@@ -204,9 +204,9 @@ impl Answerer for Local {
         answer
     }
 
-    fn ask_arms(&self, request: ModelRequest, arms: usize) -> Vec<Answer> {
-        let arm = |_| channel_for(&request, self.sentences);
-        let (writers, answers): (Vec<Writer>, Vec<Answer>) = (0..arms).map(arm).unzip();
+    fn ask_choices(&self, request: ModelRequest, choices: usize) -> Vec<Answer> {
+        let choice = |_| channel_for(&request, self.sentences);
+        let (writers, answers): (Vec<Writer>, Vec<Answer>) = (0..choices).map(choice).unzip();
         self.ask_for(request, writers);
         answers
     }
@@ -249,13 +249,13 @@ impl Answerer for Local {
     }
 }
 
-impl Recipe {
+impl EngineConfig {
     fn open(&self) -> Result<(Engine, Preparer), Error> {
         let options = ModelOptions { gpu: self.finder.find()?, ..self.options.clone() };
-        Ok(engine::open::open(&self.file, &options, &mut |_, _| ()).map(|opened| self.cook(opened))?)
+        Ok(engine::open::open(&self.file, &options, &mut |_, _| ()).map(|opened| self.build(opened))?)
     }
 
-    fn cook(&self, opened: OpenedModel) -> (Engine, Preparer) {
+    fn build(&self, opened: OpenedModel) -> (Engine, Preparer) {
         if let Some(keeping) = opened.keeping {
             // The start does not wait for the write; the log only gets a failure.
             let tell = move || {

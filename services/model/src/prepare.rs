@@ -31,7 +31,6 @@ pub(crate) struct Preparer {
 
 pub(crate) struct Prepared {
     pub request: EngineRequest,
-    /// Tools that a reply may call.
     pub tools: Vec<ToolSchema>,
     pub thinks: bool,
     /// Limit on the time from the request to the first word of the answer: then the thinking ends.

@@ -90,9 +90,9 @@ impl ModelRequest {
         }
     }
 
-    pub(crate) fn arm(&self, arm: usize) -> ModelRequest {
+    pub(crate) fn choice(&self, choice: usize) -> ModelRequest {
         let mut request = self.clone();
-        request.options.seed = seed_of_arm(request.options.seed, arm);
+        request.options.seed = seed_of_choice(request.options.seed, choice);
         request
     }
 
@@ -120,8 +120,8 @@ impl ModelRequest {
 }
 
 /// Derives the seed of a reply; `None` gives each a fresh one.
-pub(crate) fn seed_of_arm(seed: Option<u64>, arm: usize) -> Option<u64> {
-    seed.map(|seed| seed.wrapping_add(arm as u64))
+pub(crate) fn seed_of_choice(seed: Option<u64>, choice: usize) -> Option<u64> {
+    seed.map(|seed| seed.wrapping_add(choice as u64))
 }
 
 /// Returns the client's choice of thinking, else the preset's.

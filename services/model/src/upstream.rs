@@ -136,7 +136,6 @@ impl Answerer for Arc<Upstream> {
     }
 }
 
-/// Limit of a count.
 const COUNTING: Duration = Duration::from_secs(5);
 /// Pause between two probes for an upstream that is not up.
 const AGAIN: Duration = Duration::from_secs(2);

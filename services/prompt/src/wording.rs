@@ -81,6 +81,8 @@ mod tests {
             assert_eq!(wording(note).note_of_words(words).text(), expected);
         }
     }
+    type Way = fn(Vec<Tool>, ToolOrder) -> Vec<Tool>;
+
     fn a_tool((name, description, is_verbatim): (String, Option<String>, bool)) -> Tool {
         let verbatim = format!(r#"{{"type":"function","function":{{"name":"{name}","strict":true}}}}"#);
         Tool {
@@ -109,7 +111,7 @@ mod tests {
                 let wording = Wording { tool_order, ..wording(None) };
                 lay_out(&[], &Layout::new(&config, &Context::default(), &wording)).prompt.tools
             };
-            let ways: [fn(Vec<Tool>, ToolOrder) -> Vec<Tool>; 2] = [log, session];
+            let ways: [Way; 2] = [log, session];
             for lay_out in ways {
                 prop_assert_eq!(lay_out(tools.clone(), ToolOrder::Name), lay_out(other.clone(), ToolOrder::Name));
                 prop_assert_eq!(&lay_out(tools.clone(), ToolOrder::Client), &tools);

@@ -26,7 +26,7 @@ use crate::{BegunBySecrets, Error, heavy};
 use access::Caller;
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
-use laying_out::PutIn;
+use laying_out::InsertedNotes;
 use model::{Model, ModelRequest, PreparationShare, Purpose};
 use prompt::{ClientLog, Wording, next_prompt, show_speakers};
 use runtime::{ModelChoice, Runtime, RuntimeParts};
@@ -34,7 +34,7 @@ use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::{
     Delta, Event, Failure, Finish, GenerationOptions, ItemBody, MaxTokens, Message, NewTurn, Priority, Prompt,
-    Response, ResponseStatus, ToolChoice,
+    Response, ResponseStatus, ToolChoice, text_bytes,
 };
 use settings::{Preset, Questions, Settings};
 use source::Source;
@@ -97,8 +97,8 @@ pub struct CompletionRequest {
     pub priority: Priority,
     /// A durable session to which the messages are added.
     pub session_id: Option<String>,
-    /// Replies that are wanted. A session has one.
-    pub arms: usize,
+    /// Number of replies. A session has one.
+    pub choices: usize,
     /// None: the door's clients send nothing again by themselves.
     pub attempt: Option<RequestAttempt>,
     pub scope: Scope,
@@ -110,7 +110,7 @@ pub struct Completion {
     warm: Option<Warm>,
     /// To be kept when the reply is over.
     kept: Option<KeptTurn>,
-    put_in: PutIn,
+    inserted: InsertedNotes,
     /// Waits for a count.
     report: Option<Arc<Event>>,
     /// Of a durable session, so that a client learns the id of a new one.
@@ -131,12 +131,13 @@ impl Completions {
             let (source, session_id) = durable::answer(self, caller, &session, request).await?;
             return Ok(Completion::of_session(source, session_id));
         }
-        let mut arms = self.ask_arms(caller, id, choice, CompletionRequest { arms: 1, ..request }, preparation).await?;
-        arms.pop().ok_or_else(|| Error::request("invalid_value", "no reply was asked for", None))
+        let one = CompletionRequest { choices: 1, ..request };
+        let mut choices = self.ask_choices(caller, id, choice, one, preparation).await?;
+        choices.pop().ok_or_else(|| Error::request("invalid_value", "no reply was asked for", None))
     }
 
     /// Asks for several replies to one prompt, without a session.
-    pub async fn ask_arms(
+    pub async fn ask_choices(
         &self,
         caller: &Caller,
         id: &str,
@@ -144,9 +145,9 @@ impl Completions {
         mut request: CompletionRequest,
         preparation: Arc<PreparationShare>,
     ) -> Result<Vec<Completion>, Error> {
-        let arms = request.arms;
+        let choices = request.choices;
         let kept = self.keeping.begin(choice, &request).await;
-        let bytes = request.prompt.messages.iter().map(Message::text_bytes).sum();
+        let bytes = text_bytes(&request.prompt.messages);
         // A task beside a conversation says itself how it is to be answered.
         let before = match request.priority {
             Priority::Talk => self.before_instructions(choice),
@@ -168,27 +169,27 @@ impl Completions {
             None => None,
         };
         let owner = kept.as_ref().map(KeptTurn::owner);
-        let (prompt, mut put_in) = self.put_in(log, known, owner, &choice.preset).await;
+        let (prompt, mut inserted) = self.insert_notes(log, known, owner, &choice.preset).await;
         request.prompt = prompt;
         // After a request in the background no user goes on talking, and of several replies the client chooses one.
-        let goes_on = request.priority == Priority::Talk && arms == 1;
+        let goes_on = request.priority == Priority::Talk && choices == 1;
         let scope = request.scope.clone();
         self.owners.note(&scope);
-        let prompt = put_in.without_notes.take().unwrap_or_else(|| request.prompt.clone());
+        let prompt = inserted.without_notes.take().unwrap_or_else(|| request.prompt.clone());
         let (model, preset) = (self.model.clone(), choice.preset.clone());
-        let (new_head, next_note) = (put_in.new_head.take(), put_in.next_note.take());
+        let (new_head, next_note) = (inserted.new_head.take(), inserted.next_note.take());
         let warm =
             goes_on.then(|| Warm { model, prompt, preset: preset.clone(), scope: scope.clone(), new_head, next_note });
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
         let preparation = Some(preparation);
         let mut asked = ModelRequest { preparation, ..model_request(request, preset) };
         scope.own(&mut asked);
-        let (mut warm, mut kept, mut put_in) = (warm, kept.filter(|_| arms == 1), Some(put_in));
-        let answers = self.model.ask_arms(asked, arms).into_iter();
+        let (mut warm, mut kept, mut inserted) = (warm, kept.filter(|_| choices == 1), Some(inserted));
+        let answers = self.model.ask_choices(asked, choices).into_iter();
         let completion = |answer| {
             let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
-            let (warm, kept, put_in) = (warm.take(), kept.take(), put_in.take().unwrap_or_default());
-            Ok(Completion { source, warm, kept, put_in, report: None, session_id: None })
+            let (warm, kept, inserted) = (warm.take(), kept.take(), inserted.take().unwrap_or_default());
+            Ok(Completion { source, warm, kept, inserted, report: None, session_id: None })
         };
         answers.map(completion).collect()
     }
@@ -262,8 +263,8 @@ fn model_request(request: CompletionRequest, preset: Arc<Preset>) -> ModelReques
 
 impl Completion {
     fn of_session(source: Source, session_id: String) -> Completion {
-        let put_in = PutIn::default();
-        Completion { source, warm: None, kept: None, put_in, report: None, session_id: Some(session_id) }
+        let inserted = InsertedNotes::default();
+        Completion { source, warm: None, kept: None, inserted, report: None, session_id: Some(session_id) }
     }
 
     /// Cancels the response while it is read. It still ends as responses do.
@@ -290,12 +291,12 @@ impl Completion {
                 event => return Some(event),
             }
         }
-        if let Some(counting) = &mut self.put_in.with_note {
+        if let Some(counting) = &mut self.inserted.with_note {
             let counted = tokio::time::timeout(COUNTING, counting).await;
-            self.put_in.with_note = None;
-            self.put_in.tokens_with_note = counted.ok().and_then(Result::ok).flatten();
+            self.inserted.with_note = None;
+            self.inserted.tokens_with_note = counted.ok().and_then(Result::ok).flatten();
         }
-        self.report.take().map(|event| Ok(self.put_in.tell(event)))
+        self.report.take().map(|event| Ok(self.inserted.tell(event)))
     }
 }
 

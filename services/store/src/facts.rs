@@ -289,15 +289,6 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    pub async fn count_facts(&self, user: &str, person: &str) -> Result<u64, Error> {
-        let query = sqlx::query_scalar(
-            "SELECT count(*) FROM facts
-             WHERE user = ? AND person = ? AND replaced_by IS NULL AND forgotten_at_ms IS NULL",
-        );
-        let count: i64 = self.read(async |reader| Ok(query.bind(user).bind(person).fetch_one(reader).await?)).await?;
-        Ok(count.unsigned_abs())
-    }
-
     /// Counts the facts of all persons, those that were replaced included.
     pub async fn count_all_facts(&self, user: &str) -> Result<u64, Error> {
         let query = sqlx::query_scalar("SELECT count(*) FROM facts WHERE user = ? AND forgotten_at_ms IS NULL");

@@ -173,7 +173,7 @@ fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Rea
     let stop = stop(options.stop, &settings.limits)?;
     let completion = CompletionRequest {
         prompt: Prompt { messages, tools: tools.iter().map(tool_of).collect(), options: thinking(think)? },
-        arms: 1,
+        choices: 1,
         model: super::untagged(&model).to_owned(),
         max_tokens: options.num_predict.and_then(|tokens| u32::try_from(tokens).ok()).filter(|tokens| *tokens > 0),
         options: GenerationOptions {

@@ -136,7 +136,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     let body = read_body(body)?;
     let mut prompt = prompt_of(&body)?;
     let fields: ChatBody = read(&body)?;
-    let arms = within("n", fields.n, 1..=settings.limits.choices as u64)?.unwrap_or(1) as usize;
+    let choices = within("n", fields.n, 1..=settings.limits.choices as u64)?.unwrap_or(1) as usize;
     if fields.modalities.iter().flatten().any(|modality| modality != "text") {
         return Err(wrong("modalities", "this server answers in text: leave modalities out").into());
     }
@@ -153,7 +153,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     only_functions(&body)?;
     note("chat completions", FIELDS.unread(&body));
     let session_id = fields.metadata.as_ref().and_then(|metadata| metadata.session_id.clone());
-    if session_id.is_some() && arms > 1 {
+    if session_id.is_some() && choices > 1 {
         return Err(wrong("n", "a durable session keeps one reply: leave n out, or metadata.session_id").into());
     }
     // Templates read a later message of a developer as the user's. It is nothing that the user said.
@@ -194,7 +194,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
         priority: priority(fields.service_tier.as_deref()),
         model,
         session_id,
-        arms,
+        choices,
         attempt: None,
         scope: Scope::default(),
     };

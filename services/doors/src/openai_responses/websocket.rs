@@ -22,7 +22,7 @@ use runtime::{End, HeldShare};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use session::{Event, Failure, FailureCode, Item, Message, ResponseStatus};
+use session::{Event, Failure, FailureCode, Item, Message, ResponseStatus, text_bytes};
 use sockets::{SocketEnd, SocketMessage, SocketReader, SocketWriter};
 use std::sync::Arc;
 
@@ -247,10 +247,9 @@ impl Connection {
     fn hold(&mut self, said: &[Message]) -> Result<(), ApiError> {
         let newest = self.newest.as_ref().map_or(&[][..], |newest| &newest.messages);
         let prepared = self.prepared.as_ref().map_or(&[][..], |prepared| &prepared.input);
-        let bytes = |messages: &[Message]| messages.iter().map(Message::text_bytes).sum::<usize>();
         let waiting = self.waiting.as_ref().map_or(0, |text| text.len());
-        self.held.set((bytes(newest) + bytes(prepared) + waiting) as u64);
-        if self.held.take(bytes(said)) { Ok(()) } else { Err(runtime::Error::NoRoom.into()) }
+        self.held.set((text_bytes(newest) + text_bytes(prepared) + waiting) as u64);
+        if self.held.take(text_bytes(said)) { Ok(()) } else { Err(runtime::Error::NoRoom.into()) }
     }
 
     async fn tell(&mut self, error: &ApiError) -> Alive {

@@ -20,7 +20,6 @@ pub(super) struct BegunReply {
 pub(super) struct WantedReply {
     request: EngineRequest,
     thinks: bool,
-    /// Tools, which give the arguments of calls their types.
     tools: Vec<ToolSchema>,
 }
 
@@ -36,7 +35,7 @@ impl WantedReply {
             tokens,
             marks: _,
             fork: _,
-            arm_of: _,
+            choice_of: _,
             given_tokens: _,
             ctx_size,
             kv,

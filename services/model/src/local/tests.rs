@@ -1,6 +1,6 @@
 //! The engine's thread with a small model, from requests to deltas.
 
-mod arms;
+mod choices;
 mod early;
 mod heads;
 mod places;

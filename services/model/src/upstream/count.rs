@@ -124,7 +124,6 @@ pub async fn estimate(prompt: &Prompt, margin: f64) -> Result<Counted, Failure> 
     Ok(Counted { tokens: tokens + margin_tokens, exact: false, margin_tokens })
 }
 
-/// Estimates each message of the prompt.
 pub async fn weights(prompt: &Prompt) -> Result<Vec<u64>, Failure> {
     count_texts(prompt.messages.iter().map(text_of).collect()).await
 }

@@ -106,7 +106,6 @@ fn response_format(format: &ResponseFormat) -> Value {
     }
 }
 
-/// Parses text that a door has parsed already.
 fn schema_of(schema: &JsonText) -> Value {
     serde_json::from_str(&schema.0).unwrap_or_default()
 }
@@ -126,7 +125,6 @@ pub struct Incoming {
     limit_bytes: usize,
 }
 
-/// Limit of an answer.
 const MOST_CALLS: usize = 1024;
 
 #[derive(Default)]

@@ -13,7 +13,8 @@ use prompt::{ItemText, push_item};
 use runtime::{ModelChoice, Runtime, wall_ms};
 use session::machine::is_hidden;
 use session::{
-    ConfigUpdate, Ids, Item, ItemBody, ItemStatus, Message, MessageRole, Part, Priority, Response, ResponseStatus, Role,
+    ConfigUpdate, Ids, Item, ItemBody, ItemStatus, Message, MessageRole, Part, Priority, Response, ResponseStatus,
+    Role, text_bytes,
 };
 use settings::Settings;
 use std::collections::{HashMap, VecDeque};
@@ -130,7 +131,7 @@ impl ConversationKeeping {
             log.last().is_some_and(|last| matches!(last.role, MessageRole::User | MessageRole::Tool));
         let has_replies = log.iter().any(|message| message.role == MessageRole::Assistant);
         let is_probe = !has_replies && request.max_tokens.is_some_and(|most| most <= PROBE_TOKENS);
-        let is_short = log.iter().map(Message::text_bytes).sum::<usize>() <= self.shared.settings.limits.session_bytes;
+        let is_short = text_bytes(log) <= self.shared.settings.limits.session_bytes;
         is_known
             && !scope.is_private
             && request.priority == Priority::Talk
@@ -232,8 +233,7 @@ impl Shared {
 
     /// The session that has what the log begins with, and how many messages that is.
     async fn known(&self, turn: &KeptTurn) -> Result<Option<(KeptLog, usize)>, Error> {
-        let bytes = turn.log.iter().map(Message::text_bytes).sum();
-        let wanted = heavy::run(bytes, || wanted(&turn.log)).await;
+        let wanted = heavy::run(text_bytes(&turn.log), || wanted(&turn.log)).await;
         if wanted.is_empty() {
             return Ok(None);
         }
@@ -256,8 +256,7 @@ impl Shared {
         }
         let mut log_with_reply = turn.log.clone();
         push_all(&mut log_with_reply, output.iter());
-        let bytes = log_with_reply.iter().map(Message::text_bytes).sum();
-        let marks = heavy::run(bytes, || marks(&log_with_reply, turn.log.len())).await;
+        let marks = heavy::run(text_bytes(&log_with_reply), || marks(&log_with_reply, turn.log.len())).await;
         let addition = |start: usize, behind: Option<String>, begins_behind: Option<String>| {
             let mut ids = Ids::new(runtime::random()?);
             let new = turn.log.get(start..).unwrap_or_default().iter().flat_map(kept_bodies);

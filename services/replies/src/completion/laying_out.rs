@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 /// Report of the notes in a prompt, and of the prompts that follow from it.
 #[derive(Default)]
-pub struct PutIn {
+pub struct InsertedNotes {
     pub notes: PromptNotes,
     /// Prompt that the next one continues, if that one lacks the notes.
     pub without_notes: Option<Prompt>,
@@ -30,7 +30,7 @@ pub struct PutIn {
     pub next_note: Option<Message>,
 }
 
-impl PutIn {
+impl InsertedNotes {
     /// The report of a reply says what was put in.
     pub fn tell(&mut self, event: Arc<Event>) -> Arc<Event> {
         let Event::Reported { response_id, report } = &*event else { return event };
@@ -78,13 +78,13 @@ impl Completions {
 
     /// Puts notes before the questions of the log, and returns the prompt. The past of `owner` is searched for the last
     /// question.
-    pub async fn put_in(
+    pub async fn insert_notes(
         &self,
         mut log: ClientLog,
         known: Option<KnownLog>,
         owner: Option<&LogOwner>,
         preset: &Arc<Preset>,
-    ) -> (Prompt, PutIn) {
+    ) -> (Prompt, InsertedNotes) {
         let own = log.lay_out(&self.wording).prompt;
         let last = log.log.len().saturating_sub(1);
         let Some(KnownLog { client, log: standing, own_head, memory_changes }) = known else {
@@ -94,8 +94,8 @@ impl Completions {
             };
             log.notes = vec![LogNotes { before: last, recall: recall.clone(), changed_head: None }];
             let notes = PromptNotes { recall, ..PromptNotes::default() };
-            let put_in = PutIn { notes, without_notes: Some(own), ..PutIn::default() };
-            return (log.lay_out(&self.wording).prompt, put_in);
+            let inserted = InsertedNotes { notes, without_notes: Some(own), ..InsertedNotes::default() };
+            return (log.lay_out(&self.wording).prompt, inserted);
         };
         let recall = match (&standing.question, owner) {
             (Some((_, Some(turn))), _) => turn.recall.clone(),
@@ -114,7 +114,7 @@ impl Completions {
         let LaidOut { prompt, marks, message_of_item } = log.lay_out(&self.wording);
         if prompt != own && !self.fits(&prompt, preset).await {
             tracing::debug!("a prompt is left as its client sent it: there is no room for notes");
-            return (own, PutIn::default());
+            return (own, InsertedNotes::default());
         }
         let report = PromptNotes {
             recall,
@@ -122,24 +122,24 @@ impl Completions {
             changed_lines: count_lines(standing.could_note.as_ref().unwrap_or(&standing.changes)),
             notes_would_save_tokens: None,
         };
-        let mut put_in = PutIn { notes: report, ..PutIn::default() };
+        let mut inserted = InsertedNotes { notes: report, ..InsertedNotes::default() };
         let last_note = turns.iter().rev().find_map(|(_, turn)| turn.changed.as_ref());
         let last_note =
             last_note.filter(|note| !standing.wants_new_head && **note != self.settings.prompt.changed_back);
-        put_in.next_note = last_note.map(|note| self.wording.note(note));
+        inserted.next_note = last_note.map(|note| self.wording.note(note));
         if let Some(question) = question {
             self.standing.keep(&client, question, now, memory_changes);
             if standing.wants_new_head {
-                put_in.new_head =
+                inserted.new_head =
                     self.new_head(ClientLog { head: head_as_sent, ..log.clone() }, &client, question, own_head);
             }
         }
         if let Some(changes) = &standing.could_note {
             let first = standing.known.and_then(|known| message_of_item.get(known).copied().flatten());
             let first = first.unwrap_or(marks.head);
-            put_in.with_note = self.count_with_note(log, first, changes, &standing, preset);
+            inserted.with_note = self.count_with_note(log, first, changes, &standing, preset);
         }
-        (prompt, put_in)
+        (prompt, inserted)
     }
 
     /// Returns the words of its past for the last question, if a search finds any.

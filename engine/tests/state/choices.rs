@@ -41,18 +41,18 @@ fn the_prompt_is_computed_once_and_each_arm_is_what_it_would_be_alone() {
         let mut engine = engine("dense-tied", LIMITS);
         let first = engine.submit(sampled(&prompt, 20, 100)).unwrap();
         let mut ids = vec![first];
-        for arm in 1..4 {
-            let request = EngineRequest { arm_of: Some(first), ..sampled(&prompt, 20, 100 + arm) };
+        for choice in 1..4 {
+            let request = EngineRequest { choice_of: Some(first), ..sampled(&prompt, 20, 100 + choice) };
             ids.push(engine.submit(request).unwrap());
         }
         let (tokens, reports) = run(&mut engine);
         engine.check_invariants().unwrap();
-        for (arm, id) in ids.iter().enumerate() {
-            let computed = if arm == 0 { length } else { 0 };
-            assert_eq!(reports[id].computed_tokens, computed, "arm {arm} of {length} tokens");
-            let alone = answer(&mut self::engine("dense-tied", LIMITS), sampled(&prompt, 20, 100 + arm as u64));
+        for (choice, id) in ids.iter().enumerate() {
+            let computed = if choice == 0 { length } else { 0 };
+            assert_eq!(reports[id].computed_tokens, computed, "choice {choice} of {length} tokens");
+            let alone = answer(&mut self::engine("dense-tied", LIMITS), sampled(&prompt, 20, 100 + choice as u64));
             let told: Vec<u32> = tokens[id].iter().map(|(_, token)| *token).collect();
-            assert_eq!(told, alone.tokens, "arm {arm} of {length} tokens");
+            assert_eq!(told, alone.tokens, "choice {choice} of {length} tokens");
             // They begin with the first, and each step gives a token of each.
             let steps: Vec<usize> = tokens[id].iter().map(|(step, _)| *step).collect();
             let begin = tokens[&first][0].0;
@@ -67,7 +67,7 @@ fn arms_go_on_without_the_first() {
     for steps in [0, 1, 3, 9] {
         let mut engine = engine("dense-tied", LIMITS);
         let first = engine.submit(sampled(&prompt, 20, 7)).unwrap();
-        let second = engine.submit(EngineRequest { arm_of: Some(first), ..sampled(&prompt, 20, 8) }).unwrap();
+        let second = engine.submit(EngineRequest { choice_of: Some(first), ..sampled(&prompt, 20, 8) }).unwrap();
         let mut events = Vec::new();
         for _ in 0..steps {
             engine.step(&mut events);
@@ -93,8 +93,8 @@ fn arms_find_memory_that_was_touched_once_there_were_some() {
     let prompt = words(100, 1);
     let ask = |engine: &mut Engine, seed: u32| {
         let first = engine.submit(sampled(&words(100, seed), 5, 1)).unwrap();
-        for arm in 1..4 {
-            engine.submit(EngineRequest { arm_of: Some(first), ..sampled(&words(100, seed), 5, arm) }).unwrap();
+        for choice in 1..4 {
+            engine.submit(EngineRequest { choice_of: Some(first), ..sampled(&words(100, seed), 5, choice) }).unwrap();
         }
         run(engine);
         while engine.prepare_one() {}
