@@ -61,7 +61,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// The service drops what was computed, and writes its log back, within seconds.
 const FILE_LOOKS: usize = 60;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-const SERVICE: [&str; 12] = [
+const SERVICE: [&str; 13] = [
     "serve",
     "--port=0",
     "--preset=builtin-1k",
@@ -74,6 +74,8 @@ const SERVICE: [&str; 12] = [
     "--set=limits.requests_per_minute_per_key=1000000",
     "--set=limits.requests_per_minute_per_address=1000000",
     "--set=memory.total=400MiB",
+    // Other programs may have the processors: threads that wait for each other would lose their time.
+    "--set=engine.threads=1",
 ];
 
 impl House {
