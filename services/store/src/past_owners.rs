@@ -87,7 +87,7 @@ pub struct PastToForget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
 #[repr(i64)]
 pub enum PastStays {
-    /// Nothing: the conversation is gone.
+    /// No part: the conversation is gone.
     Nothing = 0,
     /// Replies that are being said. The next prompt has other words.
     Replies = 1,

@@ -9,7 +9,7 @@ use crate::{Error, SessionRef, Store, StoredResponse};
 use session::{RequestDigest, RequestPart};
 use sqlx::sqlite::SqliteConnection;
 
-/// What the store has of a request that a client sends again.
+/// Request that a client sends again, as the store has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredRequest {
     pub session: SessionRef,

@@ -158,7 +158,7 @@ async fn no_fact_is_made_of_an_item_that_was_deleted_meanwhile() {
     assert_eq!(kept.iter().map(|fact| fact.id.as_str()).collect::<Vec<_>>(), ["harmonica"]);
 }
 
-/// What was computed of conversations that told a fact goes with the fact.
+/// Computed data of conversations that told a fact goes with the fact.
 #[tokio::test]
 async fn what_was_computed_of_a_forgotten_fact_is_listed() {
     let owner = |person: &str, room: &str| LogOwner { user: "ada".into(), person: person.into(), room: room.into() };

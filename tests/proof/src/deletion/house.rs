@@ -273,7 +273,7 @@ impl House {
         Ok(())
     }
 
-    /// Whether what is gone is gone from all files, and what is not is still there.
+    /// Looks for deleted words in all files, and for some of the words that were not deleted.
     async fn look(&mut self, service: &Service, ways: &Ways) -> Result<()> {
         self.search_files(service.folder(), FILE_LOOKS).await?;
         for _ in 0..LOOKED_AT.min(self.alive.len()) {

@@ -22,7 +22,7 @@ pub enum Trouble {
 
 pub type Done<T> = Result<T, Trouble>;
 
-/// Where words come in, and as what they are kept.
+/// Door of a word, and the form in which the service keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Door {
     Realtime,
@@ -42,7 +42,7 @@ pub enum Door {
     Note,
     Pin,
     Summary,
-    /// Nothing of it is kept.
+    /// Private words, which are not kept.
     Private,
 }
 
@@ -72,7 +72,7 @@ pub struct Planted {
     /// Session, response or pin that a deletion names.
     pub id: String,
     pub session: String,
-    /// When it was put there, in milliseconds since 1970.
+    /// Time of its arrival, in milliseconds since 1970.
     pub at_ms: i64,
 }
 

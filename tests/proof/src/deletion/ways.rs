@@ -22,9 +22,9 @@ pub enum Way {
     /// 'Forget that ...', and then the session in which it was said.
     ForgetThat,
     Pin,
-    /// What is private is gone at once.
+    /// No deletion: private words are gone at once.
     Nothing,
-    /// By age, while the service does not run.
+    /// Deletion by age, while the service does not run.
     Age,
 }
 
@@ -115,7 +115,7 @@ impl Ways {
         self.wait(word, Left::Anything).await
     }
 
-    /// Whether the service has the word where its door put it.
+    /// Tells whether the service has the word where its door put it.
     pub async fn has(&self, planted: &Planted) -> Done<bool> {
         let Planted { word, door, session, .. } = planted;
         Ok(match door {
