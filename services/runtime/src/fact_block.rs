@@ -29,3 +29,8 @@ impl FactBlock {
         *self.0.write() = Arc::new(told);
     }
 }
+
+/// Returns the owners of the facts that a person's conversation tells: the person and the home.
+pub fn owners(person: &str) -> impl Iterator<Item = &str> {
+    [person, ""].into_iter().take(if person.is_empty() { 1 } else { 2 })
+}

@@ -2,10 +2,10 @@
 //! not in the prompt any more. They become a note before the question, behind everything that is warm.
 
 use crate::clock::wall_ms;
+use crate::fact_block::owners;
 use crate::heavy;
 use crate::prompts::RecallPlace;
 use crate::recall::search_past;
-use crate::told_facts::owners;
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
 use session::machine::{Machine, NoteOfPast};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};

@@ -4,11 +4,11 @@
 mod change;
 
 use crate::clock::wall_ms;
+use crate::fact_block::owners;
 use crate::facts::index_facts;
 use crate::look_back::{end_of, look_back};
 use crate::prompts::RecallPlace;
 use crate::shared::Shared;
-use crate::told_facts::owners;
 use crate::{Runtime, heavy};
 use change::{FactRoom, Remembered, SaidAt, said_by};
 use model::{Answer, ModelRequest};
@@ -263,7 +263,7 @@ impl Shared {
         self.presets.of_session(&unheard.preset, 0)
     }
 
-    /// What is remembered of a person and of the home that these changes are about.
+    /// Returns the facts of a person and of the home that these changes are about.
     async fn known(
         &self,
         user: &str,

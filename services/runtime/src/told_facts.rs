@@ -3,7 +3,7 @@
 
 use crate::Runtime;
 use crate::clock::wall_ms;
-use crate::fact_block::BlockFacts;
+use crate::fact_block::{BlockFacts, owners};
 use crate::shared::Shared;
 use remember::{TellableFact, block, choose};
 use settings::Preset;
@@ -102,11 +102,6 @@ impl Shared {
 
 /// Tokens of the shortest fact with its line.
 const FEWEST_TOKENS: u32 = 2;
-
-/// A person's facts and the home's.
-pub fn owners(person: &str) -> impl Iterator<Item = &str> {
-    [person, ""].into_iter().take(if person.is_empty() { 1 } else { 2 })
-}
 
 fn tellable_with_id((fact, of_home): (ToldFact, bool)) -> (String, TellableFact) {
     let ToldFact { id, text, asked, uses, said_at_ms, .. } = fact;

@@ -35,11 +35,11 @@ pub struct Remembered {
 /// Facts that there may be.
 #[derive(Default)]
 pub struct FactRoom {
-    /// Of one person, besides those that were asked for.
+    /// Most facts of one person, besides those that the person asked for.
     pub most: usize,
-    /// Of each person, as many as hold today.
+    /// Facts that hold today, by person.
     pub held: HashMap<String, usize>,
-    /// That all persons of the user may have besides.
+    /// Facts that all persons of the user may have besides.
     pub of_user: usize,
 }
 

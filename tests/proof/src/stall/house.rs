@@ -1,4 +1,4 @@
-//! The service with a user that attacks, who has a long past, and one that talks.
+//! The service with a user that attacks and has a long past, and one that talks.
 
 use super::inputs::{InputLimits, text};
 use anyhow::{Context, Result, anyhow, bail};

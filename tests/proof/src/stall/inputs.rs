@@ -146,7 +146,7 @@ fn light(root: &Value, schema: &Value, name: &str, limits: &InputLimits) -> Resu
     })
 }
 
-/// Whether a known value is one of the schema's.
+/// Tells whether a known value is one of the schema's.
 fn fits(root: &Value, schema: &Value, value: &Value) -> bool {
     let schema = resolved(root, schema);
     let kinds: Vec<&str> = match &schema["type"] {
@@ -213,7 +213,7 @@ pub fn text(bytes: usize) -> String {
     text
 }
 
-/// As many facts as the longest message has that is looked through for them. Those of each number are others.
+/// Returns as many facts as fit into a message that is looked through for them. Each number has other facts.
 fn facts(number: usize) -> String {
     let word =
         |n: usize| (0..5).map(|place| char::from(b'a' + (n / 26_usize.pow(place) % 26) as u8)).collect::<String>();

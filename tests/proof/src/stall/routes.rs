@@ -1,4 +1,4 @@
-//! What is attacked: requests of every route in `/openapi.json`, and events of every websocket.
+//! Targets: requests of every route in `/openapi.json`, and events of every websocket.
 
 use super::house::StallHouse;
 use super::inputs::{HeavyField, InputLimits, heavy_fields};
