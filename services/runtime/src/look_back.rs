@@ -63,15 +63,10 @@ fn person_of(speaker: Option<&NamedSpeaker>) -> Option<String> {
     speaker.and_then(|speaker| speaker.person.clone())
 }
 
-/// Words of a question that are looked for.
 const MOST_WORDS: usize = 16;
-/// A word in more than one of so many items is about nothing in particular,
 const ONE_OF: u64 = 8;
-/// but for few, in a young conversation,
 const FEW: u64 = 24;
-/// and one in more than these takes too long to look through.
 const MOST: u64 = 500;
-/// A home in which little was said is taken for one with so many messages: a word that stands in six of them says something.
 const YOUNG_HOME: u64 = 200;
 /// Comparing a byte of what the model sees takes as long as reading so many of a request.
 const WORK_FOR_A_BYTE: usize = 16;

@@ -25,17 +25,12 @@ use store::{
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Conversations that are looked through before a new one begins, and how old they may be: those before fell silent long ago.
 const SESSIONS_AT_ONCE: u32 = 8;
 const RECENT_MS: i64 = 24 * 60 * 60 * 1000;
-/// Messages that a model reads at once, and that are looked through for what their words tell.
 const MESSAGES_AT_ONCE: u32 = 64;
 const HEARD_AT_ONCE: u32 = 16;
-/// Words of wishes to forget that are looked up at once.
 const WORDS_AT_ONCE: usize = 128;
-/// Looking through a byte of what was said takes as long as reading so many of a request.
 const WORK_FOR_A_BYTE: usize = 64;
-/// Tokens of what was said that a model reads at once, and that it may answer.
 const READ_TOKENS: u32 = 2000;
 const LEARN_TOKENS: u32 = 512;
 /// Tries with a model that fails, before a conversation is left as its words tell it.

@@ -136,7 +136,6 @@ pub struct SaidMessage {
     pub created_at_ms: i64,
 }
 
-/// Bytes of messages that are read at once.
 const SAID_BYTES: i64 = 64 << 10; // not a window: bytes of messages
 
 impl Store {

@@ -23,7 +23,6 @@ pub struct UnindexedFact {
     pub text: String,
 }
 
-/// Facts in one write of the index.
 const INDEXED_AT_ONCE: i64 = 64;
 
 impl Store {

@@ -50,7 +50,6 @@ pub struct LogAddition {
     pub begins_behind: Option<String>,
 }
 
-/// Bytes of an older conversation that are read at once: more than half of any window has room for.
 const TOLD_BYTES: i64 = 1 << 20; // not a window: bytes of items
 
 #[derive(FromRow)]

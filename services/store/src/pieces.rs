@@ -9,7 +9,6 @@ use crate::{Change, Error, SessionRecord, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace};
 use sqlx::sqlite::SqliteConnection;
 
-/// Limits of the items in one write.
 const PIECE_ITEMS: usize = 64;
 const PIECE_BYTES: usize = 256 << 10; // not a window: bytes of items
 

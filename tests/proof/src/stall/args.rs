@@ -55,11 +55,8 @@ struct Figures {
     latest: Vec<Delay>,
 }
 
-/// Milliseconds by which a first word may be later in a run of every proof.
 pub const MOST_MS: f64 = 150.0;
-/// Turns before the first attack, of which the middle one is what calm is.
 const CALM_TURNS: usize = 100;
-/// Turns that begin while an attack goes on or behind it.
 const TURNS_BEHIND: usize = 1;
 const LATEST: usize = 12;
 const MOST_FAILURES: usize = 40;

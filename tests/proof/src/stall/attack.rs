@@ -26,9 +26,7 @@ pub enum Answer {
     Refused { status: u16, code: String },
 }
 
-/// Time in which each input must have its answer.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Id of the event behind an input, whose answer says that the input was read.
 const BEHIND: &str = "behind";
 
 /// Sends the input `times` at once. `None`: one was not answered.

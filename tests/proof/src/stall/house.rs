@@ -61,7 +61,6 @@ pub struct StallHouse {
     known: BTreeMap<String, Value>,
 }
 
-/// Ceiling of the service.
 pub const MEMORY: u64 = 1 << 30;
 const CONFIGURATION: &str = r#"
 [remember]
@@ -73,10 +72,8 @@ requests_per_minute_per_key = 1000000
 requests_per_minute_per_address = 1000000
 body_bytes_per_address = "1GiB"
 "#;
-/// Bytes of `memory.prepare_bytes` for a byte of the largest body, and in all.
 const PREPARED: usize = 20;
 const LEAST_PREPARED: usize = 64 << 20; // not a window: bytes of memory
-/// Tokens of each reply.
 const TOKENS: u64 = 4;
 
 impl StallHouse {

@@ -35,15 +35,10 @@ pub struct InputLimits {
     pub known: BTreeMap<String, Value>,
 }
 
-/// Bytes of a body around its large field.
 const AROUND: usize = 4096; // not a window: bytes of JSON
-/// Bytes of an entry around its words.
 const AROUND_AN_ENTRY: usize = 64; // not a window: bytes of JSON
-/// Characters of a message that is looked through for facts.
 const LONGEST_LOOKED_THROUGH: usize = 999;
-/// Entries that share all bytes of a body.
 const FEW: usize = 8;
-/// Entries of a list that is beyond every limit.
 const FAR_TOO_MANY: usize = 30_000;
 const DEEPEST: usize = 5;
 

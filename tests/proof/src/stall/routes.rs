@@ -72,7 +72,6 @@ fn bodies(root: &Value, schema: &Value, limits: &InputLimits, event: Option<&'st
     Ok(std::iter::once(first).chain(rest).collect())
 }
 
-/// Characters of a query's text: all headers together have `limits.header_bytes`.
 const QUERY_CHARS: usize = 8000;
 const QUERY_NUMBER: i64 = 1_000_000_000;
 

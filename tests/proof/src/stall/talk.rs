@@ -23,9 +23,7 @@ pub struct Talker {
     task: JoinHandle<Result<()>>,
 }
 
-/// Pause of the user behind a reply.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Turns in one conversation.
 const TURNS: usize = 40;
 
 impl Talker {
