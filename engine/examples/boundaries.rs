@@ -2,7 +2,7 @@
 use engine::network::WantedLogits;
 use engine::open::{ModelOptions, open};
 use engine::state::{KvFormats, SequenceState};
-use engine::{DiskLimits, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, RequestClass, ReuseScope};
+use engine::{DiskLimits, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, Priority, ReuseScope};
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
@@ -180,7 +180,7 @@ fn main() {
             marks.push(history.len());
             if !barge {
                 let mut warm = request(history.clone(), marks.clone(), history.len(), head, 0);
-                warm.class = RequestClass::Speculate;
+                warm.priority = Priority::Speculate;
                 ask(&mut engine, warm, 0);
             }
             quiet(&mut engine);

@@ -1,10 +1,10 @@
 //! Prints a model's reply as it comes: `cargo run --release -p engine --example generate -- MODEL.gguf "Why is it dark?"`
 
+use chat::{Message, MessageRole, Prompt};
 use engine::open::{ModelOptions, open};
 use engine::state::KvFormats;
 use engine::{Cpu, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, Precision};
 use kernels::format::Format;
-use serde_json::{Map, json};
 use std::io::Write;
 use text::TemplateInput;
 
@@ -15,10 +15,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = ModelOptions { mmap, precision, token_cache_bytes: 0, packed: None, prediction: false, gpu: None };
     let model = open(path.as_ref(), &options, &mut |_packed, _total| ())?;
 
-    let messages = [json!({ "role": "user", "content": question })];
-    let options = Map::from_iter([("add_generation_prompt".to_string(), json!(true))]);
-    let input = TemplateInput { messages: &messages, tools: &[], options: &options, now: None };
-    let prompt = text::encode_prompt(&model.tokenizer, &model.template.render(&input)?);
+    let prompt = Prompt { messages: vec![Message::new(MessageRole::User, question)], ..Prompt::default() };
+    let prompt = text::encode_prompt(&model.tokenizer, &model.template.render(&TemplateInput::of(&prompt))?);
 
     let limits = EngineLimits {
         prefill_chunk_tokens: 256,

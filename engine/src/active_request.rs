@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::limits::EngineLimits;
 use crate::recurrence_log::RecurrenceLog;
 use crate::request::{
-    EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, ReuseScope,
+    EngineEvent, EngineRequest, OwnerId, PrefillReason, Priority, ReplyToken, RequestId, RequestReport, ReuseScope,
     StopReason,
 };
 use crate::sampling::{SampledToken, Sampler};
@@ -22,7 +22,7 @@ const MOST_SNAPSHOTS: usize = 8; // most snapshots of one step; more are not wor
 
 pub(crate) struct ActiveRequest {
     pub id: RequestId,
-    pub class: RequestClass,
+    pub priority: Priority,
     pub speculative: bool,
     pub passing: bool,
     pub unsaved: bool,
@@ -35,7 +35,7 @@ pub(crate) struct ActiveRequest {
     pub prompt_tokens: usize,
     pub given_tokens: usize,
     /// Request that computes the prompt for this one, which waits until that is done or gone.
-    pub arm_of: Option<RequestId>,
+    pub choice_of: Option<RequestId>,
     pub marks: Vec<usize>,   // ascending positions of the prompt where a later prompt may branch
     pub fork: Option<usize>, // position where another head differs from this prompt's, or may differ
     /// Sequence with the first `position` of `tokens`. `None`: the request waits, or is suspended.
@@ -113,7 +113,7 @@ impl ActiveRequest {
 
     /// Rights of eviction: everything if a user waits for its reply.
     pub fn rights(&self) -> EvictionRights {
-        if self.class == RequestClass::Talk { EvictionRights::All } else { EvictionRights::Unneeded }
+        if self.priority == Priority::Talk { EvictionRights::All } else { EvictionRights::Unneeded }
     }
 
     /// Positions in a step over `count` tokens at which it takes snapshots: where other conversations branch off, where

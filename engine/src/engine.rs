@@ -24,7 +24,7 @@ use crate::limits::EngineLimits;
 use crate::memory::{MemoryKind, MemoryMeter, SPARE_PART};
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
-use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestClass, RequestId};
+use crate::request::{EngineEvent, EngineRequest, OwnerId, Priority, RequestId};
 use crate::self_check::MemoryChecksums;
 use pace::Pace;
 
@@ -45,8 +45,8 @@ pub struct Engine {
     steps: u64, // steps that computed something
     drafting: Drafting,
     pace: Pace,
-    /// Most arms of a reply so far. The next ones find memory that was touched.
-    most_arms: usize,
+    /// Most choices of a reply so far. The next ones find memory that was touched.
+    most_choices: usize,
     checksums: MemoryChecksums,
     notes: Vec<String>,
 }
@@ -79,7 +79,7 @@ impl Engine {
             steps: 0,
             drafting: Drafting::default(),
             pace: Pace::default(),
-            most_arms: 1,
+            most_choices: 1,
             checksums: MemoryChecksums::default(),
             notes: Vec::new(),
         }
@@ -230,7 +230,7 @@ impl Engine {
         let reply = ReplyWriter::new(&request, &self.network.model.stop_tokens, &self.tokenizer, grammar);
         self.requests.push(ActiveRequest {
             id,
-            class: request.class,
+            priority: request.priority,
             speculative: request.speculative,
             passing: request.passing,
             unsaved: request.unsaved,
@@ -241,7 +241,7 @@ impl Engine {
             max_new_tokens: request.max_new_tokens,
             prompt_tokens: request.tokens.len(),
             given_tokens: request.given_tokens.unwrap_or(request.tokens.len()),
-            arm_of: request.arm_of,
+            choice_of: request.choice_of,
             tokens: request.tokens,
             marks: request.marks,
             fork: request.fork,
@@ -276,7 +276,8 @@ impl Engine {
             return Err(Error::LogitBias { tokens, most });
         }
         self.network.state_shape.layout(request.kv)?;
-        let waiting = self.requests.iter().filter(|other| !other.is_running() && other.class == request.class).count();
+        let waiting =
+            self.requests.iter().filter(|other| !other.is_running() && other.priority == request.priority).count();
         if waiting >= self.limits.max_waiting {
             return Err(Error::Busy { waiting });
         }
@@ -284,7 +285,7 @@ impl Engine {
     }
 
     /// Touches one piece of the memory that a turn after a barge-in takes: a state, snapshots, a recurrence log, pages;
-    /// and of the memory for as many arms as a reply had. Returns false if all was touched. For idle moments, because
+    /// and of the memory for as many choices as a reply had. Returns false if all was touched. For idle moments, because
     /// the first touch of memory is slow.
     pub fn prepare_one(&self) -> bool {
         let (shape, format) = (&self.network.state_shape, self.limits.snapshots);
@@ -293,11 +294,11 @@ impl Engine {
         let snapshot = shape.snapshot_bytes(format) - conv;
         let page = self.cache.sequences().next().map_or(0, |(_, sequence)| shape.page_bytes(&sequence.state.layout));
         let of_turn = [
-            (recurrent, self.most_arms),
-            (conv, 4 + self.most_arms),
+            (recurrent, self.most_choices),
+            (conv, 4 + self.most_choices),
             (snapshot, 4),
-            (RecurrenceLog::segment_bytes(shape), TURN_LOG_SEGMENTS * self.most_arms),
-            (page, 2 + self.most_arms),
+            (RecurrenceLog::segment_bytes(shape), TURN_LOG_SEGMENTS * self.most_choices),
+            (page, 2 + self.most_choices),
         ];
         // More for a long prompt, if that is a small part of all memory.
         let of_prompt = [(conv, 1 + LONG_PROMPT_STATES), (snapshot, LONG_PROMPT_STATES), (page, LONG_PROMPT_STATES)];
@@ -368,7 +369,7 @@ impl Engine {
         for (at, count) in &chosen {
             let request = &mut self.requests[*at];
             request.computed_at = self.steps;
-            background_tokens += if request.class == RequestClass::Background { *count } else { 0 };
+            background_tokens += if request.priority == Priority::Background { *count } else { 0 };
         }
         self.pace.begin_background(background_tokens);
         self.run(&chosen, events);

@@ -95,6 +95,6 @@ pub use kernels::peak;
 pub use kernels::product::Precision;
 pub use limits::EngineLimits;
 pub use request::{
-    EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, ReuseScope,
+    EngineEvent, EngineRequest, OwnerId, PrefillReason, Priority, ReplyToken, RequestId, RequestReport, ReuseScope,
     StopReason, ThinkingOptions,
 };

@@ -12,7 +12,7 @@ pub struct EngineLimits {
     /// Prompt tokens of one step. A new request or a cancel waits for one step at most.
     pub prefill_chunk_tokens: usize,
     pub max_sequences: usize,
-    /// Requests of one class that may wait to run.
+    /// Requests of one priority that may wait to run.
     pub max_waiting: usize,
     /// Tokens of one request that may have a logit bias. Each costs time at every token of the reply.
     pub max_logit_bias: usize,

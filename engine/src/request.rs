@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::sampling::SamplingOptions;
 use crate::state::KvFormats;
+pub use chat::Priority;
 
 /// A prompt as tokens, and options for the reply. The cached part of the prompt decides only how fast the engine
 /// replies.
@@ -17,14 +18,14 @@ pub struct EngineRequest {
     pub fork: Option<usize>,
     /// Request with the same prompt, for which this one waits: its computed prompt is shared, and both replies are
     /// computed in one batch from there.
-    pub arm_of: Option<RequestId>,
+    pub choice_of: Option<RequestId>,
     /// End of the last message. Behind it the template opens the reply, which the next prompt may render differently
     /// without an edit. `None`: the end of the prompt.
     pub given_tokens: Option<usize>,
     /// The window: most tokens of prompt and reply together.
     pub ctx_size: usize,
     pub kv: KvFormats,
-    pub class: RequestClass,
+    pub priority: Priority,
     /// Owner of the data: `Engine::forget` drops the computed sequence. `None`: it stays until it is evicted.
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
@@ -54,11 +55,11 @@ impl EngineRequest {
             tokens,
             marks: Vec::new(),
             fork: None,
-            arm_of: None,
+            choice_of: None,
             given_tokens: None,
             ctx_size,
             kv,
-            class: RequestClass::Talk,
+            priority: Priority::Talk,
             owner: None,
             scope: ReuseScope::default(),
             speculative: false,
@@ -104,16 +105,6 @@ impl ReuseScope {
             false => &[],
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RequestClass {
-    /// A user waits for the reply.
-    Talk,
-    /// A user may soon wait for it.
-    Speculate,
-    /// No user waits for it.
-    Background,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

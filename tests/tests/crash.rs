@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tests::client::{Client, PATIENCE, user, words};
+use tests::http::try_http;
 use tests::random::{Random, number};
 use tests::service::{Service, check_store};
 use tokio::sync::oneshot;
@@ -74,6 +75,56 @@ async fn whatever_was_acknowledged_survives_a_kill_at_any_moment() {
         items as u64 > kills && replies as u64 > kills / 2,
         "{items} items, {replies} replies: too few to mean much"
     );
+}
+
+/// Retries that are sent, each after a kill at another moment of its first attempt.
+const RETRIES: u64 = 10;
+const MICROSECONDS_OF_A_REQUEST: u64 = 120_000;
+
+/// A stock client that got no answer sends its request again: whatever the kill cut off, it is stored once and answered once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_after_a_kill_is_stored_once() {
+    let mut random = Random(number("REPRISE_SEED").unwrap_or(SEED));
+    let mut folder = tempfile::tempdir().unwrap();
+    let mut session = "new".to_owned();
+    for round in 0..number("REPRISE_KILLS").unwrap_or(RETRIES) {
+        let service = Service::in_folder(folder, &[]).await;
+        let said = format!("Good morning, this is request {round}.");
+        let wanted = if round % 2 == 0 { "new" } else { session.as_str() };
+        let body = json!({ "max_tokens": 8, "messages": [{ "role": "user", "content": said }],
+            "metadata": { "session_id": wanted } });
+        let (address, text) = (service.address.clone(), body.to_string());
+        let first = tokio::spawn(async move {
+            let headers = [("content-type", "application/json"), ("x-stainless-retry-count", "0")];
+            try_http(&address, "POST", "/v1/chat/completions", &headers, &text).await
+        });
+        sleep(Duration::from_micros(random.below(MICROSECONDS_OF_A_REQUEST))).await;
+        folder = service.kill().await;
+        let _ = first.await.unwrap();
+        let service = Service::in_folder(folder, &[]).await;
+        let headers = [("content-type", "application/json"), ("x-stainless-retry-count", "1")];
+        let (status, answer) = service.http("POST", "/v1/chat/completions", &headers, &body.to_string()).await;
+        assert_eq!(status, 200, "round {round}: {answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        session = answer["reprise"]["session_id"].as_str().unwrap().to_owned();
+        let mut stored = Vec::new();
+        for line in service.get("/v1/sessions?limit=100").await["data"].as_array().unwrap() {
+            let items = service.get(&format!("/v1/sessions/{}/items", line["id"].as_str().unwrap())).await;
+            let texts = items["data"].as_array().unwrap().iter().map(|item| {
+                let role = item["body"]["role"].as_str().unwrap_or_default();
+                format!("{role}: {}", item["body"]["parts"][0]["text"].as_str().unwrap_or_default())
+            });
+            let texts: Vec<String> = texts.collect();
+            let at = texts.iter().position(|text| text.ends_with(&said));
+            stored.extend(at.into_iter().flat_map(|at| texts[at..].to_vec()));
+        }
+        let reply = answer["choices"][0]["message"]["content"].as_str().unwrap();
+        // The random model may say nothing.
+        let mut expected = vec![format!("user: {said}"), format!("assistant: {reply}")];
+        expected.truncate(if reply.is_empty() { 1 } else { 2 });
+        assert_eq!(stored, expected, "round {round}");
+        folder = service.kill().await;
+    }
 }
 
 /// State of a session as its client knows it.

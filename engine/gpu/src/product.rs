@@ -288,7 +288,7 @@ impl ProductCall<'_> {
         let (tokens, down) = match rows {
             _ if experts.tiles != 0 => (experts.tile_rows, experts.most_tiles),
             ..=16 => (16, 1),
-            ..=32 => (32, 1),
+            17..=32 => (32, 1),
             _ => (64, 1),
         };
         // More weight rows a block read the activations less often, where that leaves blocks for all processors.

@@ -49,9 +49,9 @@ impl Engine {
             return;
         }
         let mut rows = logits.chunks_exact_mut(self.network.model.shape.vocab);
-        let (mut ended, mut accepted_of, mut first_of_arms) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ended, mut accepted_of, mut first_of_choices) = (Vec::new(), Vec::new(), Vec::new());
         let waits_for = |first: RequestId, others: &[ActiveRequest]| {
-            others.iter().any(|other| other.arm_of == Some(first) && !other.is_running())
+            others.iter().any(|other| other.choice_of == Some(first) && !other.is_running())
         };
         for (((at, _), snapshots), drafts) in chosen.iter().zip(snapshots_of).zip(drafts_of) {
             let request = &mut self.requests[*at];
@@ -71,7 +71,7 @@ impl Engine {
             let mut rows: Vec<&mut [f32]> = rows.by_ref().take(1 + drafts).collect();
             if begins && waits_for(id, &self.requests) {
                 // The sampler of the first changes them.
-                first_of_arms.extend(rows.first().map(|logits| (id, logits.to_vec())));
+                first_of_choices.extend(rows.first().map(|logits| (id, logits.to_vec())));
             }
             let request = &mut self.requests[*at];
             let stop_tokens = &self.network.model.stop_tokens;
@@ -86,8 +86,8 @@ impl Engine {
         for (at, accepted) in accepted_of {
             self.pass_drafts(at, accepted);
         }
-        for (first, logits) in first_of_arms {
-            self.begin_arms(first, &logits, &mut ended, events);
+        for (first, logits) in first_of_choices {
+            self.begin_choices(first, &logits, &mut ended, events);
         }
         for id in ended {
             if let Some(at) = self.requests.iter().position(|request| request.id == id) {
@@ -97,9 +97,9 @@ impl Engine {
         }
     }
 
-    /// Starts the arms of a request whose prompt was just computed from its state, each with a first token of its own.
-    /// An arm without room begins later, as any other request.
-    fn begin_arms(
+    /// Starts the choices of a request whose prompt was just computed from its state, each with a first token of its own.
+    /// A choice without room begins later, as any other request.
+    fn begin_choices(
         &mut self,
         first: RequestId,
         logits: &[f32],
@@ -108,11 +108,11 @@ impl Engine {
     ) {
         let Some(from) = self.requests.iter().position(|request| request.id == first) else { return };
         let bytes = self.network.state_shape.fixed_bytes();
-        let arms = self.requests.iter().filter(|request| request.arm_of == Some(first)).count();
-        self.most_arms = self.most_arms.max(1 + arms);
+        let choices = self.requests.iter().filter(|request| request.choice_of == Some(first)).count();
+        self.most_choices = self.most_choices.max(1 + choices);
         for at in 0..self.requests.len() {
             let (request, first) = (&self.requests[at], &self.requests[from]);
-            let goes_on = request.arm_of == Some(first.id)
+            let goes_on = request.choice_of == Some(first.id)
                 && request.start.is_none()
                 && request.max_new_tokens > 0
                 && (request.kv, request.scope) == (first.kv, first.scope)

@@ -7,7 +7,7 @@
 
 use super::Engine;
 use crate::active_request::ActiveRequest;
-use crate::request::{RequestClass, RequestId, RequestReport};
+use crate::request::{Priority, RequestId, RequestReport};
 
 impl Engine {
     /// Stops a request, so that `resume` can continue it until `release`. No event follows. `None`: it has ended.
@@ -34,7 +34,7 @@ impl Engine {
     /// report is that of one request. False: it has ended, or the GPU was lost.
     pub fn ask_for(&mut self, id: RequestId) -> bool {
         let at_once = |request: &mut ActiveRequest| {
-            (request.class, request.speculative) = (RequestClass::Talk, false);
+            (request.priority, request.speculative) = (Priority::Talk, false);
             request.sequence.iter_mut().for_each(|sequence| sequence.speculative = false);
         };
         if let Some(request) = self.requests.iter_mut().find(|request| request.id == id) {

@@ -6,7 +6,7 @@ use crate::active_request::{ActiveRequest, RequestStart};
 use crate::cache::{EvictionRights, PrefixQuery};
 use crate::cached_sequence::CachedSequence;
 use crate::error::Error;
-use crate::request::{EngineEvent, RequestClass, StopReason};
+use crate::request::{EngineEvent, Priority, StopReason};
 use crate::state::SequenceState;
 
 /// Most steps that may pass a request over; then it takes part in the next one, whatever is more urgent: with one part
@@ -36,14 +36,14 @@ fn even_part(tokens: usize, most: usize) -> usize {
 }
 
 impl Engine {
-    /// Ranks a request by its class and its wait, so that no class starves. An early reply may wait for ever.
+    /// Ranks a request by its priority and its wait, so that no priority starves. An early reply may wait for ever.
     pub(super) fn urgency(&self, request: &ActiveRequest) -> Urgency {
-        match request.class {
+        match request.priority {
             _ if self.is_late(request) => Urgency::Talk,
-            RequestClass::Talk => Urgency::Talk,
-            RequestClass::Speculate if request.is_early_reply() => Urgency::EarlyReply,
-            RequestClass::Speculate => Urgency::Prompt,
-            RequestClass::Background => Urgency::Background,
+            Priority::Talk => Urgency::Talk,
+            Priority::Speculate if request.is_early_reply() => Urgency::EarlyReply,
+            Priority::Speculate => Urgency::Prompt,
+            Priority::Background => Urgency::Background,
         }
     }
 
@@ -51,10 +51,10 @@ impl Engine {
     /// that one ends after the other. It has its share of the time.
     fn is_late(&self, request: &ActiveRequest) -> bool {
         let waited = self.steps - request.computed_at;
-        if request.class != RequestClass::Background {
+        if request.priority != Priority::Background {
             return waited >= LONGEST_WAIT_STEPS && !request.speculative;
         }
-        let is_background = |request: &&ActiveRequest| request.class == RequestClass::Background;
+        let is_background = |request: &&ActiveRequest| request.priority == Priority::Background;
         let first = self.requests.iter().find(is_background).map(|first| first.id);
         first == Some(request.id) && (waited >= LONGEST_WAIT_STEPS || self.pace.background_is_due())
     }
@@ -68,7 +68,7 @@ impl Engine {
             let most_urgent = self.requests.iter().filter(is_running).map(|request| self.urgency(request)).min();
             let parked = |request: &ActiveRequest| running > 0 && request.parked_at == Some(self.done);
             let requests = self.requests.iter().enumerate();
-            let is_ready = |request: &ActiveRequest| !parked(request) && !self.waits_for_arm(request);
+            let is_ready = |request: &ActiveRequest| !parked(request) && !self.waits_for_choice(request);
             let waiting = requests.filter(|(_, request)| !request.is_running() && is_ready(request));
             let Some((urgency, at)) = waiting.map(|(at, request)| (self.urgency(request), at)).min() else { return };
             if most_urgent.is_some_and(|most_urgent| urgency > most_urgent) {
@@ -105,8 +105,8 @@ impl Engine {
         }
     }
 
-    fn waits_for_arm(&self, request: &ActiveRequest) -> bool {
-        let first = request.arm_of.and_then(|id| self.requests.iter().find(|other| other.id == id));
+    fn waits_for_choice(&self, request: &ActiveRequest) -> bool {
+        let first = request.choice_of.and_then(|id| self.requests.iter().find(|other| other.id == id));
         first.is_some_and(|first| first.tokens.len() == first.prompt_tokens)
     }
 
@@ -180,7 +180,7 @@ impl Engine {
             }
             for (at, request) in self.requests.iter().enumerate() {
                 let is_ours = request.is_running() && self.urgency(request) == urgency;
-                let is_background = request.class == RequestClass::Background;
+                let is_background = request.priority == Priority::Background;
                 let most = if is_background { budget.min(background_budget) } else { budget };
                 let count = even_part(request.computed_next(), most.max(usize::from(decoding)));
                 if is_ours && request.is_decoding() == decoding && count > 0 {
@@ -203,7 +203,7 @@ impl Engine {
     /// Suspends the least urgent running request until another one has ended, because the next step does not fit into
     /// memory. The only running request fails instead, because no other one will free memory for it.
     pub(super) fn free_memory_for_step(&mut self, events: &mut Vec<EngineEvent>) {
-        let Some(at) = self.least_urgent(|request| request.class) else { return };
+        let Some(at) = self.least_urgent(|request| request.priority) else { return };
         if self.requests.iter().filter(|request| request.is_running()).count() > 1 {
             self.requests[at].parked_at = Some(self.done);
             self.suspend(at);

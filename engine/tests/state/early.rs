@@ -3,7 +3,7 @@
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
-use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, OwnerId, RequestClass, RequestId, RequestReport};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, OwnerId, Priority, RequestId, RequestReport};
 use gpu::Device;
 use kernels::format::Format;
 use proptest::prelude::*;
@@ -75,7 +75,7 @@ fn others(count: usize) -> EngineRequest {
 }
 
 fn early(request: EngineRequest) -> EngineRequest {
-    EngineRequest { class: RequestClass::Speculate, speculative: true, ..request }
+    EngineRequest { priority: Priority::Speculate, speculative: true, ..request }
 }
 
 #[derive(Default)]

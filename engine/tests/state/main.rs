@@ -1,6 +1,6 @@
 //! Reuse must not change the answers.
 
-mod arms;
+mod choices;
 mod cut;
 mod device;
 mod disk;

@@ -2,7 +2,7 @@
 
 use super::support::*;
 use engine::memory::MemoryKind;
-use engine::{EngineLimits, EngineRequest, Error, PrefillReason, RequestClass};
+use engine::{EngineLimits, EngineRequest, Error, PrefillReason, Priority};
 use kernels::format::Format;
 
 #[test]
@@ -75,8 +75,8 @@ fn work_that_nobody_waits_for_evicts_nothing_that_a_conversation_needs() {
     let prompt = words(400, 1);
     let said = answer(&mut engine, request(&prompt, 10));
     let history = [&prompt[..], &said.tokens].concat();
-    for (seed, class) in (0..6).flat_map(|seed| [(seed, RequestClass::Speculate), (seed, RequestClass::Background)]) {
-        let large = EngineRequest { class, speculative: seed % 2 == 0, ..request(&words(3000, 40 + seed), 0) };
+    for (seed, priority) in (0..6).flat_map(|seed| [(seed, Priority::Speculate), (seed, Priority::Background)]) {
+        let large = EngineRequest { priority, speculative: seed % 2 == 0, ..request(&words(3000, 40 + seed), 0) };
         let result = tries(&mut engine, vec![large]).pop().unwrap();
         assert!(matches!(result, Err(Error::NoRoom { .. })), "{result:?}");
         assert_eq!(engine.check_invariants(), Ok(()));

@@ -1,7 +1,7 @@
 //! Steps of a slow model are short where another request would wait for their end.
 
 use super::support::*;
-use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, RequestClass, RequestId};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, Priority, RequestId};
 use std::time::Duration;
 
 const PROMPT: usize = 300;
@@ -45,6 +45,6 @@ fn a_prompt_takes_short_steps_where_others_wait() {
     assert_eq!(steps_to_the_first_word(&mut shared, id), PROMPT.div_ceil(16));
 
     let mut background = slow();
-    let id = background.submit(EngineRequest { class: RequestClass::Background, ..long }).unwrap();
+    let id = background.submit(EngineRequest { priority: Priority::Background, ..long }).unwrap();
     assert_eq!(steps_to_the_first_word(&mut background, id), PROMPT.div_ceil(16));
 }

@@ -3,7 +3,7 @@
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
-use engine::{Engine, EngineLimits, EngineRequest, OwnerId, RequestClass, RequestId};
+use engine::{Engine, EngineLimits, EngineRequest, OwnerId, Priority, RequestId};
 use gpu::Device;
 use proptest::prelude::*;
 
@@ -75,14 +75,14 @@ pub fn step() -> impl Strategy<Value = Step> {
 const HEAD_TOKENS: usize = 50; // tokens of instructions at the head of a history
 const QUESTION_TOKENS: usize = 8; // tokens of the last question
 
-/// Builds a sampled request, so that each arm has words of its own.
-fn arm(tokens: &[u32], number: usize) -> EngineRequest {
+/// Builds a sampled request, so that each choice has words of its own.
+fn choice(tokens: &[u32], number: usize) -> EngineRequest {
     let request = with_head(tokens);
     let sampling = SamplingOptions { temperature: 0.9, seed: Some(number as u64), ..request.sampling };
     EngineRequest { sampling, ..request }
 }
 
-/// Runs the requests in one batch, the others as arms of the first if `are_arms`; the first may be stopped and resumed.
+/// Runs the requests in one batch, the others as choices of the first if `are_arms`; the first may be stopped and resumed.
 fn replies(
     engine: &mut Engine,
     requests: Vec<EngineRequest>,
@@ -92,15 +92,15 @@ fn replies(
     let next = [&requests[0].tokens[..], &words(5, 3)].concat();
     let mut ids: Vec<RequestId> = Vec::new();
     for request in requests {
-        let arm_of = ids.first().copied().filter(|_| are_arms);
-        ids.push(engine.submit(EngineRequest { arm_of, ..request }).unwrap());
+        let choice_of = ids.first().copied().filter(|_| are_arms);
+        ids.push(engine.submit(EngineRequest { choice_of, ..request }).unwrap());
     }
     let answers = run(engine, &ids, |engine, steps| {
         let Some((_, warms)) = stop.filter(|(after, _)| *after == steps) else { return };
         if engine.hold(ids[0]).is_some() {
             if warms {
                 // A prompt that is only warmed may find no room.
-                drop(tries(engine, vec![EngineRequest { class: RequestClass::Speculate, ..request(&next, 0) }]));
+                drop(tries(engine, vec![EngineRequest { priority: Priority::Speculate, ..request(&next, 0) }]));
             }
             assert!(engine.resume(ids[0]));
         }
@@ -142,7 +142,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut history = words(30, 9);
     let mut earlier = Vec::new();
     for step in steps {
-        let (mut second, mut arms, mut stop) = (None, 1, None);
+        let (mut second, mut choices, mut stop) = (None, 1, None);
         match step {
             Step::Extend { count, seed } => history.extend(words(*count, *seed)),
             Step::Cut { share } => history.truncate((history.len() as f64 * share) as usize + 1),
@@ -157,17 +157,17 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
                 let speculated = [&history[..], &words(*count, *seed)].concat();
                 answer(
                     &mut warm,
-                    EngineRequest { class: RequestClass::Speculate, speculative: true, ..request(&speculated, 0) },
+                    EngineRequest { priority: Priority::Speculate, speculative: true, ..request(&speculated, 0) },
                 );
             }
             Step::Resume { steps, warms } => stop = Some((*steps, *warms)),
-            Step::Arms { count } => arms = *count,
+            Step::Arms { count } => choices = *count,
             Step::NewHead { token, is_read } => {
                 if let Some(first) = history.first_mut() {
                     *first = *token;
                 }
                 if *is_read {
-                    let ahead = EngineRequest { class: RequestClass::Background, ..request(&history, 0) };
+                    let ahead = EngineRequest { priority: Priority::Background, ..request(&history, 0) };
                     drop(tries(&mut warm, vec![ahead]));
                 }
             }
@@ -184,12 +184,12 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
             }
         }
         history.truncate(longest);
-        let mut requests = match arms {
+        let mut requests = match choices {
             1 => vec![with_head(&history)],
-            _ => (0..arms).map(|number| arm(&history, number)).collect(),
+            _ => (0..choices).map(|number| choice(&history, number)).collect(),
         };
         requests.extend(second.map(|tokens| with_head(&tokens)));
-        let ours = replies(&mut warm, requests.clone(), arms > 1, stop);
+        let ours = replies(&mut warm, requests.clone(), choices > 1, stop);
         prop_assert_eq!(warm.check_invariants(), Ok(()));
         for (ours, request) in ours.iter().zip(requests) {
             let is_drawn = request.sampling.temperature > 0.0;

@@ -3,7 +3,7 @@
 
 use super::support::*;
 use engine::sampling::SamplingOptions;
-use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, OwnerId, RequestClass, RequestId, RequestReport};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, OwnerId, Priority, RequestId, RequestReport};
 use gpu::Device;
 use kernels::format::Format;
 use proptest::prelude::*;
@@ -111,8 +111,11 @@ fn stopped(engine: &mut Engine, run: &Run) -> Stopped {
                 Meanwhile::Warm { share } => {
                     let heard = (said.tokens.len() as f64 * share) as usize;
                     let ahead = [&prompt[..], &said.tokens[..heard], &words(5, 3)].concat();
-                    let class = RequestClass::Speculate;
-                    answer(engine, EngineRequest { class, owner: Some(OWNER), ..super::support::request(&ahead, 0) });
+                    let priority = Priority::Speculate;
+                    answer(
+                        engine,
+                        EngineRequest { priority, owner: Some(OWNER), ..super::support::request(&ahead, 0) },
+                    );
                 }
                 Meanwhile::Other { count } => drop(answer(engine, others(ANOTHER, count, 4))),
                 Meanwhile::Spill => drop(engine.save_one()),

@@ -3,7 +3,7 @@
 use super::support::*;
 use engine::sampling::SamplingOptions;
 use engine::state::KvFormats;
-use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, PrefillReason, RequestClass, ReuseScope, StopReason};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, PrefillReason, Priority, ReuseScope, StopReason};
 use kernels::format::Format;
 
 #[test]
@@ -164,7 +164,7 @@ fn a_running_sequence_can_be_branched_from() {
 #[test]
 fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
     let mut engine = engine("dense-tied", EngineLimits { max_sequences: 1, ..LIMITS });
-    let slow = EngineRequest { class: RequestClass::Background, ..request(&words(2000, 1), 5) };
+    let slow = EngineRequest { priority: Priority::Background, ..request(&words(2000, 1), 5) };
     let slow = engine.submit(slow).unwrap();
     let mut events = Vec::new();
     engine.step(&mut events);
@@ -193,9 +193,7 @@ fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
 /// take few of the steps.
 #[test]
 fn no_class_of_requests_starves() {
-    for (class, max_sequences) in
-        [(RequestClass::Background, 4), (RequestClass::Speculate, 4), (RequestClass::Background, 2)]
-    {
+    for (priority, max_sequences) in [(Priority::Background, 4), (Priority::Speculate, 4), (Priority::Background, 2)] {
         let mut engine = engine("dense-tied", EngineLimits { max_sequences, ..LIMITS });
         let mut talks = 0;
         let mut talk = |engine: &mut Engine| {
@@ -205,13 +203,13 @@ fn no_class_of_requests_starves() {
         talk(&mut engine);
         talk(&mut engine);
         talk(&mut engine);
-        let waiting = engine.submit(EngineRequest { class, ..request(&words(100, 1), 5) }).unwrap();
+        let waiting = engine.submit(EngineRequest { priority, ..request(&words(100, 1), 5) }).unwrap();
         let (mut events, mut said, mut steps) = (Vec::new(), 0, 0);
         while !events.iter().any(|event| matches!(event, EngineEvent::Done { id, .. } if *id == waiting)) {
             events.clear();
             engine.step(&mut events);
             steps += 1;
-            assert!(steps < 2000, "{class:?} with {max_sequences} places has no end");
+            assert!(steps < 2000, "{priority:?} with {max_sequences} places has no end");
             for event in &events {
                 match event {
                     EngineEvent::Done { id, .. } if *id != waiting => drop(talk(&mut engine)),
@@ -220,7 +218,7 @@ fn no_class_of_requests_starves() {
                 }
             }
         }
-        assert!(said >= steps, "{class:?}: {said} tokens said in {steps} steps");
+        assert!(said >= steps, "{priority:?}: {said} tokens said in {steps} steps");
     }
 }
 
@@ -237,7 +235,7 @@ fn work_in_the_background_ends_in_the_order_in_which_it_came() {
         talk(&mut engine);
     }
     let background =
-        |seed: u32| EngineRequest { class: RequestClass::Background, ..request(&words(100, 500 + seed), 10) };
+        |seed: u32| EngineRequest { priority: Priority::Background, ..request(&words(100, 500 + seed), 10) };
     let waiting: Vec<_> = (0..8).map(|seed| engine.submit(background(seed)).unwrap()).collect();
     let (mut events, mut ended, mut steps) = (Vec::new(), Vec::new(), 0);
     while ended.len() < waiting.len() {
@@ -263,7 +261,7 @@ fn work_in_the_background_ends_in_the_order_in_which_it_came() {
 fn what_is_not_computed_does_not_begin() {
     let mut engine = engine("dense-tied", LIMITS);
     let talk = engine.submit(request(&words(20, 1), 5)).unwrap();
-    let ahead = EngineRequest { class: RequestClass::Speculate, speculative: true, ..request(&words(30, 2), 0) };
+    let ahead = EngineRequest { priority: Priority::Speculate, speculative: true, ..request(&words(30, 2), 0) };
     let ahead = engine.submit(ahead).unwrap();
     let (mut events, mut order) = (Vec::new(), Vec::new());
     while engine.step(&mut events) {}
@@ -282,7 +280,7 @@ fn words_that_may_never_be_asked_for_wait_for_prompts_and_give_them_their_place(
     for max_sequences in [1, 4] {
         let mut engine = engine("dense-tied", EngineLimits { max_sequences, ..LIMITS });
         let ahead = |tokens: &[u32], reply| EngineRequest {
-            class: RequestClass::Speculate,
+            priority: Priority::Speculate,
             speculative: true,
             ..request(tokens, reply)
         };
@@ -312,11 +310,11 @@ fn words_that_may_never_be_asked_for_wait_for_prompts_and_give_them_their_place(
 
 #[test]
 fn what_nobody_waits_for_goes_in_smaller_steps() {
-    for (class, tokens) in
-        [(RequestClass::Talk, LIMITS.prefill_chunk_tokens), (RequestClass::Background, LIMITS.prefill_chunk_tokens / 4)]
+    for (priority, tokens) in
+        [(Priority::Talk, LIMITS.prefill_chunk_tokens), (Priority::Background, LIMITS.prefill_chunk_tokens / 4)]
     {
         let mut engine = engine("dense-tied", LIMITS);
-        let id = engine.submit(EngineRequest { class, ..request(&words(192, 1), 5) }).unwrap();
+        let id = engine.submit(EngineRequest { priority, ..request(&words(192, 1), 5) }).unwrap();
         let mut events = Vec::new();
         engine.step(&mut events);
         engine.cancel(id);
@@ -325,7 +323,7 @@ fn what_nobody_waits_for_goes_in_smaller_steps() {
             EngineEvent::Done { report, .. } => Some(report.computed_tokens),
             _ => None,
         });
-        assert_eq!(reports.collect::<Vec<_>>(), [tokens], "{class:?}");
+        assert_eq!(reports.collect::<Vec<_>>(), [tokens], "{priority:?}");
     }
 }
 
@@ -375,7 +373,7 @@ fn speculation_is_replaced_as_it_changes() {
     answer(&mut engine, request(&history, 1));
     for heard in 1..30 {
         let partial = [&history[..], &words(heard, 7)].concat();
-        let guess = EngineRequest { class: RequestClass::Speculate, speculative: true, ..request(&partial, 0) };
+        let guess = EngineRequest { priority: Priority::Speculate, speculative: true, ..request(&partial, 0) };
         let report = answer(&mut engine, guess).report;
         assert!(report.computed_tokens <= 1, "{report:?}");
         // The conversation and one speculative prompt.

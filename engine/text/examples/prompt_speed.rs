@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use serde_json::{Map, Value, json};
+use chat::{Message, MessageRole, Prompt};
 use text::{Template, TemplateInput, Tokenizer, encode_prompt};
 
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-wide/tokenizer.json");
@@ -19,24 +19,22 @@ fn main() {
     let template = Template::family().expect("a valid template");
     let lines: Vec<&str> = include_str!("../../../tests/data/reference/reference_text.txt").lines().collect();
     let message = |n: usize| {
-        let role = if n.is_multiple_of(2) { "user" } else { "assistant" };
-        json!({"role": role, "content": format!("{n}: {}", lines[n % lines.len()])})
+        let role = if n.is_multiple_of(2) { MessageRole::User } else { MessageRole::Assistant };
+        Message::new(role, format!("{n}: {}", lines[n % lines.len()]))
     };
-    let mut messages: Vec<Value> = (0..1_000).map(message).collect();
-    let options: Map<String, Value> = [("add_generation_prompt".to_string(), Value::Bool(true))].into_iter().collect();
-    let speak = |what: &str, tokenizer: &Tokenizer, messages: &[Value]| {
+    let mut prompt = Prompt { messages: (0..1_000).map(message).collect(), ..Prompt::default() };
+    let speak = |what: &str, tokenizer: &Tokenizer, prompt: &Prompt| {
         let start = Instant::now();
-        let rendered = template.render(&TemplateInput { messages, tools: &[], options: &options, now: None });
-        let rendered = rendered.expect("a valid conversation");
+        let rendered = template.render(&TemplateInput::of(prompt)).expect("a valid conversation");
         let (render_ms, start) = (millis(start), Instant::now());
         let tokens = encode_prompt(tokenizer, &rendered).tokens.len();
         println!("{what}: render {render_ms:.2} ms, encode {:.2} ms, {tokens} tokens", millis(start));
     };
-    speak("without a cache", &tokenizer, &messages);
+    speak("without a cache", &tokenizer, &prompt);
     let tokenizer = tokenizer.with_cache(8 << 20);
     for what in ["first", "one message more", "one message more"] {
-        speak(what, &tokenizer, &messages);
-        messages.push(message(messages.len()));
+        speak(what, &tokenizer, &prompt);
+        prompt.messages.push(message(prompt.messages.len()));
     }
 }
 

@@ -32,6 +32,7 @@ pub use env::GrammarEnv;
 pub use error::GrammarError;
 pub use matcher::Matcher;
 
+use crate::ToolSchema;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Value, json};
 
@@ -76,10 +77,9 @@ impl Grammar {
         Grammar::of(Constraint::Json(json!({ "type": "object" })))
     }
 
-    /// Builds a grammar for calls of these tools (the `tools` of a chat-completions request), written as the family's
-    /// template shows them. With `parallel`, a reply may hold several. A schema's demand that a grammar cannot keep is
+    /// Builds a grammar for calls of these tools, written as the family's template shows them. With `parallel`, a reply may hold several. A schema's demand that a grammar cannot keep is
     /// an error for a tool with `"strict": true`, and dropped for others.
-    pub fn tool_calls(tools: &[Value], choice: &CallChoice, parallel: bool) -> Result<Grammar, GrammarError> {
+    pub fn tool_calls(tools: &[ToolSchema], choice: &CallChoice, parallel: bool) -> Result<Grammar, GrammarError> {
         Ok(Grammar::of(Constraint::Tools(tools::Tools::new(tools, choice, parallel)?)))
     }
 

@@ -7,7 +7,7 @@
 mod call;
 mod typed;
 
-use serde_json::Value;
+use crate::ToolSchema;
 use typed::ToolTypes;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ const CALL_END: &str = "</tool_call>";
 impl ReplyParser {
     /// Starts a parser. `in_reasoning`: the prompt ended inside an open `<think>`. `tools` give the arguments their
     /// types.
-    pub fn new(in_reasoning: bool, tools: &[Value]) -> Self {
+    pub fn new(in_reasoning: bool, tools: &[ToolSchema]) -> Self {
         Self {
             types: ToolTypes::new(tools),
             state: if in_reasoning { ParserState::Reasoning } else { ParserState::Content },

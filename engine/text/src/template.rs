@@ -7,10 +7,15 @@ mod date;
 mod environment;
 mod inert;
 mod python;
+#[cfg(test)]
+mod tests;
+mod variables;
 
 pub use date::{LocalTime, utc};
+pub use variables::{message_json, options_json, tool_json};
 
 use crate::Error;
+use chat::Prompt;
 use environment::TemplateRefusal;
 use inert::Mark;
 use minijinja::{Environment, Value};
@@ -25,12 +30,28 @@ pub struct Template {
 
 #[derive(Debug, Clone, Copy)]
 pub struct TemplateInput<'a> {
-    pub messages: &'a [Json],
-    pub tools: &'a [Json],
-    /// Template variables: `add_generation_prompt`, `enable_thinking`, and any other that this template reads.
-    pub options: &'a Map<String, Json>,
+    pub prompt: &'a Prompt,
+    /// Choice of thinking. `None`: the prompt's options decide, else the template.
+    pub thinks: Option<bool>,
+    /// True if the rendered text ends with the opening of a reply. Options of the prompt can forbid it too.
+    pub opens_reply: bool,
     /// Time for `strftime_now`; a template that asks for the date without one is an error.
     pub now: Option<LocalTime>,
+}
+
+impl<'a> TemplateInput<'a> {
+    /// Returns the input of a reply to this prompt, without a time.
+    pub fn of(prompt: &'a Prompt) -> TemplateInput<'a> {
+        TemplateInput { prompt, thinks: None, opens_reply: true, now: None }
+    }
+}
+
+struct Variables<'a> {
+    messages: &'a [Json],
+    tools: &'a [Json],
+    /// `add_generation_prompt`, `enable_thinking`, and any other that this template reads.
+    options: &'a Map<String, Json>,
+    now: Option<LocalTime>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,7 +82,17 @@ impl Template {
         Self::new(include_str!("template/family.jinja"))
     }
 
-    pub fn render(&self, prompt: &TemplateInput) -> Result<Rendered, Error> {
+    pub fn render(&self, input: &TemplateInput) -> Result<Rendered, Error> {
+        let TemplateInput { prompt, thinks, opens_reply, now } = *input;
+        let messages: Vec<Json> = prompt.messages.iter().map(message_json).collect();
+        let tools: Vec<Json> = prompt.tools.iter().map(tool_json).collect();
+        let mut options = options_json(&prompt.options);
+        options.extend(thinks.map(|thinks| ("enable_thinking".to_string(), Json::Bool(thinks))));
+        options.extend((!opens_reply).then(|| ("add_generation_prompt".to_string(), Json::Bool(false))));
+        self.render_variables(&Variables { messages: &messages, tools: &tools, options: &options, now })
+    }
+
+    fn render_variables(&self, prompt: &Variables) -> Result<Rendered, Error> {
         let from_outside = prompt.messages.iter().chain(prompt.tools).chain(prompt.options.values());
         let mark = Mark::choose(from_outside, &self.source)?;
         let messages: Vec<Value> = prompt.messages.iter().map(|message| mark.message_of(message)).collect();

@@ -1,18 +1,29 @@
 //! Replies to pieces: examples, any cut of any text, and back from the template's text.
 
+use chat::{Message, MessageRole, Prompt, Tool, ToolCall};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
-use text::{ReplyParser, ReplyPart, Template, TemplateInput};
+use text::{ReplyParser, ReplyPart, Template, TemplateInput, ToolSchema};
 
-fn tools() -> Vec<Value> {
-    vec![
-        json!({"type": "function", "function": {"name": "set_light", "parameters": {"type": "object", "properties": {
-            "room": {"type": "string"}, "percent": {"type": "integer"}, "on": {"type": "boolean"}}}}}),
-        json!({"type": "function", "function": {"name": "timer", "parameters": {"type": "object", "properties": {
+fn tools() -> Vec<ToolSchema> {
+    let tools = [
+        (
+            "set_light",
+            r#"{"type": "object", "properties": {
+            "room": {"type": "string"}, "percent": {"type": "integer"}, "on": {"type": "boolean"}}}"#,
+        ),
+        (
+            "timer",
+            r#"{"type": "object", "properties": {
             "minutes": {"type": "number"}, "labels": {"type": "array"}, "more": {"type": "object"}, "none": {"type": "null"},
-            "any": {"type": ["null", "boolean", "integer", "number", "array", "object"]}}}}}),
-    ]
+            "any": {"type": ["null", "boolean", "integer", "number", "array", "object"]}}}"#,
+        ),
+    ];
+    let tool = |(name, parameters): (&str, &str)| {
+        ToolSchema::of(&Tool { name: name.into(), parameters: Some(parameters.into()), ..Tool::default() })
+    };
+    tools.map(tool).into()
 }
 
 fn joined(pieces: Vec<ReplyPart>) -> Vec<ReplyPart> {
@@ -253,12 +264,15 @@ proptest! {
         calls in prop::collection::vec(any_arguments(), 0..3),
     ) {
         static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::family().unwrap());
-        let tool_calls: Vec<Value> = calls.iter().map(|arguments| json!({"function": {"name": "timer", "arguments": arguments}})).collect();
-        let messages = [
-            json!({"role": "user", "content": "?"}),
-            json!({"role": "assistant", "content": said, "reasoning_content": thought, "tool_calls": tool_calls})];
-        let options = Map::new();
-        let rendered = TEMPLATE.render(&TemplateInput { messages: &messages, tools: &[], options: &options, now: None }).unwrap().text;
+        let made = |arguments: &Map<String, Value>| ToolCall { id: None, name: "timer".into(), arguments: json!(arguments).to_string() };
+        let reply = Message {
+            reasoning: Some(thought.clone()),
+            calls: calls.iter().map(made).collect(),
+            ..Message::new(MessageRole::Assistant, &said)
+        };
+        let prompt = Prompt { messages: vec![Message::new(MessageRole::User, "?"), reply], ..Prompt::default() };
+        let input = TemplateInput { opens_reply: false, ..TemplateInput::of(&prompt) };
+        let rendered = TEMPLATE.render(&input).unwrap().text;
         let start = "<|im_start|>assistant\n<think>\n";
         let reply = &rendered[rendered.find(start).unwrap() + start.len()..rendered.rfind("<|im_end|>").unwrap()];
 

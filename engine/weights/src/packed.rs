@@ -278,6 +278,6 @@ mod tests {
         let file = temporary.path().join("a file");
         std::fs::write(&file, b"x").unwrap();
         let what = keep(&folder(&file), &[1; 32], weights(10, 1)).unwrap().wait().unwrap_err();
-        assert!(what.contains("a file") && what.contains("not kept"), "{what}");
+        assert!(what.contains("a file") && what.contains("could not be kept"), "{what}");
     }
 }

@@ -1,16 +1,16 @@
 //! Errors over HTTP, in the shape that OpenAI's clients read.
 
-use crate::printable::printable;
-use crate::reader::Wrong;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use fields::{FieldError, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
 use session::{Failure, FailureCode};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct ApiError {
     pub status: StatusCode,
     /// The wider kind that clients tell apart, `invalid_request_error`.
@@ -22,7 +22,7 @@ pub struct ApiError {
     pub retry_after_s: Option<u64>,
 }
 
-/// What OpenAI's clients read.
+/// Error in the shape that OpenAI's clients read.
 #[derive(Serialize, JsonSchema)]
 pub struct ErrorAnswer<'a> {
     pub error: ErrorFields<'a>,
@@ -140,6 +140,32 @@ impl From<runtime::Error> for ApiError {
     }
 }
 
+impl From<access::Error> for ApiError {
+    fn from(error: access::Error) -> ApiError {
+        use access::Error as E;
+        let message = error.to_string();
+        let new = |status, code| ApiError::new(status, code, message.clone());
+        match error {
+            E::Store(error) => error.into(),
+            E::NoHost => new(StatusCode::BAD_REQUEST, "missing_host"),
+            E::ForeignHost => new(StatusCode::MISDIRECTED_REQUEST, "unknown_host"),
+            E::ForeignOrigin => new(StatusCode::FORBIDDEN, "unknown_origin"),
+            E::TooManyConnections(_) => new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections").retry_after(1),
+            E::TooManyBytes { .. } => new(StatusCode::TOO_MANY_REQUESTS, "too_many_bytes").retry_after(1),
+            E::TooFast { wait_s, .. } => {
+                new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded").retry_after(wait_s.ceil() as u64)
+            }
+            E::WrongKey => new(StatusCode::UNAUTHORIZED, "invalid_api_key"),
+            E::NoKey | E::NoKeyYet { .. } => {
+                let message = "a key is needed: send `Authorization: Bearer KEY`, or from a browser the websocket \
+                               sub-protocols `realtime` and `openai-insecure-api-key.KEY`";
+                ApiError::new(StatusCode::UNAUTHORIZED, "missing_api_key", message)
+            }
+            E::Scope { .. } => new(StatusCode::FORBIDDEN, "insufficient_scope"),
+        }
+    }
+}
+
 impl From<replies::Error> for ApiError {
     fn from(error: replies::Error) -> ApiError {
         let message = error.to_string();
@@ -167,8 +193,8 @@ impl From<replies::Error> for ApiError {
     }
 }
 
-impl From<Wrong> for ApiError {
-    fn from(wrong: Wrong) -> ApiError {
+impl From<FieldError> for ApiError {
+    fn from(wrong: FieldError) -> ApiError {
         ApiError::bad(wrong.code, wrong.message()).param(wrong.path)
     }
 }

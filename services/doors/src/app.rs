@@ -1,19 +1,16 @@
 //! The service as its doors see it.
 
-use crate::access::{Gate, Policy, RevokedKeys};
+use access::Access;
 use axum::extract::FromRef;
 use hub::SharedFetch;
 use replies::Completions;
-use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Handle to all that any request needs, cheap to clone.
 #[derive(Clone)]
 pub struct App {
     pub replies: Completions,
-    pub gate: Arc<Gate>,
-    pub policy: Arc<Policy>,
-    pub revoked: RevokedKeys,
+    pub access: Access,
     pub pulls: SharedFetch,
     /// Cancelled when the service stops.
     pub stopping: CancellationToken,

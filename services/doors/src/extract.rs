@@ -1,8 +1,8 @@
 //! Parts of requests that several handlers take.
 
-use crate::access::Caller;
 use crate::json::read_body;
-use crate::{ApiError, App, reader};
+use crate::{ApiError, App};
+use access::Caller;
 use axum::Json;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::QueryRejection;
@@ -63,7 +63,7 @@ impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
     async fn from_request(request: Request, app: &App) -> Result<JsonBody<T>, ApiError> {
         let bytes = Bytes::from_request(request, app).await;
         let bytes = bytes.map_err(|error| ApiError::bad("invalid_body", error.body_text()))?;
-        Ok(JsonBody(reader::read(&read_body(&bytes)?)?))
+        Ok(JsonBody(fields::read(&read_body(&bytes)?)?))
     }
 }
 

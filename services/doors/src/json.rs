@@ -1,15 +1,15 @@
 //! JSON that several doors read and write alike.
 
 use crate::ApiError;
-use crate::reader::{Read, Wrong};
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use fields::{FieldError, Read};
 use futures_util::{Stream, StreamExt};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use session::{JsonText, PromptNotes, TokenLogprob, Tool, ToolChoice};
+use session::{JsonText, PromptNotes, TokenLogprob};
 use std::convert::Infallible;
 
 /// Reads a text as JSON. A text that is none stays a text.
@@ -30,7 +30,7 @@ pub fn check_entries(field: &str, list: &[Value], most: usize) -> Read<()> {
     let within: usize = list.iter().map(lists).sum();
     match list.len() + within <= most {
         true => Ok(()),
-        false => Err(Wrong::too_large(field, most, "entries (limits.request_items)")),
+        false => Err(FieldError::too_large(field, most, "entries (limits.request_items)")),
     }
 }
 
@@ -38,25 +38,9 @@ pub fn check_entries(field: &str, list: &[Value], most: usize) -> Read<()> {
 pub fn check_names(names: &[(&str, Option<&String>)], most: usize) -> Read<()> {
     let is_long = |(_, name): &&(&str, Option<&String>)| name.is_some_and(|name| name.chars().nth(most).is_some());
     match names.iter().find(is_long) {
-        Some((field, _)) => Err(Wrong::too_large(field, most, "characters (limits.id_chars)")),
+        Some((field, _)) => Err(FieldError::too_large(field, most, "characters (limits.id_chars)")),
         None => Ok(()),
     }
-}
-
-/// Reads a tool in the shape of chat completions, or of its inner object alone.
-pub fn tool_of(given: &Value) -> Tool {
-    let function = given.get("function").unwrap_or(given);
-    let text = |name: &str| function.get(name).and_then(Value::as_str).map(str::to_owned);
-    let name = text("name").unwrap_or_default();
-    let description = text("description");
-    let parameters = function.get("parameters").filter(|parameters| parameters.is_object());
-    let mut plain = Map::from_iter([("name".to_owned(), json!(name))]);
-    plain.extend(description.as_ref().map(|description| ("description".to_owned(), json!(description))));
-    plain.extend(parameters.map(|parameters| ("parameters".to_owned(), parameters.clone())));
-    let plain = json_text(&json!({ "type": "function", "function": plain }));
-    let given = json_text(given);
-    let verbatim = (given != plain).then_some(given);
-    Tool { name, description, parameters: parameters.map(json_text), verbatim }
 }
 
 pub fn json_text(value: &Value) -> JsonText {
@@ -79,7 +63,7 @@ pub fn notes_view(notes: &PromptNotes) -> Value {
     Value::Object(fields)
 }
 
-/// How sure the model was of a token, as chat completions have it.
+/// Log probability of a token, in the form of chat completions.
 #[derive(Serialize, JsonSchema)]
 pub struct LogprobView<'a> {
     #[serde(flatten)]
@@ -103,49 +87,4 @@ pub fn logprob_view(token: &TokenLogprob) -> LogprobView<'_> {
 
 fn likely_token(bytes: &[u8], logprob: f32) -> LikelyToken<'_> {
     LikelyToken { token: String::from_utf8_lossy(bytes).into_owned(), logprob, bytes }
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(untagged)]
-pub enum ToolChoiceView<'a> {
-    Word(ToolChoiceWord),
-    Tool(ToolName<'a>),
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ToolChoiceWord {
-    Auto,
-    None,
-    Required,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum ToolName<'a> {
-    Function { name: &'a str },
-}
-
-pub fn tool_choice_view(choice: &ToolChoice) -> ToolChoiceView<'_> {
-    match choice {
-        ToolChoice::Auto => ToolChoiceView::Word(ToolChoiceWord::Auto),
-        ToolChoice::None => ToolChoiceView::Word(ToolChoiceWord::None),
-        ToolChoice::Required => ToolChoiceView::Word(ToolChoiceWord::Required),
-        ToolChoice::Function(name) => ToolChoiceView::Tool(ToolName::Function { name }),
-    }
-}
-
-/// Reads a choice of tools; a named function in the shape of Realtime or of chat completions.
-pub fn tool_choice_of(value: &Value) -> Option<ToolChoice> {
-    match value.as_str() {
-        Some("auto") => Some(ToolChoice::Auto),
-        Some("none") => Some(ToolChoice::None),
-        Some("required") => Some(ToolChoice::Required),
-        Some(_) => None,
-        None => {
-            let name = value.get("name").or_else(|| value.get("function").and_then(|f| f.get("name")))?;
-            let is_function = value.get("type").and_then(Value::as_str) == Some("function");
-            is_function.then(|| name.as_str().map(|name| ToolChoice::Function(name.to_owned())))?
-        }
-    }
 }

@@ -7,9 +7,9 @@ mod messages;
 mod parse;
 mod render;
 
-use crate::access::Caller;
 use crate::headers::{is_side_task, retries, set_aside};
-use crate::{ApiError, fields};
+use crate::{ApiError, unread};
+use access::Caller;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -19,6 +19,7 @@ use axum::{Extension, Json};
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use futures_util::stream::select_all;
+pub use messages::prompt_of;
 use model::PreparationShare;
 use parse::ChatRequest;
 pub use parse::{ChatBody, parse};
@@ -39,7 +40,7 @@ pub async fn completions(
 ) -> Result<Response, ApiError> {
     let ChatRequest { stream, include_usage, mut completion, clues, unread } =
         heavy::run(body.len(), || parse::parse(&body, &chat.settings)).await?;
-    fields::note("chat completions", &caller.identity.user, unread);
+    unread::note("chat completions", &caller.identity.user, unread);
     completion.scope = chat.persons.scope(&caller, &headers, &clues, &mut completion.prompt.messages).await?;
     let attempt = || RequestAttempt::new(&completion.scope, &body, retries(&headers));
     completion.attempt = Some(heavy::run(body.len(), attempt).await);
@@ -50,9 +51,9 @@ pub async fn completions(
     }
     let id = completion_id()?;
     let short_id = id.trim_start_matches("chatcmpl-");
-    let completions = match completion.arms {
+    let completions = match completion.choices {
         1 => vec![chat.ask(&caller, short_id, &choice, completion, preparation).await?],
-        _ => chat.ask_arms(&caller, short_id, &choice, completion, preparation).await?,
+        _ => chat.ask_choices(&caller, short_id, &choice, completion, preparation).await?,
     };
     let session_id = completions.first().and_then(|completion| completion.session_id.clone());
     let name = choice.name;

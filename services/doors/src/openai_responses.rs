@@ -5,7 +5,6 @@
 
 pub mod conversations;
 mod input;
-mod mistakes;
 mod parse;
 mod render;
 mod stateless;
@@ -18,16 +17,15 @@ pub use parse::{ResponsesBody, parse, request as parse_frame};
 pub use stored::{StoredQuery, cancel, delete, read, stop_thinking};
 pub use websocket::{ResponsesQuery, connect};
 
-use crate::access::Caller;
 use crate::headers::retries;
 use crate::json::stream_body;
-use crate::{ApiError, fields};
-use axum::Extension;
-use axum::Json;
+use crate::{ApiError, unread};
+use access::Caller;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use model::PreparationShare;
 use parse::ResponsesRequest;
 use render::{FrameShape, ResponsesReply};
@@ -75,7 +73,7 @@ async fn answer(
     shape: FrameShape,
 ) -> Result<(Completion, ResponsesReply), ApiError> {
     let user = &caller.identity.user;
-    fields::note("responses", user, std::mem::take(&mut request.unread));
+    unread::note("responses", user, std::mem::take(&mut request.unread));
     let choice = completions.runtime.presets().choose(user, &request.model)?;
     if request.store {
         return keep(completions, caller, &choice, attempt, request, shape).await;
@@ -105,7 +103,7 @@ async fn resolve_past(
 /// Reads ahead what the next response will begin with. Returns the id by which it goes on from here, and the frames.
 fn prepared(completions: &Completions, request: &ResponsesRequest) -> Result<(String, Vec<String>), ApiError> {
     let user = &request.scope.user;
-    fields::note("responses", user, request.unread.clone());
+    unread::note("responses", user, request.unread.clone());
     let choice = completions.runtime.presets().choose(user, &request.model)?;
     // A durable session reads ahead by itself.
     if request.goes_on_from.is_none() {

@@ -3,20 +3,18 @@
 pub mod openapi;
 mod route;
 
-use crate::ApiError;
-use crate::access::{PathBefore, guard, require};
 use crate::admin::{context, experiments, health, memories, metrics, persons, sessions};
-use crate::openai_chat as chat;
+use crate::entry::{PathBefore, guard, require};
 use crate::openai_realtime::{client_secrets, connect as realtime};
 use crate::openai_responses::{self as responses, conversations};
-use crate::{App, ollama};
+use crate::{ApiError, App, ollama, openai_chat as chat};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, any, delete, get, post};
 use axum::{Extension, Json, Router};
-use openapi::{read, written};
+use fields::{read_schema as read, written_schema as written};
 pub use route::ErrorForm;
 use route::{OPENAI_ERRORS, Route, Success};
 use serde_json::Value;
@@ -135,7 +133,7 @@ pub fn table() -> Vec<Route> {
 }
 
 async fn document(State(app): State<App>) -> Json<Value> {
-    Json(openapi::document(&table(), app.policy.keys_required))
+    Json(openapi::document(&table(), app.access.policy.keys_required))
 }
 
 /// Makes the service of all routes. `front` answers `/`: it is for people and not for programs, so it is no row of the table.
@@ -145,7 +143,6 @@ pub fn router(app: App, front: MethodRouter<App>) -> Router {
         let in_form = move |response: Response| async move { (errors.render)(in_json(response).await) };
         ServiceBuilder::new().layer(map_response(in_form)).layer(from_fn_with_state(app.clone(), guard))
     };
-    let unknown = Router::new().fallback(not_there).layer(from_fn_with_state(app.clone(), guard));
     let mut paths: BTreeMap<&str, (MethodRouter<App>, ErrorForm)> = BTreeMap::new();
     for Route { path, scope, handler, errors, .. } in table() {
         let handler = match scope {
@@ -157,7 +154,13 @@ pub fn router(app: App, front: MethodRouter<App>) -> Router {
     }
     let (api, before) = (ollama::ROOT, paths_before(&app.replies.settings));
     let front = front.fallback(not_this_way).layer(outside(OPENAI_ERRORS));
-    let mut router = unknown.layer(from_fn(errors_of_no_route)).route("/", front);
+    let mut router = Router::new().fallback(not_there).layer(outside(OPENAI_ERRORS)).route("/", front);
+    // Errors below a root of its own have a door's form, also where no route is.
+    for path in
+        ["", "/", "/{*rest}"].into_iter().flat_map(|rest| [format!("{api}{rest}"), format!("/{{before}}{api}{rest}")])
+    {
+        router = router.route(&path, any(not_there).layer(outside(ollama::ERRORS)));
+    }
     for (path, (handler, errors)) in paths {
         let handler = handler.fallback(not_this_way).layer(outside(errors));
         if path.starts_with("/v1/") || path.starts_with(api) {
@@ -180,14 +183,6 @@ pub fn paths_before(settings: &Settings) -> BTreeSet<String> {
         _ => None,
     });
     named.collect()
-}
-
-/// Gives the error of a path that no route has the form of the door whose root it names, first or behind one more part.
-async fn errors_of_no_route(request: Request, next: Next) -> Response {
-    let parts = request.uri().path().split('/').skip(1).take(2);
-    let is_ollamas = parts.into_iter().any(|part| ollama::ROOT.strip_prefix('/') == Some(part));
-    let errors = if is_ollamas { ollama::ERRORS } else { OPENAI_ERRORS };
-    (errors.render)(in_json(next.run(request).await).await)
 }
 
 /// Gives refusals of the HTTP library, which are plain text, the form of other errors.

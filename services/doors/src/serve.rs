@@ -1,19 +1,19 @@
 //! The service: listens, serves all doors, and stops in order.
 
-use crate::access::{Gate, Policy, RevokedKeys};
 use crate::admin::{console, metrics};
 use crate::routes::router;
-use crate::socket::{open_files, tell_starting};
+use crate::socket::tell_starting;
 use crate::wyoming::WyomingPort;
 use crate::{App, Error, ollama, socket, wyoming};
+use access::{Access, Policy};
 use axum::routing::get;
 use futures_util::future::OptionFuture;
 use hub::SharedFetch;
 use replies::Completions;
 use runtime::Runtime;
 use settings::Settings;
+use sockets::open_files;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -55,10 +55,10 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
     let drain = Duration::from_secs(parts.settings.shutdown.drain_s);
     open_files::keep_spare(parts.settings.limits.spare_files);
     let runtime = Runtime::new(parts.clone());
-    let gate = Arc::new(Gate::new(&parts.settings));
+    let access = Access::new(&parts.settings, policy, parts.store.clone());
+    let revoked = access.revoked.clone();
     let replies = Completions::new(parts, runtime.clone());
-    let (policy, pulls, revoked) = (Arc::new(policy), SharedFetch::default(), RevokedKeys::default());
-    let app = App { replies: replies.clone(), gate, policy, revoked: revoked.clone(), pulls, stopping: stop.clone() };
+    let app = App { replies: replies.clone(), access, pulls: SharedFetch::default(), stopping: stop.clone() };
     let mut maintenance = tokio::spawn(replies.clone().maintain(stop.clone()));
     tokio::spawn(revoked.watch(replies.store.clone(), stop.clone()));
     let stopping = stop.clone();

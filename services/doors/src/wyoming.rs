@@ -18,9 +18,9 @@ pub use parse::{TranscriptFields, clues, parse};
 pub use ports::{WyomingPort, listen};
 
 use crate::App;
-use crate::socket::next;
 use announce::Announcement;
 use mdns_sd::ServiceDaemon;
+use sockets::next;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

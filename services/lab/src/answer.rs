@@ -5,11 +5,11 @@ use anyhow::{Result, bail};
 use engine::open::OpenedModel;
 use engine::state::KvFormats;
 use engine::{DraftLimits, Engine, EngineEvent, EngineLimits, EngineRequest, RequestReport, StopReason};
-use serde_json::{Value, json};
+use session::Prompt;
 use settings::{Preset, Settings};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use text::{ReplyParser, ReplyPart, Template, Tokenizer};
+use text::{ReplyParser, ReplyPart, Template, TemplateInput, Tokenizer, ToolSchema};
 
 pub struct LocalModel {
     engine: Engine,
@@ -19,12 +19,12 @@ pub struct LocalModel {
     kv: KvFormats,
 }
 
-/// A chat-completions body as tokens, with the tools whose schemas give arguments their types.
+/// A prompt as tokens, with the tools whose schemas give arguments their types.
 #[derive(Default)]
 pub struct TokenPrompt {
     pub tokens: Vec<u32>,
     pub marks: Vec<usize>,
-    pub tools: Vec<Value>,
+    pub tools: Vec<ToolSchema>,
 }
 
 pub struct EngineAnswer {
@@ -51,7 +51,7 @@ impl LocalModel {
             snapshots: engine::snapshot::FORMATS[0],
             snapshot_spacing_tokens: usize::MAX,
             // As far back as a rejected draft.
-            recurrence_log_tokens: settings.memory.trail_tokens,
+            recurrence_log_tokens: settings.memory.recurrence_log_tokens,
             heads: 0,
         };
         let OpenedModel { network, tokenizer, template, .. } = opened.model;
@@ -64,12 +64,13 @@ impl LocalModel {
         self.engine.use_drafts(limits);
     }
 
-    pub fn encode(&self, body: &Value, thinking: bool) -> Result<TokenPrompt> {
-        let mut chat = text::chat::normalise(body)?;
-        chat.options.entry("enable_thinking").or_insert(json!(thinking));
-        let rendered = self.template.render(&chat.prompt(None))?;
+    /// Renders and encodes a prompt. `thinking` decides if the prompt's options do not.
+    pub fn encode(&self, prompt: &Prompt, thinking: bool) -> Result<TokenPrompt> {
+        let thinks = Some(prompt.options.thinks().unwrap_or(thinking));
+        let rendered = self.template.render(&TemplateInput { thinks, ..TemplateInput::of(prompt) })?;
         let encoded = text::encode_prompt(&self.tokenizer, &rendered);
-        Ok(TokenPrompt { tokens: encoded.tokens, marks: encoded.marks, tools: chat.tools })
+        let tools = ToolSchema::of_all(&prompt.tools);
+        Ok(TokenPrompt { tokens: encoded.tokens, marks: encoded.marks, tools })
     }
 
     /// Answers a prompt. `options` changes the request; `show` receives each piece of the reply as it comes.

@@ -1,5 +1,6 @@
 //! `reprise eval`: abilities of a model, measured on sets of conversations that it was never trained on.
 
+mod said;
 mod talker;
 mod task;
 

@@ -9,12 +9,11 @@ use crate::opened::resolve;
 use crate::prepare::Preparer;
 use crate::request::{ModelRequest, thinking_of};
 use crate::status::ModelStatus;
-use crate::template_input::chat_prompt;
 use crate::upstream::count;
 use engine::Precision;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use session::{Failure, FailureCode, Prompt};
-use settings::{Preset, Settings, ToolOrder};
+use settings::{Preset, Settings};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +21,6 @@ pub(crate) struct Counting {
     /// Counter of the model's file. `None`: the file is unknown here, and a public tokenizer estimates.
     preparer: Option<Box<Preparer>>,
     margin: f64,
-    tool_order: ToolOrder,
 }
 
 impl Counting {
@@ -30,12 +28,11 @@ impl Counting {
     /// know.
     pub fn of(settings: &Settings, preset: &str) -> Result<Counting, Error> {
         let preparer = match resolve(settings, preset) {
-            Ok((file, _)) => Some(Box::new(preparer(&file, settings.conversation.tool_order)?)),
+            Ok((file, _)) => Some(Box::new(preparer(&file)?)),
             Err(Error::NoModel { .. } | Error::NoModelFile { .. } | Error::NoSuchModel { .. }) => None,
             Err(error) => return Err(error),
         };
-        let tool_order = settings.conversation.tool_order;
-        Ok(Counting { preparer, margin: settings.upstream.count_margin, tool_order })
+        Ok(Counting { preparer, margin: settings.upstream.count_margin })
     }
 }
 
@@ -45,13 +42,12 @@ impl Answerer for Counting {
     }
 
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
-        let chat = chat_prompt(prompt, self.tool_order);
         Box::pin(async move {
             match &self.preparer {
-                Some(preparer) => preparer.measure(&chat, thinking_of(&chat.options, preset)),
+                Some(preparer) => preparer.measure(prompt, thinking_of(&prompt.options, preset)),
                 None => {
-                    let total = count::estimate(&chat, self.margin).await?;
-                    Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
+                    let total = count::estimate(prompt, self.margin).await?;
+                    Ok(Measured::from_weights(total, &count::weights(prompt).await?))
                 }
             }
         })
@@ -66,7 +62,7 @@ impl Answerer for Counting {
     }
 }
 
-fn preparer(file: &Path, tool_order: ToolOrder) -> Result<Preparer, Error> {
+fn preparer(file: &Path) -> Result<Preparer, Error> {
     let (tokenizer, template) = engine::vocabulary::open(file)?;
     Ok(Preparer {
         longest_token_bytes: tokenizer.longest_token_bytes(),
@@ -76,7 +72,6 @@ fn preparer(file: &Path, tool_order: ToolOrder) -> Result<Preparer, Error> {
         native_ctx: u32::MAX,
         shares_users: false,
         own_heads: Arc::default(),
-        tool_order,
         stop_tokens: Vec::new(),
         grammars: Default::default(),
     })

@@ -42,7 +42,7 @@ pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool)
             Precision::Integer => snapshot_format(memory.snapshots),
         },
         snapshot_spacing_tokens: PAGE_TOKENS,
-        recurrence_log_tokens: memory.trail_tokens,
+        recurrence_log_tokens: memory.recurrence_log_tokens,
         heads: memory.heads,
     }
 }
@@ -113,14 +113,6 @@ pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) 
 /// once, also if a template knows no such switch or the model begins to think by itself.
 pub fn thinking(thinking: Thinking, open: bool) -> engine::ThinkingOptions {
     engine::ThinkingOptions { open, budget_tokens: thinking.budget_tokens() }
-}
-
-pub(crate) fn request_class(priority: session::Priority) -> engine::RequestClass {
-    match priority {
-        session::Priority::Talk => engine::RequestClass::Talk,
-        session::Priority::Speculate => engine::RequestClass::Speculate,
-        session::Priority::Background => engine::RequestClass::Background,
-    }
 }
 
 pub(crate) fn native_ctx(network: &Network, file: &Path) -> Result<u32, Error> {

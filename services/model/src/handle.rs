@@ -27,8 +27,8 @@ pub trait Answerer: Send + Sync {
     }
 
     /// Starts several replies to one prompt, each with a seed of its own. A local engine computes the prompt once.
-    fn ask_arms(&self, request: ModelRequest, arms: usize) -> Vec<Answer> {
-        (0..arms).map(|arm| self.ask(request.arm(arm))).collect()
+    fn ask_choices(&self, request: ModelRequest, choices: usize) -> Vec<Answer> {
+        (0..choices).map(|choice| self.ask(request.choice(choice))).collect()
     }
 
     /// Counts the tokens of a reply's prompt (template, tools and the opening of the reply included), and those of each

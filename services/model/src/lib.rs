@@ -10,6 +10,7 @@ mod counting;
 mod device;
 mod engine_options;
 mod error;
+mod fetch;
 mod gpu;
 mod handle;
 mod local;
@@ -24,7 +25,6 @@ mod request;
 mod resume;
 mod start;
 mod status;
-mod template_input;
 mod upstream;
 
 pub use answer::{Answer, Writer, channel, channel_for};
@@ -33,6 +33,7 @@ pub use engine_options::{
     drafts, gpu_api, kv_format, kv_formats, longest, open_options, precision, sampling, thinking,
 };
 pub use error::Error;
+pub use fetch::{hub_client, hub_files, hub_name};
 pub use gpu::Gpu;
 pub use handle::{Answerer, Model};
 pub use measure::{Counted, Measured};
@@ -43,5 +44,4 @@ pub use request::{ModelRequest, Purpose, ReplyKey};
 pub use resume::{ResumedReply, not_kept};
 pub use start::Started;
 pub use status::{ModelLoad, ModelStatus};
-pub use template_input::chat_prompt;
 pub use upstream::hostile_answer;

@@ -23,14 +23,13 @@ use crate::prepare::{Prepared, Preparer, too_long};
 use crate::request::{ModelRequest, Purpose, ReplyKey, thinking_of};
 use crate::resume::ResumedReply;
 use crate::status::ModelStatus;
-use crate::template_input::chat_prompt;
 use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, DraftLimits, Engine, EngineLimits, Executor, OwnerId};
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
-use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings, ToolOrder};
+use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings};
 use sleep::{OnlyWake, Preparing, Wakes};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,11 +73,9 @@ enum Command {
 /// Part of an owner's computed data that goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Forgetting {
-    /// All of it. Replies end.
     All,
     /// All but replies that are being said.
     Cached,
-    /// Files.
     Saved,
 }
 
@@ -87,7 +84,6 @@ struct Submit {
     purpose: Purpose,
     priority: Priority,
     speculation: SpeculationSettings,
-    tools: Vec<serde_json::Value>,
     writers: Vec<Writer>,
     asked: Instant,
     keep_as: Option<ReplyKey>,
@@ -100,7 +96,7 @@ struct Resume {
     asked: Instant,
 }
 
-struct Recipe {
+struct EngineConfig {
     file: PathBuf,
     options: ModelOptions,
     finder: Finder,
@@ -110,7 +106,6 @@ struct Recipe {
     engine: EngineSettings,
     memory: MemorySettings,
     drafts: DraftLimits,
-    tool_order: ToolOrder,
     own_heads: Arc<OwnHeads>,
     /// Time for which a stopped reply is kept. Zero keeps none.
     resume: Duration,
@@ -126,7 +121,7 @@ impl Local {
     ) -> Result<Local, Error> {
         let OpenedPreset { model, file, preset } = opened;
         let precision = model.network.precision;
-        let recipe = Recipe {
+        let config = EngineConfig {
             options: open_options(settings, precision),
             finder: match &model.executor {
                 Some((_, memory)) => finder.again(memory),
@@ -138,13 +133,12 @@ impl Local {
             engine: settings.engine.clone(),
             memory: settings.memory.clone(),
             drafts: drafts(settings),
-            tool_order: settings.conversation.tool_order,
             own_heads: Arc::new(OwnHeads::of(settings)),
             resume: Duration::from_secs(settings.conversation.resume_s),
             file,
         };
         let name = if preset.model.is_empty() { model.network.model.name.clone() } else { preset.model };
-        let (engine, preparer) = recipe.cook(model);
+        let (engine, preparer) = config.build(model);
         let status = ModelStatus { ready: true, model: name, ..ModelStatus::default() };
         let shared = Arc::new(Shared {
             status: Mutex::new(status),
@@ -155,7 +149,7 @@ impl Local {
         // A place for each request that may wait, whatever its priority.
         let most_waiting = 3 * settings.engine.max_waiting;
         let (commands, inbox) = sync_channel(most_waiting);
-        thread::spawn(engine, recipe, shared.clone(), inbox).map_err(Error::Thread)?;
+        thread::spawn(engine, config, shared.clone(), inbox).map_err(Error::Thread)?;
         let (sentences, places) = (sentence_limits(settings), Places::new(settings.engine.max_waiting));
         Ok(Local { commands, sentences, shared, preparation: preparation.clone(), places })
     }
@@ -228,9 +222,9 @@ impl Answerer for Local {
         answer
     }
 
-    fn ask_arms(&self, request: ModelRequest, arms: usize) -> Vec<Answer> {
-        let arm = |_| channel_for(&request, self.sentences);
-        let (writers, answers): (Vec<Writer>, Vec<Answer>) = (0..arms).map(arm).unzip();
+    fn ask_choices(&self, request: ModelRequest, choices: usize) -> Vec<Answer> {
+        let choice = |_| channel_for(&request, self.sentences);
+        let (writers, answers): (Vec<Writer>, Vec<Answer>) = (0..choices).map(choice).unzip();
         self.ask_for(request, writers);
         answers
     }
@@ -239,9 +233,8 @@ impl Answerer for Local {
         Box::pin(async move {
             let preparer = self.shared.awake(&self.commands).await?;
             let share = self.preparation.share_for(prompt).await?;
-            let chat = chat_prompt(prompt, preparer.tool_order);
-            let thinking = thinking_of(&chat.options, preset);
-            let measured = tokio::task::spawn_blocking(move || preparer.measure(&chat, thinking)).await;
+            let (prompt, thinking) = (prompt.clone(), thinking_of(&prompt.options, preset));
+            let measured = tokio::task::spawn_blocking(move || preparer.measure(&prompt, thinking)).await;
             drop(share);
             measured.unwrap_or_else(|_| Err(broke()))
         })
@@ -286,13 +279,13 @@ impl Answerer for Local {
     }
 }
 
-impl Recipe {
+impl EngineConfig {
     fn open(&self) -> Result<(Engine, Preparer), Error> {
         let options = ModelOptions { gpu: self.finder.find()?, ..self.options.clone() };
-        Ok(engine::open::open(&self.file, &options, &mut |_, _| ()).map(|opened| self.cook(opened))?)
+        Ok(engine::open::open(&self.file, &options, &mut |_, _| ()).map(|opened| self.build(opened))?)
     }
 
-    fn cook(&self, opened: OpenedModel) -> (Engine, Preparer) {
+    fn build(&self, opened: OpenedModel) -> (Engine, Preparer) {
         if let Some(keeping) = opened.keeping {
             // The start does not wait for the write; the log only gets a failure.
             let tell = move || {
@@ -310,7 +303,6 @@ impl Recipe {
             longest_token_bytes: opened.tokenizer.longest_token_bytes(),
             shares_users: self.memory.shared_between_users,
             own_heads: self.own_heads.clone(),
-            tool_order: self.tool_order,
             stop_tokens: opened.network.model.stop_tokens.clone(),
             grammars: Default::default(),
         };
@@ -390,16 +382,15 @@ fn prepare_and_submit(
     if writers.iter().all(Writer::is_cancelled) {
         return writers.iter().for_each(Writer::cancelled_before_begin);
     }
-    let chat = chat_prompt(&request.prompt, preparer.tool_order);
-    let prepared = match preparer.prepare(&request, &chat) {
+    let prepared = match preparer.prepare(&request) {
         Ok(prepared) => prepared,
         // A reply that cannot begin early fails when it is requested.
         Err(_) if request.purpose == Purpose::EarlyReply => return warm_all(&writers),
         Err(failure) => return fail_all(&writers, &failure),
     };
     let ModelRequest { purpose, priority, keep_as, .. } = request;
-    let (tools, speculation) = (chat.tools, request.preset.speculation);
-    let submit = Box::new(Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as, place });
+    let speculation = request.preset.speculation;
+    let submit = Box::new(Submit { prepared, purpose, priority, speculation, writers, asked, keep_as, place });
     // It has a place. The thread takes other commands between two steps.
     if let Err(SendError(command)) = commands.send(Command::Submit(submit)) {
         command.refuse(stopped());

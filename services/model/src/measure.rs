@@ -1,6 +1,6 @@
 //! Length of a prompt, and the part of each message.
 
-use serde_json::Value;
+use session::{Message, MessageRole};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
@@ -31,7 +31,7 @@ pub struct Measured {
 impl Measured {
     /// Measures from the ends of a prompt's rendered blocks. Tool results in a row share a block. If the template's
     /// blocks are not the messages, their bytes decide.
-    pub fn from_marks(total: Counted, marks: &[usize], messages: &[Value]) -> Measured {
+    pub fn from_marks(total: Counted, marks: &[usize], messages: &[Message]) -> Measured {
         let groups = groups(messages);
         // The opening of the reply follows the last message.
         let ends = marks.split_last().map_or(&[][..], |(_, ends)| ends);
@@ -57,10 +57,10 @@ impl Measured {
     }
 }
 
-fn groups(messages: &[Value]) -> Vec<std::ops::Range<usize>> {
+fn groups(messages: &[Message]) -> Vec<std::ops::Range<usize>> {
     let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
     for at in 0..messages.len() {
-        let is_result = |at: usize| messages[at]["role"] == "tool";
+        let is_result = |at: usize| messages[at].role == MessageRole::Tool;
         match groups.last_mut() {
             Some(last) if is_result(at) && is_result(at - 1) => last.end = at + 1,
             _ => groups.push(at..at + 1),
@@ -69,9 +69,8 @@ fn groups(messages: &[Value]) -> Vec<std::ops::Range<usize>> {
     groups
 }
 
-fn bytes(message: &Value) -> u64 {
-    let calls = message.get("tool_calls").map_or(0, |calls| calls.to_string().len());
-    (message["content"].as_str().map_or(0, str::len) + calls) as u64 + 1
+fn bytes(message: &Message) -> u64 {
+    message.text_bytes() as u64 + 1
 }
 
 /// Splits `whole` into proportional shares, whose sum is the whole.
@@ -89,20 +88,16 @@ fn spread(whole: u64, weights: &[u64], shares: &mut Vec<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn message(role: &str, content: &str) -> Value {
-        json!({ "role": role, "content": content })
-    }
+    use MessageRole::{Assistant, System, Tool, User};
 
     #[test]
     fn each_block_is_a_message_but_for_results_that_follow_each_other() {
         let messages = [
-            message("system", "a"),
-            message("user", "b"),
-            message("tool", "123"),
-            message("tool", "1"),
-            message("user", "c"),
+            Message::new(System, "a"),
+            Message::new(User, "b"),
+            Message::new(Tool, "123"),
+            Message::new(Tool, "1"),
+            Message::new(User, "c"),
         ];
         let measured = Measured::from_marks(Counted::exactly(44), &[10, 13, 25, 40, 44], &messages);
         assert_eq!(measured.messages, [10, 3, 8, 4, 15]);
@@ -113,7 +108,7 @@ mod tests {
 
     #[test]
     fn another_template_is_shared_out_by_bytes() {
-        let messages = [message("user", "1234567"), message("assistant", "123")];
+        let messages = [Message::new(User, "1234567"), Message::new(Assistant, "123")];
         assert_eq!(Measured::from_marks(Counted::exactly(24), &[24], &messages).messages, [16, 8]);
         assert_eq!(Measured::from_weights(Counted::exactly(7), &[1, 1, 1]).messages.iter().sum::<u64>(), 7);
     }

@@ -1,20 +1,15 @@
 //! Heads that the configuration wrote: instructions without a word of a client. Users may share what is computed of them.
 
-use serde_json::Value;
 use session::machine::recall_tool;
-use settings::{Settings, ToolOrder};
+use session::{MessageRole, Prompt, TemplateOptions, Tool};
+use settings::Settings;
 use std::collections::BTreeSet;
-use text::chat::ChatPrompt;
 
 #[derive(Default)]
 pub(crate) struct OwnHeads {
     instructions: BTreeSet<String>,
-    /// Tool that the service offers by itself, as templates get it.
-    tool: Value,
+    tool: Tool,
 }
-
-/// Template options whose values no client chooses freely.
-const PLAIN_OPTIONS: [&str; 2] = ["enable_thinking", "add_generation_prompt"];
 
 impl OwnHeads {
     pub fn of(settings: &Settings) -> OwnHeads {
@@ -29,26 +24,24 @@ impl OwnHeads {
             instructions.insert(format!("{rule}\n\n{written}"));
         }
         instructions.remove("");
-        let tools = crate::template_input::tools(&[recall_tool()], ToolOrder::Client);
-        OwnHeads { instructions, tool: Value::Array(tools) }
+        OwnHeads { instructions, tool: recall_tool() }
     }
 
     /// True if the configuration or the service wrote all of the prompt's head.
-    pub fn have(&self, chat: &ChatPrompt) -> bool {
-        let head = chat.messages.first().filter(|first| first["role"] == "system");
-        let is_written = |head: &Value| head["content"].as_str().is_some_and(|text| self.instructions.contains(text));
-        let is_plain = |(name, value): (&String, &Value)| PLAIN_OPTIONS.contains(&name.as_str()) && value.is_boolean();
-        head.is_some_and(is_written)
-            && chat.tools.iter().all(|tool| self.tool[0] == *tool)
-            && chat.options.iter().all(is_plain)
+    pub fn have(&self, prompt: &Prompt) -> bool {
+        let head = prompt.messages.first().filter(|first| first.role == MessageRole::System);
+        // No client chooses freely whether the model thinks. Other options may be printed by a template.
+        let plain = TemplateOptions { enable_thinking: prompt.options.enable_thinking, ..TemplateOptions::default() };
+        head.is_some_and(|head| self.instructions.contains(&head.text()))
+            && prompt.tools.iter().all(|tool| *tool == self.tool)
+            && prompt.options == plain
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chat_prompt;
-    use session::{Message, MessageRole, Prompt, Tool};
+    use session::Message;
     use settings::{Persona, Sources};
 
     #[test]
@@ -64,23 +57,22 @@ mod tests {
             let messages = vec![Message::new(MessageRole::System, head), Message::new(MessageRole::User, "Hi.")];
             Prompt { messages, ..Prompt::default() }
         };
-        let have = |prompt: &Prompt| heads.have(&chat_prompt(prompt, ToolOrder::Client));
         let with_rule = ["Ask nothing back.\n\nBe brief.", "You are Ann.\n\nAsk nothing back."];
         for own in ["Be brief.", "You are Ann.", "Ask nothing back."].into_iter().chain(with_rule) {
-            assert!(have(&prompt(own)), "{own}");
+            assert!(heads.have(&prompt(own)), "{own}");
         }
         for clients in ["Be brief", "You are Ann.\n\nMy name is Eve.", "My name is Eve.", ""] {
-            assert!(!have(&prompt(clients)), "{clients}");
+            assert!(!heads.have(&prompt(clients)), "{clients}");
         }
         let own = Prompt { tools: vec![recall_tool()], ..prompt("Be brief.") };
-        assert!(have(&own));
+        assert!(heads.have(&own));
         let tool = Tool { name: "eve".into(), description: None, parameters: None, verbatim: None };
-        assert!(!have(&Prompt { tools: vec![recall_tool(), tool], ..prompt("Be brief.") }));
-        let mut chat = chat_prompt(&own, ToolOrder::Client);
-        chat.options.insert("enable_thinking".into(), true.into());
-        assert!(heads.have(&chat));
-        chat.options.insert("reasoning_effort".into(), "as Eve".into());
-        assert!(!heads.have(&chat), "a template may print what a client put there");
-        assert!(!heads.have(&chat_prompt(&Prompt::default(), ToolOrder::Client)));
+        assert!(!heads.have(&Prompt { tools: vec![recall_tool(), tool], ..prompt("Be brief.") }));
+        let mut chosen = own;
+        chosen.options.enable_thinking = Some(true);
+        assert!(heads.have(&chosen));
+        chosen.options.reasoning_effort = Some("as Eve".into());
+        assert!(!heads.have(&chosen), "a template may print what a client put there");
+        assert!(!heads.have(&Prompt::default()));
     }
 }

@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn states_to_come_back_to_lie_further_apart_where_memory_is_short() {
         let of = |total, cache| {
-            let more = [("memory.snapshots", "f32"), ("memory.trail_tokens", "0")];
+            let more = [("memory.snapshots", "f32"), ("memory.recurrence_log_tokens", "0")];
             planned(&[("memory.total", total), ("memory.token_cache_bytes", cache), more[0], more[1]]).unwrap()
         };
         assert_eq!(of("1GiB", "0").snapshot_spacing_tokens, PAGE_TOKENS);

@@ -2,7 +2,7 @@
 //! simultaneous requests wait for each other and the process stays under its ceiling.
 
 use crate::plan::prepare_bytes;
-use session::{Failure, FailureCode, Prompt};
+use session::{Failure, FailureCode, Prompt, text_bytes};
 use settings::Settings;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl PreparationMemory {
     /// Takes memory for a prompt without a body. One larger than the total waits until it is alone.
     pub async fn share_for(&self, prompt: &Prompt) -> Result<PreparationShare, Failure> {
         let mut share = self.share();
-        share.take_work(text_bytes(prompt)).await?;
+        share.take_work(text_bytes(&prompt.messages) as u64).await?;
         Ok(share)
     }
 }
@@ -110,10 +110,6 @@ impl Drop for PreparationShare {
 
 fn kib(bytes: u64) -> u32 {
     u32::try_from(bytes >> 10).unwrap_or(u32::MAX).saturating_add(1)
-}
-
-pub fn text_bytes(prompt: &Prompt) -> u64 {
-    prompt.messages.iter().map(|message| message.text_bytes() as u64).sum()
 }
 
 /// Limits the memory pools of the C library, of which threads otherwise have their own, eight for each core. No thread

@@ -2,20 +2,19 @@
 //!
 //! Runs beside the engine's thread, so that other replies continue meanwhile.
 
-use crate::engine_options::{kv_formats, request_class, sampling, thinking};
+use crate::engine_options::{kv_formats, sampling, thinking};
 use crate::measure::{Counted, Measured};
 use crate::own_heads::OwnHeads;
 use crate::request::{ModelRequest, Purpose};
 use engine::{EngineRequest, OwnerId, Precision, ReuseScope};
 use serde_json::Value;
-use session::{Failure, FailureCode, JsonText, MessageRole, Part, Prompt, ResponseFormat, ToolChoice};
-use settings::{Preset, Thinking, ToolOrder};
+use session::{Failure, FailureCode, JsonText, Message, MessageRole, Part, Prompt, ResponseFormat, ToolChoice};
+use settings::{Preset, Thinking};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
-use text::chat::ChatPrompt;
 use text::grammar::{self, Grammar, GrammarEnv, GrammarError};
 use text::template::{Rendered, utc};
-use text::{Template, Tokenizer, encode_prompt, opens_thinking};
+use text::{Template, TemplateInput, Tokenizer, ToolSchema, encode_prompt, opens_thinking};
 
 pub(crate) struct Preparer {
     pub tokenizer: Arc<Tokenizer>,
@@ -27,7 +26,6 @@ pub(crate) struct Preparer {
     /// True if users reuse each other's cached sequences.
     pub shares_users: bool,
     pub own_heads: Arc<OwnHeads>,
-    pub tool_order: ToolOrder,
     pub stop_tokens: Vec<u32>,
     /// Grammars, made once beside the first requests: it takes a second for a large vocabulary.
     pub grammars: OnceLock<Result<GrammarEnv, GrammarError>>,
@@ -35,15 +33,16 @@ pub(crate) struct Preparer {
 
 pub(crate) struct Prepared {
     pub request: EngineRequest,
+    pub tools: Vec<ToolSchema>,
     pub thinks: bool,
     /// Limit on the time from the request to the first word of the answer: then the thinking ends.
     pub first_word_ms: Option<u64>,
 }
 
 impl Preparer {
-    pub fn prepare(&self, asked: &ModelRequest, chat: &ChatPrompt) -> Result<Prepared, Failure> {
-        let preset = &asked.preset;
-        if chat.images > 0 {
+    pub fn prepare(&self, asked: &ModelRequest) -> Result<Prepared, Failure> {
+        let ModelRequest { prompt, preset, .. } = asked;
+        if prompt.messages.iter().any(|message| message.images() > 0) {
             return Err(invalid("this model reads no images; send text only"));
         }
         if preset.ctx_size > self.native_ctx {
@@ -52,20 +51,20 @@ impl Preparer {
                 preset.name, preset.ctx_size, self.native_ctx
             )));
         }
-        let thinking_wanted = asked.effective_thinking(&chat.options);
-        let (tokens, marks, thinks) = self.prompt(asked.purpose, chat, thinking_wanted)?;
+        let thinking_wanted = asked.effective_thinking();
+        let (tokens, marks, thinks) = self.encode(asked.purpose, prompt, thinking_wanted)?;
         let mut request = EngineRequest::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
         // The last mark of a reply is in its opening.
         request.given_tokens = asked.purpose.is_reply().then(|| marks.iter().rev().nth(1).copied()).flatten();
-        let has_instructions = chat.messages.first().is_some_and(|message| message["role"] == "system");
+        let has_instructions = prompt.messages.first().is_some_and(|first| first.role == MessageRole::System);
         let head_tokens = marks.first().filter(|_| has_instructions).map_or(0, |end| *end);
-        let (user, is_head_shared) = (asked.user.filter(|_| !self.shares_users), self.own_heads.have(chat));
+        let (user, is_head_shared) = (asked.user.filter(|_| !self.shares_users), self.own_heads.have(prompt));
         request.scope = ReuseScope { user, head_tokens, is_head_shared };
         // Another room's instructions may differ in their last lines.
         request.marks = self.last_lines(&request.tokens, head_tokens);
         request.fork = request.marks.first().copied();
         request.marks.extend(marks);
-        request.class = request_class(asked.priority);
+        request.priority = asked.priority;
         request.owner = asked.past_owner.map(OwnerId);
         request.speculative = matches!(asked.purpose, Purpose::WarmPartial | Purpose::EarlyReply);
         request.passing = asked.passing;
@@ -73,7 +72,7 @@ impl Preparer {
         if !asked.purpose.is_reply() {
             // The window may be full to the last token: text beyond it need not be warm.
             request.tokens.truncate(request.ctx_size);
-            return Ok(Prepared { request, thinks, first_word_ms: None });
+            return Ok(Prepared { request, tools: Vec::new(), thinks, first_word_ms: None });
         }
         let room = request.ctx_size.saturating_sub(request.tokens.len());
         let is_longer = |limit: u32| request.tokens.len() > limit as usize;
@@ -88,14 +87,15 @@ impl Preparer {
         request.stop = asked.options.stop.clone();
         request.ignore_eos = asked.options.ignore_eos;
         request.thinking = thinking(thinking_wanted, thinks);
-        request.grammar = self.grammar(asked, chat, thinks)?;
-        if asked.tool_choice == ToolChoice::None && !chat.tools.is_empty() {
+        let tools = ToolSchema::of_all(&prompt.tools);
+        request.grammar = self.grammar(asked, &tools, thinks)?;
+        if asked.tool_choice == ToolChoice::None && !tools.is_empty() {
             // The tools stay in the prompt, which would miss the cache without them.
             let call = self.tokenizer.id_of("<tool_call>");
             request.sampling.logit_bias.extend(call.map(|token| (token, f32::NEG_INFINITY)));
         }
         request.sampling.check().map_err(|error| invalid(error.to_string()))?;
-        Ok(Prepared { request, thinks, first_word_ms: thinking_wanted.first_word_ms() })
+        Ok(Prepared { request, tools, thinks, first_word_ms: thinking_wanted.first_word_ms() })
     }
 
     /// True if the prompt is certainly too long, before it is rendered. Text that a template may drop does not count:
@@ -107,11 +107,11 @@ impl Preparer {
         bytes > (preset.ctx_size as usize).saturating_mul(self.longest_token_bytes)
     }
 
-    pub fn measure(&self, chat: &ChatPrompt, thinking: Thinking) -> Result<Measured, Failure> {
-        let rendered = self.render(chat, thinking, true)?;
+    pub fn measure(&self, prompt: &Prompt, thinking: Thinking) -> Result<Measured, Failure> {
+        let rendered = self.render(prompt, thinking, true)?;
         let encoded = encode_prompt(&self.tokenizer, &rendered);
         let total = Counted::exactly(encoded.tokens.len() as u64);
-        Ok(Measured::from_marks(total, &encoded.marks, &chat.messages))
+        Ok(Measured::from_marks(total, &encoded.marks, &prompt.messages))
     }
 
     pub fn grammars(&self) -> &Result<GrammarEnv, GrammarError> {
@@ -119,19 +119,19 @@ impl Preparer {
     }
 
     /// Returns tokens, marks, and whether the reply begins inside a think block.
-    fn prompt(
+    fn encode(
         &self,
         purpose: Purpose,
-        chat: &ChatPrompt,
+        prompt: &Prompt,
         thinking: Thinking,
     ) -> Result<(Vec<u32>, Vec<usize>, bool), Failure> {
         let is_reply = purpose.is_reply();
-        let rendered = self.render(chat, thinking, is_reply)?;
+        let rendered = self.render(prompt, thinking, is_reply)?;
         let encoded = encode_prompt(&self.tokenizer, &rendered);
         let (mut tokens, mut marks) = (encoded.tokens, encoded.marks);
         let end = match purpose {
             Purpose::Reply | Purpose::EarlyReply => tokens.len(),
-            Purpose::WarmPartial => self.end_of_partial(chat, &tokens),
+            Purpose::WarmPartial => self.end_of_partial(prompt, &tokens),
             // Each message of the user ends at a mark of its own.
             Purpose::WarmHistory { placeholders } => {
                 marks.len().checked_sub(placeholders + 1).map_or(0, |before| marks[before])
@@ -145,24 +145,19 @@ impl Preparer {
         Ok((tokens, marks, is_reply && opens_thinking(&rendered.text)))
     }
 
-    fn render(&self, chat: &ChatPrompt, thinking: Thinking, opens_reply: bool) -> Result<Rendered, Failure> {
-        let mut options = chat.options.clone();
-        options.insert("enable_thinking".into(), Value::Bool(thinking != Thinking::Off));
-        if !opens_reply || !options.contains_key("add_generation_prompt") {
-            options.insert("add_generation_prompt".into(), Value::Bool(opens_reply));
-        }
+    fn render(&self, prompt: &Prompt, thinking: Thinking, opens_reply: bool) -> Result<Rendered, Failure> {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        let now = Some(utc(seconds));
-        let prompt = text::TemplateInput { messages: &chat.messages, tools: &chat.tools, options: &options, now };
-        self.template.render(&prompt).map_err(|error| invalid(error.to_string()))
+        let (thinks, now) = (Some(thinking != Thinking::Off), Some(utc(seconds)));
+        let input = TemplateInput { prompt, thinks, opens_reply, now };
+        self.template.render(&input).map_err(|error| invalid(error.to_string()))
     }
 
     /// Returns the end of the stable part of a partial transcript, the last message. Its last word may change, and with
     /// it the tokens that spell it.
-    fn end_of_partial(&self, chat: &ChatPrompt, tokens: &[u32]) -> usize {
+    fn end_of_partial(&self, prompt: &Prompt, tokens: &[u32]) -> usize {
         let end = self.tokenizer.id_of("<|im_end|>");
         let mut at = tokens.iter().rposition(|token| Some(*token) == end).unwrap_or(tokens.len());
-        let said = chat.messages.last().and_then(|message| message["content"].as_str()).unwrap_or("").trim_end();
+        let said = prompt.messages.last().map(Message::text).unwrap_or_default();
         let word = said.split_whitespace().next_back().map_or(0, str::len);
         let mut left = at.min(LAST_WORD_TOKENS);
         let mut bytes = 0;
@@ -187,8 +182,7 @@ impl Preparer {
         starts
     }
 
-    fn grammar(&self, asked: &ModelRequest, chat: &ChatPrompt, thinks: bool) -> Result<Option<Grammar>, Failure> {
-        let tools = &chat.tools;
+    fn grammar(&self, asked: &ModelRequest, tools: &[ToolSchema], thinks: bool) -> Result<Option<Grammar>, Failure> {
         let may_call = !tools.is_empty() && asked.tool_choice != ToolChoice::None;
         let choice = match &asked.tool_choice {
             ToolChoice::Required => Some(grammar::CallChoice::Required),

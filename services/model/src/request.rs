@@ -1,8 +1,7 @@
 //! Requests to a model.
 
 use crate::preparation::PreparationShare;
-use serde_json::{Map, Value};
-use session::{GenerationOptions, Priority, Prompt, ToolChoice};
+use session::{GenerationOptions, Priority, Prompt, TemplateOptions, ToolChoice};
 use settings::{Preset, Questions, Thinking};
 use std::sync::Arc;
 
@@ -91,9 +90,9 @@ impl ModelRequest {
         }
     }
 
-    pub(crate) fn arm(&self, arm: usize) -> ModelRequest {
+    pub(crate) fn choice(&self, choice: usize) -> ModelRequest {
         let mut request = self.clone();
-        request.options.seed = seed_of_arm(request.options.seed, arm);
+        request.options.seed = seed_of_choice(request.options.seed, choice);
         request
     }
 
@@ -115,19 +114,19 @@ impl ModelRequest {
         request
     }
 
-    pub(crate) fn effective_thinking(&self, template_options: &Map<String, Value>) -> Thinking {
-        self.thinking.unwrap_or_else(|| thinking_of(template_options, &self.preset))
+    pub(crate) fn effective_thinking(&self) -> Thinking {
+        self.thinking.unwrap_or_else(|| thinking_of(&self.prompt.options, &self.preset))
     }
 }
 
 /// Derives the seed of a reply; `None` gives each a fresh one.
-pub(crate) fn seed_of_arm(seed: Option<u64>, arm: usize) -> Option<u64> {
-    seed.map(|seed| seed.wrapping_add(arm as u64))
+pub(crate) fn seed_of_choice(seed: Option<u64>, choice: usize) -> Option<u64> {
+    seed.map(|seed| seed.wrapping_add(choice as u64))
 }
 
 /// Returns the client's choice of thinking, else the preset's.
-pub(crate) fn thinking_of(template_options: &Map<String, Value>, preset: &Preset) -> Thinking {
-    match (template_options.get("enable_thinking").and_then(Value::as_bool), preset.thinking) {
+pub(crate) fn thinking_of(options: &TemplateOptions, preset: &Preset) -> Thinking {
+    match (options.thinks(), preset.thinking) {
         (None, preset) => preset,
         (Some(false), _) => Thinking::Off,
         (Some(true), Thinking::Off) => Thinking::On,

@@ -31,7 +31,6 @@ impl Model {
         Model::start_with(settings, |_, _| ()).await
     }
 
-    /// Starts the model; `progress` gets its ready and its total bytes.
     pub async fn start_with(
         settings: &Settings,
         progress: impl FnMut(usize, usize) + Send + 'static,

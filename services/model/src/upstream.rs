@@ -16,7 +16,6 @@ use crate::handle::Answerer;
 use crate::measure::Measured;
 use crate::request::{ModelRequest, Purpose};
 use crate::status::{ModelLoad, ModelStatus};
-use crate::template_input::chat_prompt;
 pub use hostile::hostile_answer;
 
 use count::Counter;
@@ -28,12 +27,11 @@ use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use session::sentences::SentenceLimits;
 use session::{Delta, Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
-use settings::{Preset, Settings, ToolOrder};
+use settings::{Preset, Settings};
 use sse::Events;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
-use text::chat::ChatPrompt;
 use tokio_util::sync::CancellationToken;
 use wire::Incoming;
 
@@ -50,7 +48,6 @@ pub(crate) struct Upstream {
     answer_bytes: usize,
     event_bytes: usize,
     sentences: SentenceLimits,
-    tool_order: ToolOrder,
     status: Mutex<ModelStatus>,
     wanted_model: Option<String>,
     /// Window of the model, if the upstream tells it; else 0.
@@ -85,7 +82,6 @@ impl Upstream {
             answer_bytes: config.answer_bytes,
             event_bytes: settings.limits.body_bytes,
             sentences: sentence_limits(settings),
-            tool_order: settings.conversation.tool_order,
             status: Mutex::new(status),
             wanted_model: config.model.clone(),
             ctx_size: AtomicU32::new(0),
@@ -119,11 +115,10 @@ impl Answerer for Arc<Upstream> {
 
     /// Measures the total by the upstream's count, if it has one, and the parts by a public tokenizer.
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
-        let chat = chat_prompt(prompt, self.tool_order);
         let model = self.status.lock().model.clone();
         Box::pin(async move {
-            let total = self.counter.count(&chat, preset, &model, self.key.as_deref()).await?;
-            Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
+            let total = self.counter.count(prompt, preset, &model, self.key.as_deref()).await?;
+            Ok(Measured::from_weights(total, &count::weights(prompt).await?))
         })
     }
 
@@ -141,7 +136,6 @@ impl Answerer for Arc<Upstream> {
     }
 }
 
-/// Limit of a count.
 const COUNTING: Duration = Duration::from_secs(5);
 /// Pause between two probes for an upstream that is not up.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -150,10 +144,9 @@ impl Upstream {
     async fn answer(self: Arc<Upstream>, request: ModelRequest, writer: Writer) {
         self.open(request.priority).fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
-        let chat = chat_prompt(&request.prompt, self.tool_order);
-        let mut incoming = Incoming::new(&chat.tools, self.event_bytes);
+        let mut incoming = Incoming::new(&request.prompt.tools, self.event_bytes);
         let mut first = None;
-        let is_bound = request.effective_thinking(&chat.options).first_word_ms().is_some();
+        let is_bound = request.effective_thinking().first_word_ms().is_some();
         let hurried = async {
             if !is_bound {
                 writer.thinking_stopped().await;
@@ -166,7 +159,7 @@ impl Upstream {
         };
         let ended = tokio::select! {
             () = hurried => Ok(Finish::Cancelled),
-            ended = self.converse(&request, &chat, &mut incoming, &mut first, &writer) => ended,
+            ended = self.converse(&request, &mut incoming, &mut first, &writer) => ended,
             () = tokio::time::sleep(self.longest) => Err(self.endless()),
             () = writer.cancelled() => Ok(Finish::Cancelled),
             () = self.stopped.cancelled() => Err(stopped()),
@@ -190,13 +183,12 @@ impl Upstream {
     async fn converse(
         self: &Arc<Upstream>,
         request: &ModelRequest,
-        chat: &ChatPrompt,
         incoming: &mut Incoming,
         first: &mut Option<Instant>,
         writer: &Writer,
     ) -> Result<Finish, Failure> {
         let model = self.status.lock().model.clone();
-        let mut post = self.client.post(self.url("chat/completions")?).json(&wire::body(request, chat, &model));
+        let mut post = self.client.post(self.url("chat/completions")?).json(&wire::body(request, &model));
         if let Some(key) = &self.key {
             post = post.bearer_auth(key);
         }

@@ -76,7 +76,7 @@ impl ClientLog {
             message_of_item.push(Some(messages.len()));
             messages.push(message.clone());
         }
-        let (tools, options) = (self.tools.clone(), self.options.clone());
+        let (tools, options) = (wording.ordered(self.tools.clone()), self.options.clone());
         LaidOut { prompt: Prompt { messages, tools, options }, marks, message_of_item }
     }
 
@@ -130,6 +130,7 @@ fn turns_to_drop(carried: &[Message], tokens: &[u64], most: u64, room: u64) -> u
 mod tests {
     use super::*;
     use MessageRole::{Assistant, System, Tool, User};
+    use settings::ToolOrder;
 
     fn wording() -> Wording {
         Wording {
@@ -137,6 +138,7 @@ mod tests {
             opening: "(You speak first.)".into(),
             left_out: "".into(),
             no_question: "".into(),
+            tool_order: ToolOrder::Name,
         }
     }
 

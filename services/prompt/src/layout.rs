@@ -136,16 +136,16 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
         insert(first, Message::new(MessageRole::User, &wording.opening), &mut messages);
     }
     messages.extend(layout.request.iter().cloned());
-    LaidOut { prompt: with_tools(config, context, messages), marks, message_of_item }
+    LaidOut { prompt: with_tools(config, context, messages, wording), marks, message_of_item }
 }
 
-pub fn with_tools(config: &SessionConfig, context: &Context, messages: Vec<Message>) -> Prompt {
+pub fn with_tools(config: &SessionConfig, context: &Context, messages: Vec<Message>, wording: &Wording) -> Prompt {
     let mut tools = config.tools.clone();
     if has_recall(config, context) {
         tools.push(recall_tool());
     }
     let options = TemplateOptions { reasoning_effort: config.reasoning_effort.clone(), ..TemplateOptions::default() };
-    Prompt { messages, tools, options }
+    Prompt { messages, tools: wording.ordered(tools), options }
 }
 
 pub(crate) fn note_of_facts(text: &str, wording: &Wording) -> Option<Message> {

@@ -16,6 +16,7 @@
 //! ```
 //! use prompt::{Layout, Wording, lay_out};
 //! use session::{Context, Item, Role, SessionConfig};
+//! use settings::ToolOrder;
 //! use std::sync::Arc;
 //!
 //! let wording = Wording {
@@ -23,6 +24,7 @@
 //!     opening: "(You speak first.)".into(),
 //!     left_out: "(left out)".into(),
 //!     no_question: "Ask nothing back.".into(),
+//!     tool_order: ToolOrder::Name,
 //! };
 //! let config = SessionConfig::new("Be brief.");
 //! let context = Context { notes: vec!["It is ten.".into()], ..Context::default() };

@@ -120,6 +120,7 @@ mod tests {
     use crate::items::{ItemText, push_item};
     use crate::wording::Wording;
     use session::{ItemBody, ItemStatus, NamedSpeaker, Role};
+    use settings::ToolOrder;
 
     fn said(id: &str, role: Role, text: &str, person: Option<&str>) -> Arc<Item> {
         let speaker =
@@ -162,8 +163,13 @@ mod tests {
 
     #[test]
     fn a_speaker_is_shown_as_the_preset_wants_it() {
-        let wording =
-            Wording { note: None, opening: String::new(), left_out: String::new(), no_question: String::new() };
+        let wording = Wording {
+            note: None,
+            opening: String::new(),
+            left_out: String::new(),
+            no_question: String::new(),
+            tool_order: ToolOrder::Name,
+        };
         for (how, words, name) in [
             (ShownSpeakers::Prefix, "ANNA: Where is she?", None),
             (ShownSpeakers::Off, "Where is she?", None),

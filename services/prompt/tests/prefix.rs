@@ -6,7 +6,7 @@
 use prompt::{Audience, ClientLog, LaidOut, Layout, LogNotes, Wording, lay_out};
 use proptest::prelude::*;
 use session::{Context, Item, ItemBody, ItemStatus, Message, MessageRole, NamedSpeaker, Prompt, Role, SessionConfig};
-use settings::ShownSpeakers;
+use settings::{ShownSpeakers, ToolOrder};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -62,6 +62,7 @@ fn wording() -> Wording {
         opening: "(You speak first.)".into(),
         left_out: "(left out)".into(),
         no_question: "".into(),
+        tool_order: ToolOrder::Name,
     }
 }
 

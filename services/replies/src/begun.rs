@@ -1,6 +1,8 @@
-//! Which sessions a caller may open: a key those of its user, a client secret the one it was made for and those it began.
+//! Sessions that a caller may open: with a key, those of its user; with a client secret, the one that the secret was
+//! made for and those that it began.
 
-use crate::{Caller, Error};
+use crate::Error;
+use access::Caller;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -37,7 +39,6 @@ impl BegunBySecrets {
         Ok(store.open_session(&caller.identity.user, id).await?)
     }
 
-    /// The caller has begun this session.
     pub fn began(&self, caller: &Caller, session: &SessionRef) {
         let Some(secret) = &caller.secret else { return };
         let now = Instant::now();

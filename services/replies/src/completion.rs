@@ -1,5 +1,5 @@
-//! A reply to a client that speaks over HTTP and reads along, whatever its protocol: with its whole conversation in the
-//! request, or in a durable session to which the request adds what is new.
+//! Replies to clients that read along over HTTP, whatever their protocol. A request holds its whole conversation, or
+//! adds what is new to a durable session.
 
 mod carrying;
 mod durable;
@@ -23,10 +23,11 @@ pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
 pub use standing::StandingPrompts;
 
 use crate::identity::{Persons, Scope};
-use crate::{BegunBySecrets, Caller, Error};
+use crate::{BegunBySecrets, Error};
+use access::Caller;
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
-use laying_out::PutIn;
+use laying_out::InsertedNotes;
 use model::{Model, ModelRequest, PreparationShare, Purpose};
 use prompt::{ClientLog, Wording, next_prompt, show_speakers};
 use runtime::{ModelChoice, Runtime, RuntimeParts, heavy};
@@ -34,7 +35,7 @@ use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::{
     Delta, Event, Failure, Finish, GenerationOptions, ItemBody, MaxTokens, Message, NewTurn, Priority, Prompt,
-    Response, ResponseStatus, ToolChoice,
+    Response, ResponseStatus, ToolChoice, text_bytes,
 };
 use settings::{Preset, Questions, Settings};
 use source::Source;
@@ -79,13 +80,11 @@ impl Completions {
         }
     }
 
-    /// Opens a session for a caller that may open it.
     pub async fn open_session(&self, caller: &Caller, id: &str) -> Result<SessionRef, Error> {
         self.begun.open_session(&self.store, caller, id).await
     }
 }
 
-/// What a client asks for.
 #[derive(Debug)]
 pub struct CompletionRequest {
     pub prompt: Prompt,
@@ -95,25 +94,24 @@ pub struct CompletionRequest {
     pub tool_choice: ToolChoice,
     pub parallel_tool_calls: bool,
     pub priority: Priority,
-    /// A durable session to which the messages are added.
     pub session_id: Option<String>,
-    /// Replies that are wanted. A session has one.
-    pub arms: usize,
-    /// None: the door's clients send nothing again by themselves.
+    /// Number of replies: 1 in a session.
+    pub choices: usize,
+    /// `None` if the clients of this protocol do not retry by themselves.
     pub attempt: Option<RequestAttempt>,
     pub scope: Scope,
 }
 
-/// One reply under way. A client that hangs up drops it, and with it the source.
+/// Reply under way. A client that hangs up drops it, and with it the source.
 pub struct Completion {
     source: Source,
     warm: Option<Warm>,
-    /// To be kept when the reply is over.
+    /// Turn that the service keeps when the reply is over.
     kept: Option<KeptTurn>,
-    put_in: PutIn,
-    /// Waits for a count.
+    inserted: InsertedNotes,
+    /// Report of the response, while it waits for the count of `inserted`.
     report: Option<Arc<Event>>,
-    /// Of a durable session, so that a client learns the id of a new one.
+    /// Id of the durable session: a client learns here the id of a new one.
     pub session_id: Option<String>,
 }
 
@@ -131,12 +129,13 @@ impl Completions {
             let (source, session_id) = durable::answer(self, caller, &session, request).await?;
             return Ok(Completion::of_session(source, session_id));
         }
-        let mut arms = self.ask_arms(caller, id, choice, CompletionRequest { arms: 1, ..request }, preparation).await?;
-        arms.pop().ok_or_else(|| Error::request("invalid_value", "no reply was asked for", None))
+        let one = CompletionRequest { choices: 1, ..request };
+        let mut choices = self.ask_choices(caller, id, choice, one, preparation).await?;
+        choices.pop().ok_or_else(|| Error::request("invalid_value", "no reply was asked for", None))
     }
 
     /// Asks for several replies to one prompt, without a session.
-    pub async fn ask_arms(
+    pub async fn ask_choices(
         &self,
         caller: &Caller,
         id: &str,
@@ -147,9 +146,9 @@ impl Completions {
         if let Some(failure) = self.model.too_long(&request.prompt, &choice.preset) {
             return Err(failure.into());
         }
-        let arms = request.arms;
+        let choices = request.choices;
         let kept = self.keeping.begin(choice, &request).await;
-        let bytes = request.prompt.messages.iter().map(Message::text_bytes).sum();
+        let bytes = text_bytes(&request.prompt.messages);
         // A task beside a conversation says itself how it is to be answered.
         let before = match request.priority {
             Priority::Talk => self.before_instructions(choice),
@@ -171,32 +170,33 @@ impl Completions {
             None => None,
         };
         let owner = kept.as_ref().map(KeptTurn::owner);
-        let (prompt, mut put_in) = self.put_in(log, known, owner, &choice.preset).await;
+        let (prompt, mut inserted) = self.insert_notes(log, known, owner, &choice.preset).await;
         request.prompt = prompt;
         // After a request in the background no user goes on talking, and of several replies the client chooses one.
-        let goes_on = request.priority == Priority::Talk && arms == 1;
+        let goes_on = request.priority == Priority::Talk && choices == 1;
         let scope = request.scope.clone();
         self.owners.note(&scope);
-        let prompt = put_in.without_notes.take().unwrap_or_else(|| request.prompt.clone());
+        let prompt = inserted.without_notes.take().unwrap_or_else(|| request.prompt.clone());
         let (model, preset) = (self.model.clone(), choice.preset.clone());
-        let (new_head, next_note) = (put_in.new_head.take(), put_in.next_note.take());
+        let (new_head, next_note) = (inserted.new_head.take(), inserted.next_note.take());
         let warm =
             goes_on.then(|| Warm { model, prompt, preset: preset.clone(), scope: scope.clone(), new_head, next_note });
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
         let preparation = Some(preparation);
         let mut asked = ModelRequest { preparation, ..model_request(request, preset) };
         scope.own(&mut asked);
-        let (mut warm, mut kept, mut put_in) = (warm, kept.filter(|_| arms == 1), Some(put_in));
-        let answers = self.model.ask_arms(asked, arms).into_iter();
+        let (mut warm, mut kept, mut inserted) = (warm, kept.filter(|_| choices == 1), Some(inserted));
+        let answers = self.model.ask_choices(asked, choices).into_iter();
         let completion = |answer| {
             let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
-            let (warm, kept, put_in) = (warm.take(), kept.take(), put_in.take().unwrap_or_default());
-            Ok(Completion { source, warm, kept, put_in, report: None, session_id: None })
+            let (warm, kept, inserted) = (warm.take(), kept.take(), inserted.take().unwrap_or_default());
+            Ok(Completion { source, warm, kept, inserted, report: None, session_id: None })
         };
         answers.map(completion).collect()
     }
 
-    /// Takes a turn in a session, or says why not. The response has the metadata, which are texts by names.
+    /// Takes a turn in a session, or returns why the session refuses it. `metadata` are texts by names, for the
+    /// response.
     pub async fn take_turn(
         &self,
         progress: &mut ReplyProgress,
@@ -211,7 +211,7 @@ impl Completions {
         Ok(progress.begun().await)
     }
 
-    /// The reply to a turn that its client does not ask for again.
+    /// Takes a turn that its client does not send again.
     pub async fn talk(&self, session: &SessionRef, scope: &Scope, turn: NewTurn) -> Result<Completion, Error> {
         let reply = Arc::<SharedReply>::default();
         let source = Source::Shared(reply.clone().reader());
@@ -219,8 +219,8 @@ impl Completions {
         Ok(Completion::of_session(source, session.id().to_owned()))
     }
 
-    /// The reply to a turn that its client may ask for again: it is taken and answered once. `first` takes it; where that
-    /// was done and no answer came, `again` asks for a response and adds nothing.
+    /// Takes and answers a turn once, however often its client sends it. `first` takes the turn; if an earlier attempt
+    /// took it and got no answer, `again` asks for a response and adds nothing.
     pub async fn take_turn_once<E: From<Error>>(
         &self,
         scope: &Scope,
@@ -265,16 +265,16 @@ fn model_request(request: CompletionRequest, preset: Arc<Preset>) -> ModelReques
 
 impl Completion {
     fn of_session(source: Source, session_id: String) -> Completion {
-        let put_in = PutIn::default();
-        Completion { source, warm: None, kept: None, put_in, report: None, session_id: Some(session_id) }
+        let inserted = InsertedNotes::default();
+        Completion { source, warm: None, kept: None, inserted, report: None, session_id: Some(session_id) }
     }
 
-    /// Cancels the response while it is read. It still ends as responses do.
+    /// Returns a token that cancels the response. Its last events still come.
     pub fn canceller(&self) -> CancellationToken {
         self.source.canceller()
     }
 
-    /// The next event of the response. None after the last. May be dropped and called again.
+    /// Returns the next event of the response. The caller may drop the future and call again.
     pub async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
         if self.report.is_none() {
             let event = self.source.next().await?;
@@ -293,35 +293,33 @@ impl Completion {
                 event => return Some(event),
             }
         }
-        if let Some(counting) = &mut self.put_in.with_note {
+        if let Some(counting) = &mut self.inserted.with_note {
             let counted = tokio::time::timeout(COUNTING, counting).await;
-            self.put_in.with_note = None;
-            self.put_in.tokens_with_note = counted.ok().and_then(Result::ok).flatten();
+            self.inserted.with_note = None;
+            self.inserted.tokens_with_note = counted.ok().and_then(Result::ok).flatten();
         }
-        self.report.take().map(|event| Ok(self.put_in.tell(event)))
+        self.report.take().map(|event| Ok(self.inserted.tell(event)))
     }
 }
 
-/// A report waits so long for a count that was begun with the reply.
+/// Time that a report waits for the count that began with the reply.
 const COUNTING: Duration = Duration::from_millis(200);
 
-/// A door's reply: events become pieces of its stream.
+/// Reply of a door, which turns events into pieces of its stream.
 pub trait Render {
-    /// Takes an event of the response and appends the pieces that it becomes. What fails the response comes back.
+    /// Appends the pieces that an event of the response becomes. An error fails the response.
     fn add(&mut self, event: &Event, pieces: &mut Vec<String>) -> Result<(), Failure>;
-    /// Appends the last pieces, with whatever is known of the reply's cost. Nothing where the response is not done.
+    /// Appends the last pieces with the reply's known cost, or nothing if the response is not done.
     fn finish(&mut self, pieces: &mut Vec<String>);
-    /// Appends what a client is told whose stream has begun.
+    /// Appends the pieces that report a failure in a stream that has begun.
     fn failed(&mut self, failure: &Failure, pieces: &mut Vec<String>);
-    /// Everything was told.
     fn is_over(&self) -> bool;
 }
 
-/// How long the headers of a stream may wait for an ask to be refused, so that a refusal still has a status of its own.
-/// A prompt is prepared in a fraction of this.
+/// Time that the headers of a stream wait for a refusal, so that a refusal has a status of its own. The model prepares
+/// a prompt in a fraction of this.
 const REFUSAL: Duration = Duration::from_millis(200);
 
-/// Waits for what the client is told next and appends it.
 async fn read(completion: &mut Completion, reply: &mut impl Render, pieces: &mut Vec<String>) -> Result<(), Failure> {
     while pieces.is_empty() && !reply.is_over() {
         match completion.next().await {
@@ -340,7 +338,6 @@ async fn read(completion: &mut Completion, reply: &mut impl Render, pieces: &mut
     Ok(())
 }
 
-/// The reply as soon as all of it was told.
 pub async fn whole<R: Render>(mut completion: Completion, mut reply: R) -> Result<R, Failure> {
     loop {
         let mut pieces = Vec::new();
@@ -351,7 +348,7 @@ pub async fn whole<R: Render>(mut completion: Completion, mut reply: R) -> Resul
     }
 }
 
-/// The pieces one after the other. A refusal that comes at once is no stream.
+/// Streams the pieces, or returns the refusal if one comes at once.
 pub async fn streamed<R: Render>(
     mut completion: Completion,
     mut reply: R,
@@ -374,7 +371,7 @@ pub async fn streamed<R: Render>(
     }))
 }
 
-/// A piece that says nothing, whenever none has come for so long: clients give up on a silent service.
+/// Adds the piece `nothing` after each `silence`: clients give up on a silent service.
 pub fn kept_alive(
     pieces: impl stream::Stream<Item = String> + Send + 'static,
     silence: Duration,
@@ -388,19 +385,20 @@ pub fn kept_alive(
     })
 }
 
-/// What is done in the silence after a reply: the conversation as the next request will have it is read ahead.
+/// Prompts that the model reads in the silence after a reply: the conversation as the next request will have it.
 struct Warm {
     model: Model,
     prompt: Prompt,
     preset: Arc<Preset>,
     scope: Scope,
     new_head: Option<(Prompt, NewHead)>,
-    /// Instructions that changed at this turn will at the next one: the note about it differs in its last words.
+    /// Likely begin of the next note: instructions that changed at this turn will change at the next one too.
     next_note: Option<Message>,
 }
 
 impl Warm {
-    /// After a call comes its result, and the prompt goes on from where the reply stopped: nothing is to be read ahead.
+    /// Reads the next prompt ahead, unless the reply holds calls: with their results the prompt continues from where
+    /// the reply stopped.
     fn after(self, response: &Response) {
         let is_said = matches!(response.status, ResponseStatus::Completed | ResponseStatus::Incomplete);
         let has_calls = response.output.iter().any(|item| matches!(item.body, ItemBody::FunctionCall { .. }));
@@ -427,7 +425,6 @@ impl Warm {
         }
     }
 
-    /// Reads the prompt up to its last message.
     fn begin(mut self) {
         let prompt = std::mem::take(&mut self.prompt);
         let asked = self.request(prompt, Priority::Speculate);

@@ -1,5 +1,3 @@
-//! Deletions that a client asks for within a conversation: items, and responses with what they said.
-
 use crate::completion::failure_of;
 use crate::{Completions, Error};
 use runtime::{SessionAnswer, wall_ms};

@@ -1,5 +1,3 @@
-//! Reasons for which a request gets no reply.
-
 use session::Failure;
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -19,7 +17,6 @@ pub enum Error {
     NoPreviousResponse { id: String },
     #[error("the response {id} is not over: wait for its end, or cancel it")]
     PreviousResponseActive { id: String },
-    /// The conversation that a client names cannot be opened.
     #[error(transparent)]
     Conversation(Box<Error>),
 }

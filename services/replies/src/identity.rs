@@ -1,5 +1,5 @@
-//! Whose words a conversation holds: the rules of the configuration over what a request tells of its speaker. Pure: asks no
-//! store and no clock.
+//! Recognition of speakers, by the rules of the configuration over what a request tells. Pure: asks no store and no
+//! clock.
 //!
 //! A rule chooses among the persons of the caller's own user, whatever a request tells.
 
@@ -16,25 +16,24 @@ use session::{Message, MessageRole};
 use settings::{ChangedHead, ChangedHeadRule, PersonRule, RuleClue, RuleCondition, RuleName, WantedText, person_name};
 use std::borrow::Cow;
 
-/// What a request's body tells, in whichever protocol.
+/// Clues in a request's body, in whichever protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BodyClues {
-    /// As it was asked for.
+    /// Name of the model that the client asks for.
     pub model: String,
     pub user: Option<String>,
     pub safety_identifier: Option<String>,
     pub prompt_cache_key: Option<String>,
     pub satellite: Option<String>,
     pub device: Option<String>,
-    /// The client's.
     pub instructions: Option<String>,
     /// The speaker's name, as the client writes it.
     pub speaker: Option<String>,
-    /// The client says that nothing of it is to be remembered.
+    /// True if the client asks the service to remember nothing of it.
     pub is_private: bool,
 }
 
-/// What a text of a client's metadata says of it. None: neither.
+/// Reads a flag of a client's metadata. `None`: the text is neither true nor false.
 pub fn is_private(text: Option<&str>) -> Option<bool> {
     match text {
         None | Some("false") => Some(false),
@@ -44,7 +43,7 @@ pub fn is_private(text: Option<&str>) -> Option<bool> {
 }
 
 impl BodyClues {
-    /// Of a conversation: its instructions stand at its head.
+    /// Collects the clues of a conversation, whose instructions stand at its head.
     pub fn of(model: &str, messages: &[Message]) -> BodyClues {
         let head = messages.iter().take_while(|message| message.role == MessageRole::System);
         let texts: Vec<String> = head.map(Message::text).collect();
@@ -69,43 +68,39 @@ pub struct Clues<'a> {
     pub most: usize,
 }
 
-/// Verdict of the rules on a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recognised {
     /// Person whose words it holds. Empty: the home's guest.
     pub person: String,
     /// Room where they are said. Empty: unknown.
     pub room: String,
-    /// Index of the rule that holds. None: no rule holds.
+    /// Index of the rule that holds. `None`: no rule holds.
     pub rule: Option<usize>,
     pub is_private: bool,
-    /// Minutes that the rule sets. None: the configuration's.
+    /// Minutes that the rule sets. `None`: the configuration's.
     pub continue_minutes: Option<u64>,
-    /// Whether a name came from the client.
+    /// True if a name came from the client.
     pub is_found: bool,
-    /// Whether the rule looks at the speaker.
     pub by_speaker: bool,
 }
 
-/// How a condition of a rule came out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With the name that it found, where it looks for one.
+    /// Match, with the name if the condition looks for one.
     Holds(Option<String>),
     Absent,
     Other,
-    /// A ULID names a conversation and no person.
+    /// ULID, which names a conversation and no person.
     Ulid,
-    /// What stands in the name's place is none.
     NoName,
 }
 
-/// Rules whose conditions were tried on a request, but for those on the speaker: one request may name many speakers, and its
-/// instructions are looked through once.
+/// Rules with all their conditions tried on a request but those on the speaker: one request may name many speakers, and
+/// its instructions are looked through once.
 pub struct TriedRules<'a> {
     rules: &'a [PersonRule],
     clues: Clues<'a>,
-    /// Name that the tried conditions of each rule found. None: one of them does not hold.
+    /// Name that the tried conditions of each rule found. `None`: one of them does not hold.
     found: Vec<Option<Option<String>>>,
 }
 
@@ -115,7 +110,7 @@ impl<'a> TriedRules<'a> {
         TriedRules { rules, clues: *clues, found }
     }
 
-    /// Returns what the first rule says whose conditions all hold for this speaker.
+    /// Returns the verdict of the first rule whose conditions all hold for this speaker.
     pub fn recognise(&self, speaker: Option<&str>) -> Recognised {
         let clues = Clues { speaker, ..self.clues };
         let mut tried = self.rules.iter().zip(&self.found).enumerate();
@@ -139,7 +134,8 @@ impl<'a> TriedRules<'a> {
     }
 }
 
-/// Tries the conditions of a rule on the speaker, or all others, and returns the name that they find. None: one does not hold.
+/// Tries the conditions of a rule on the speaker, or all others, and returns the name that they find. `None`: one does
+/// not hold.
 fn try_conditions(rule: &PersonRule, on_speaker: bool, found: Option<String>, clues: &Clues) -> Option<Option<String>> {
     let mut tried = rule.conditions.iter().filter(|condition| (condition.clue == RuleClue::Speaker) == on_speaker);
     tried.try_fold(found, |found, condition| match outcome(condition, finds_name(rule), clues) {
@@ -148,21 +144,20 @@ fn try_conditions(rule: &PersonRule, on_speaker: bool, found: Option<String>, cl
     })
 }
 
-/// Returns what the first rule says whose conditions all hold.
+/// Returns the verdict of the first rule whose conditions all hold.
 pub fn recognise(rules: &[PersonRule], clues: &Clues) -> Recognised {
     let mut recognised = TriedRules::new(rules, clues).recognise(clues.speaker);
     recognised.is_private |= clues.body.is_private;
     recognised
 }
 
-/// What the first rule says whose conditions all hold.
+/// Returns the choice of the first rule whose conditions all hold.
 pub fn changed_head_of(rules: &[ChangedHeadRule], clues: &Clues) -> ChangedHead {
     let holds = |condition: &RuleCondition| matches!(outcome(condition, false, clues), Outcome::Holds(_));
     let rule = rules.iter().find(|rule| rule.conditions.iter().all(holds));
     rule.map_or(ChangedHead::Exact, |rule| rule.changed_head)
 }
 
-/// Of each condition of a rule.
 pub fn outcomes(rule: &PersonRule, clues: &Clues) -> Vec<Outcome> {
     rule.conditions.iter().map(|condition| outcome(condition, finds_name(rule), clues)).collect()
 }
@@ -190,12 +185,12 @@ fn outcome(condition: &RuleCondition, name_is_wanted: bool, clues: &Clues) -> Ou
     result
 }
 
-/// Fields that clients also use for the name of a conversation.
+/// Returns true for a field that clients also use for the name of a conversation.
 fn is_field(clue: &RuleClue) -> bool {
     matches!(clue, RuleClue::User | RuleClue::SafetyIdentifier | RuleClue::PromptCacheKey)
 }
 
-/// What the request tells of it. A key has two names.
+/// Returns the texts that the request has for a clue. A key has two: its name and its id.
 fn texts<'a>(clue: &RuleClue, clues: &Clues<'a>) -> Vec<Cow<'a, str>> {
     let body = clues.body;
     let one = |text: Option<&'a str>| text.filter(|text| !text.is_empty()).map(Cow::Borrowed).into_iter().collect();
@@ -231,7 +226,8 @@ fn ends(text: &str, most: usize) -> Vec<Cow<'_, str>> {
     parts.into_iter().filter(|part| !part.is_empty()).map(Cow::Borrowed).collect()
 }
 
-/// The part of a text that stands for the name; all of it, where none is looked for. None: the text is another one.
+/// Returns the part of a text that stands for the name, or all of it if the rule looks for no name. `None`: the text
+/// does not match.
 fn found<'a>(clue: &RuleClue, wanted: &WantedText, text: &'a str) -> Option<&'a str> {
     match (wanted, clue) {
         (WantedText::Any, _) => Some(text),
@@ -254,10 +250,10 @@ fn found<'a>(clue: &RuleClue, wanted: &WantedText, text: &'a str) -> Option<&'a 
     }
 }
 
-/// Characters, with the spaces around it.
+/// Limit of the characters of a name, with the spaces around it.
 const LONGEST_NAME: usize = 128;
 
-/// Frontends write letters beyond ASCII so in a header.
+/// Decodes letters beyond ASCII as frontends write them in a header.
 fn percent_decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
@@ -279,7 +275,7 @@ fn percent_decoded(text: &str) -> Cow<'_, str> {
     String::from_utf8(bytes).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// 26 letters and digits of Crockford's alphabet, in either case: 128 bits, so the first is at most 7.
+/// Returns true for 26 letters and digits of Crockford's alphabet, in either case: 128 bits, so the first is at most 7.
 pub fn is_ulid(text: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte.to_ascii_uppercase(), b'0'..=b'9' | b'A'..=b'H' | b'J' | b'K' | b'M' | b'N' | b'P'..=b'T' | b'V'..=b'Z');
     text.len() == 26 && matches!(text.as_bytes()[0], b'0'..=b'7') && text.bytes().all(is_digit)

@@ -6,7 +6,6 @@
 //! A door parses to a [`CompletionRequest`], asks [`Completions::ask`], and gives a [`Render`] that makes frames of events.
 
 mod begun;
-mod caller;
 mod completion;
 mod deleting;
 mod error;
@@ -14,7 +13,6 @@ pub mod identity;
 mod maintenance;
 
 pub use begun::BegunBySecrets;
-pub use caller::Caller;
 pub use completion::{
     Completion, CompletionRequest, Completions, ConversationKeeping, GoesOnFrom, MARK, PastOwners, RecentTurns, Render,
     ReplyProgress, RequestAttempt, StandingPrompts, StoredTurn, bodies, kept_alive, streamed, whole,

@@ -48,7 +48,6 @@ impl Completions {
         }
     }
 
-    /// Deletes a session for good, after its connections are closed.
     pub async fn delete_session(&self, session: &SessionRef) -> Result<(), store::Error> {
         self.runtime.deleted(session).await;
         self.store.delete_session(session, wall_ms()).await?;

@@ -62,7 +62,6 @@ pub enum ToCompactor {
     },
 }
 
-/// Messages of the compactor to its session's task.
 pub enum FromCompactor {
     Tell(Event),
     Stands(Arc<Standing>),
@@ -213,7 +212,7 @@ impl Compactor {
         }
     }
 
-    /// True if no work is lost when the session leaves memory.
+    /// Returns true if no work is lost when the session leaves memory.
     pub fn is_quiet(&self) -> bool {
         self.quiet_after == Some(self.sent)
     }

@@ -6,11 +6,8 @@ use crate::{Error, Runtime, heavy};
 use remember::about;
 use store::{FoundBy, NewFact, RememberedFact, Store, UnindexedFact, new_id};
 
-/// Times `remember.facts` that the persons of one user may have together.
 const MOST_OF_USER: usize = 10;
-/// Tenths of these that stay where replaced facts make room.
 const KEPT_TENTHS: usize = 9;
-/// Words by which a question finds a fact: more than a sentence has.
 const MOST_WORDS: usize = 256;
 
 impl Runtime {

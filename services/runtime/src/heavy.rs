@@ -3,12 +3,13 @@
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
-/// Work on fewer bytes takes less time than handing it over.
+/// Bytes below which work takes less time than handing it over.
 const SMALL_BYTES: usize = 64 << 10; // not a window: bytes of a request
-/// Large pieces of work go one after the other: speech needs the other cores.
+/// Permit for large pieces of work, one at a time: speech needs the other cores.
 static TURN: Semaphore = Semaphore::const_new(1);
 
-/// Runs `work` over so many bytes. Where they are many it waits its turn, and the worker's other tasks move to another thread.
+/// Runs `work` over this number of bytes. Large work waits its turn, and the worker's other tasks move to another
+/// thread.
 pub async fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes < SMALL_BYTES {
         return work();

@@ -93,6 +93,7 @@ pub fn wording(settings: &Settings) -> Wording {
         opening: conversation.opening.clone(),
         left_out: compaction::LEFT_OUT.to_owned(),
         no_question: conversation.no_question.clone(),
+        tool_order: conversation.tool_order,
     }
 }
 

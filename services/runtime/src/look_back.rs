@@ -27,7 +27,6 @@ pub fn question_of(input: &Input, machine: &Machine) -> Option<Question> {
     just_said(input, machine).filter(|question| remember::asks(&question.text))
 }
 
-/// Returns the part of a question that is looked at.
 pub fn end_of(question: &str) -> &str {
     &question[question.ceil_char_boundary(question.len().saturating_sub(QUESTION_BYTES))..]
 }
@@ -109,8 +108,8 @@ fn past_words(hit: &Hit) -> PastWords {
     PastWords { id: hit.item_id.clone(), text: hit.excerpt.clone(), said_at: (hit.created_at_ms, hit.seq) }
 }
 
-/// Facts with one of these words that no search of what the person said finds: the home's, and what was said in conversations
-/// that are gone.
+/// Finds the facts with one of these words that no search of what the person said finds: the home's, and what was said
+/// in conversations that are gone.
 async fn facts_besides(place: RecallPlace<'_>, stems: &[String]) -> Vec<RememberedFact> {
     let Some(person) = place.person else { return Vec::new() };
     let mut facts = Vec::new();

@@ -30,7 +30,8 @@ impl Looking {
         Looking { conn, question, request, behind: VecDeque::new(), search }
     }
 
-    /// True if a command cannot wait for the search: it talks over the reply, wants it now, or ends the session.
+    /// Returns true if a command cannot wait for the search: it talks over the reply, wants it now, or ends the
+    /// session.
     pub fn ends_with(&self, command: &Command) -> bool {
         match command {
             Command::Said { input, .. } => {
@@ -49,8 +50,8 @@ impl Looking {
         }
     }
 
-    /// True if a command waits behind the request: inputs of one connection keep their order, and so do the requests
-    /// and speech of all.
+    /// Returns true if a command waits behind the request: inputs of one connection keep their order, and so do the
+    /// requests and speech of all.
     pub fn holds_back(&self, command: &Command) -> bool {
         match command {
             Command::Said { conn, input, .. } => {

@@ -50,7 +50,7 @@ impl SessionMemories {
         }
     }
 
-    /// True if a prompt made now might tell a forgotten fact.
+    /// Returns true if a prompt made now might tell a forgotten fact.
     pub fn is_behind(&self) -> bool {
         self.hears
             || self.question.as_ref().is_some_and(|question| question.is_urgent)
@@ -61,7 +61,7 @@ impl SessionMemories {
         self.forgetting = Some(op);
     }
 
-    /// True if the stored operation is a wish to forget something.
+    /// Returns true if the stored operation is a wish to forget something.
     pub fn stored(&mut self, op: OpId) -> bool {
         let is_wish = self.forgetting.take_if(|forgetting| *forgetting == op).is_some();
         self.hears |= is_wish;

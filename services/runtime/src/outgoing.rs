@@ -16,7 +16,6 @@ pub struct OutgoingLimits {
     pub bytes: usize,
 }
 
-/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Draining,
@@ -32,7 +31,6 @@ pub struct Outgoing {
     shared: Arc<Shared>,
 }
 
-/// Socket's end of the queue.
 #[derive(Debug)]
 pub struct Written {
     shared: Arc<Shared>,

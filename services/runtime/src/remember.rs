@@ -28,10 +28,8 @@ use tokio_util::sync::CancellationToken;
 /// Conversations that are looked through before a new one begins; older ones fell silent long ago.
 const SESSIONS_AT_ONCE: u32 = 8;
 const RECENT_MS: i64 = 24 * 60 * 60 * 1000;
-/// Messages that a model reads at once, and that are looked through for what their words tell.
 const MESSAGES_AT_ONCE: u32 = 64;
 const HEARD_AT_ONCE: u32 = 16;
-/// Words of wishes to forget that are looked up at once.
 const WORDS_AT_ONCE: usize = 128;
 /// Bytes of a request that are read in the time in which one byte of a conversation is looked through.
 const WORK_FOR_A_BYTE: usize = 64;
@@ -42,7 +40,6 @@ const LEARN_TOKENS: u32 = 512;
 const MOST_TRIES: u32 = 3;
 /// Places that are searched for the words that a person wants forgotten.
 const MOST_PLACES: u32 = 64;
-/// Time between two looks for conversations that fell silent.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 impl Runtime {
@@ -141,7 +138,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks through all new messages of a session by the rules.
     async fn hear_all(&self, unheard: &UnheardSession) -> Result<(), Error> {
         let mut seq = unheard.heard_seq;
         while let Some(heard) = self.hear_some(unheard, seq).await? {
@@ -262,7 +258,7 @@ impl Shared {
         self.presets.of_session(&unheard.preset, 0)
     }
 
-    /// Reads what is remembered of a person and of the home about the subjects of these changes.
+    /// Returns the facts of a person and of the home that these changes are about.
     async fn known(
         &self,
         user: &str,

@@ -98,7 +98,6 @@ impl Shared {
     }
 }
 
-/// Tokens of the shortest fact with its line.
 const FEWEST_TOKENS: u32 = 2;
 
 fn tellable_with_id((fact, of_home): (ToldFact, bool)) -> (String, TellableFact) {

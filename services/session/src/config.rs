@@ -59,15 +59,3 @@ impl MaxTokens {
         }
     }
 }
-
-impl From<&str> for JsonText {
-    fn from(text: &str) -> JsonText {
-        JsonText(text.into())
-    }
-}
-
-impl From<String> for JsonText {
-    fn from(text: String) -> JsonText {
-        JsonText(text.into())
-    }
-}

@@ -63,7 +63,6 @@ mod event;
 mod ids;
 mod item;
 pub mod machine;
-mod message;
 mod response;
 pub mod sentences;
 mod speaker;

@@ -4,11 +4,7 @@
 
 use crate::ids::{HIDDEN, is_hidden_id};
 use crate::sentences::Sentence;
-use std::sync::Arc;
-
-/// JSON that the service passes on and does not read: a schema, a client's metadata.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct JsonText(pub Arc<str>);
+pub use chat::{JsonText, Message, MessageRole, Part, Priority, Prompt, TemplateOptions, Tool, ToolCall, text_bytes};
 
 // ---- What is said: the items of a conversation. Clients see them, the store keeps them.
 
@@ -100,15 +96,6 @@ pub struct ConfigUpdate {
     pub parallel_tool_calls: Option<bool>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tool {
-    pub name: String,
-    pub description: Option<String>,
-    pub parameters: Option<JsonText>,
-    /// Tool as the client wrote it, if the fields above do not say all of it: templates print this instead.
-    pub verbatim: Option<JsonText>,
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ToolChoice {
     #[default]
@@ -125,55 +112,7 @@ pub enum MaxTokens {
     Tokens(u32),
 }
 
-// ---- What a model is asked.
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Prompt {
-    pub messages: Vec<Message>,
-    pub tools: Vec<Tool>,
-    pub options: TemplateOptions,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Message {
-    pub role: MessageRole,
-    pub parts: Vec<Part>,
-    pub reasoning: Option<String>,
-    pub calls: Vec<ToolCall>,
-    pub call_id: Option<String>,
-    pub name: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MessageRole {
-    System,
-    User,
-    Assistant,
-    Tool,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Part {
-    Text(String),
-    /// Image, as the client sent it. Only an upstream can read one.
-    Image(JsonText),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolCall {
-    pub id: Option<String>,
-    pub name: String,
-    /// Text of a JSON object.
-    pub arguments: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TemplateOptions {
-    pub enable_thinking: Option<bool>,
-    pub reasoning_effort: Option<String>,
-    /// JSON object with any other values that the template knows.
-    pub more: Option<JsonText>,
-}
+// ---- What a model is asked, with a prompt, tools and a priority of the crate `chat`.
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationOptions {
@@ -207,15 +146,6 @@ pub enum ResponseFormat {
         name: String,
         schema: JsonText,
     },
-}
-
-/// Urgency of a generation, most urgent first. Its word is the metrics' label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case", const_into_str)]
-pub enum Priority {
-    Talk,
-    Speculate,
-    Background,
 }
 
 // ---- What a model gives.

@@ -4,6 +4,19 @@
 //! environment either: the binary hands it over in [`Sources`], and a test hands over a map.
 //!
 //! `config/default.toml` documents every key; a test compares it with the keys that the code reads.
+//!
+//! ```
+//! use settings::{Flag, Settings, Sources};
+//!
+//! let port = |value: &str| {
+//!     let flags = vec![Flag::new("--port", "server.port", value)];
+//!     Settings::load(&Sources { flags, ..Sources::default() })
+//! };
+//! assert_eq!(port("9000").unwrap().settings.server.port, 9000);
+//!
+//! // A mistake names its place, and all mistakes come at once.
+//! assert!(port("many").unwrap_err().to_string().contains("flag --port"));
+//! ```
 
 mod built_in;
 mod check;
@@ -19,6 +32,7 @@ mod preset;
 mod presets;
 mod print;
 mod reader;
+mod renamed;
 mod settings;
 mod sources;
 mod units;

@@ -11,7 +11,7 @@ use crate::origin::{Origin, SettingsLayer};
 use crate::presets::{self, Chosen, PresetLayer, PresetLayers};
 use crate::settings::{ModelSettings, Settings};
 use crate::sources::{self, Sources};
-use crate::{built_in, check, personas, reader};
+use crate::{built_in, check, personas, reader, renamed};
 
 #[derive(Debug)]
 pub struct LoadedSettings {
@@ -19,6 +19,8 @@ pub struct LoadedSettings {
     /// Values with their origins, in the order of `default.toml`, then preset by preset.
     pub origins: Vec<Effective>,
     pub file: Option<PathBuf>,
+    /// Lines for the log about keys with old names.
+    pub old_keys: Vec<String>,
 }
 
 impl Settings {
@@ -29,6 +31,7 @@ impl Settings {
         let mut defaults = parse(built_in::DEFAULT, "default.toml", SettingsLayer::Default)?;
         let mut overrides = [user.transpose()?.unwrap_or_default(), environment(sources, &findings)?, flags(sources)?];
 
+        let old_keys: Vec<String> = overrides.iter_mut().flat_map(renamed::move_old_keys).collect();
         let default_presets = PresetLayer::take_from(&mut defaults, &findings);
         let override_presets = overrides.each_mut().map(|layer| PresetLayer::take_from(layer, &findings));
         let merged = merge([&defaults].into_iter().chain(&overrides))?;
@@ -51,7 +54,7 @@ impl Settings {
             check::wyoming(&settings, &findings);
         }
         let origins = findings.finish().map_err(Error::Mistakes)?;
-        Ok(LoadedSettings { settings, origins, file: file.map(|(path, _)| path) })
+        Ok(LoadedSettings { settings, origins, file: file.map(|(path, _)| path), old_keys })
     }
 }
 

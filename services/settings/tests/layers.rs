@@ -40,6 +40,20 @@ fn each_layer_wins_over_the_one_before() {
 }
 
 #[test]
+fn a_key_with_its_old_name_is_read_and_told_of() {
+    let loaded = load("[memory]\ntrail_tokens = 7\n");
+    assert_eq!(loaded.settings.memory.recurrence_log_tokens, 7);
+    assert!(loaded.old_keys[0].contains("reprise.toml:2"), "{:?}", loaded.old_keys);
+    assert!(loaded.old_keys[0].ends_with("memory.trail_tokens is an old name, write memory.recurrence_log_tokens"));
+    let both = load("[memory]\ntrail_tokens = 7\nrecurrence_log_tokens = 8\n");
+    assert_eq!(both.settings.memory.recurrence_log_tokens, 8, "the new name goes before");
+    assert_eq!(load("").old_keys, [""; 0]);
+    let environment = environment(&[("REPRISE__MEMORY__TRAIL_TOKENS", "9")]);
+    let loaded = Settings::load(&Sources { environment, ..Sources::default() }).unwrap();
+    assert_eq!((loaded.settings.memory.recurrence_log_tokens, loaded.old_keys.len()), (9, 1));
+}
+
+#[test]
 fn text_of_the_environment_becomes_what_the_key_wants() {
     let sources = Sources {
         environment: environment(&[

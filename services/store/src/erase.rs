@@ -40,12 +40,19 @@ pub(crate) async fn erase(
         let (key, id): (i64, &str) = (row.try_get("session")?, row.try_get("session_id")?);
         copies.push((SessionRef { key, user: session.user.clone(), id: id.into() }, version_of(&row, id)?));
     }
-    let (mut facts, has_copies) = (Vec::new(), copies.len() > 1);
+    let (mut facts, mut holders, has_copies) = (Vec::new(), Vec::new(), copies.len() > 1);
     for (session, item) in copies {
         facts.extend(erase_copy(connection, &session, item, now_ms).await?);
+        holders.push(Copies::From(session.key));
     }
     forget_tellers(connection, session.user(), &facts, now_ms).await?;
-    let is_copied = withdraw(connection, session.user(), Copies::All, now_ms).await?;
+    if !facts.is_empty() {
+        holders = vec![Copies::All];
+    }
+    let mut is_copied = false;
+    for copies in holders {
+        is_copied |= withdraw(connection, session.user(), copies, now_ms).await?;
+    }
     let query = sqlx::query(
         "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current WHERE i.session = ? AND i.item_id = ?",
     );
@@ -53,7 +60,6 @@ pub(crate) async fn erase(
     Ok((version_of(&row, &session.id)?, has_copies || is_copied || !facts.is_empty()))
 }
 
-/// Erases one copy. Returns the facts that are gone with it, and their persons.
 async fn erase_copy(
     connection: &mut SqliteConnection,
     session: &SessionRef,

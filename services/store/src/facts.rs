@@ -40,7 +40,6 @@ pub struct RememberedFact {
     pub confidence: f64,
     pub session_id: Option<String>,
     pub item_id: Option<String>,
-    /// Message that the fact was made from.
     pub words: String,
     pub said_by: String,
     pub said_at_ms: i64,
@@ -138,7 +137,6 @@ pub struct SaidMessage {
     pub created_at_ms: i64,
 }
 
-/// Bytes of messages that are read at once.
 const SAID_BYTES: i64 = 64 << 10; // not a window: bytes of messages
 
 impl Store {
@@ -210,7 +208,6 @@ impl Store {
         .await
     }
 
-    /// Returns the user's last message up to `seq`.
     pub async fn said_before(&self, session: &SessionRef, seq: u64) -> Result<Option<SaidMessage>, Error> {
         let query = sqlx::query_as(
             "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current

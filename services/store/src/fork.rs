@@ -14,7 +14,6 @@ use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Sto
 use sqlx::sqlite::SqliteConnection;
 use std::collections::HashSet;
 
-/// Items in one write: other writes wait for one group at most.
 const ITEMS_AT_ONCE: u32 = 64;
 
 impl Store {

@@ -23,7 +23,6 @@ pub struct UnindexedFact {
     pub text: String,
 }
 
-/// Facts in one write of the index.
 const INDEXED_AT_ONCE: i64 = 64;
 
 impl Store {
@@ -115,7 +114,6 @@ impl Store {
         Ok(Page { rows, has_more })
     }
 
-    /// Lists facts of all users whose words the index lacks.
     pub async fn unindexed_facts(&self) -> Result<Vec<UnindexedFact>, Error> {
         let query = sqlx::query_as("SELECT key, text FROM facts WHERE indexed = 0 ORDER BY key LIMIT ?");
         self.read(async |reader| Ok(query.bind(INDEXED_AT_ONCE).fetch_all(reader).await?)).await

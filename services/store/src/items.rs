@@ -4,7 +4,7 @@ use crate::erase::erase;
 use crate::error::Result;
 use crate::handle::touch;
 use crate::item_form::chars;
-use crate::requests::insert_part;
+use crate::request_parts::insert_part;
 use crate::versions::{insert_item, insert_next_version, version_of};
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemBody, ItemPlace, RequestPart};

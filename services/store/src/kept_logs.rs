@@ -4,7 +4,7 @@
 
 use crate::error::Result;
 use crate::pieces::{add_items, pieces};
-use crate::requests::insert_last_part;
+use crate::request_parts::insert_last_part;
 use crate::versions::order_key_of;
 use crate::view::items_up_to;
 use crate::{Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store};
@@ -41,7 +41,6 @@ pub struct KeptLog {
     pub begins_behind: Option<String>,
 }
 
-/// Items to add to the end of a session.
 #[derive(Debug, Clone, Default)]
 pub struct LogAddition {
     /// Expected last item of the session; `None` for an empty one. If it is another, the addition fails.
@@ -49,11 +48,9 @@ pub struct LogAddition {
     pub items: Vec<Item>,
     pub marks: Vec<LogMark>,
     pub begins_behind: Option<String>,
-    /// Digest of the client's request.
     pub of_request: Option<RequestDigest>,
 }
 
-/// Bytes of an older conversation that are read at once: more than half of any window has room for.
 const TOLD_BYTES: i64 = 1 << 20; // not a window: bytes of items
 
 #[derive(FromRow)]

@@ -73,6 +73,7 @@ mod pieces;
 mod quota;
 mod records;
 mod replies;
+mod request_parts;
 mod requests;
 mod responses;
 mod search;

@@ -57,9 +57,9 @@ impl Store {
     /// sources, and in a family of forks those that were deleted in another conversation.
     pub async fn withdrawn_items(&self, session: &SessionRef) -> Result<Vec<String>, Error> {
         let query = sqlx::query_scalar(
-            "SELECT item_id FROM items i WHERE session = ?1 AND deleted = 1 AND (item_id GLOB ?2 || '_*' OR EXISTS (
-                SELECT 1 FROM sessions s, sessions o WHERE s.key = ?1
-                    AND (s.family IS NOT NULL OR o.family = s.key)))",
+            "SELECT item_id FROM items WHERE session = ?1 AND deleted = 1 AND (item_id GLOB ?2 || '_*'
+                OR EXISTS (SELECT 1 FROM sessions WHERE key = ?1 AND family IS NOT NULL)
+                OR EXISTS (SELECT 1 FROM sessions WHERE family = ?1))",
         );
         let query = query.bind(session.key).bind(session::HIDDEN);
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await

@@ -24,7 +24,6 @@ pub async fn fitting<'q>(
     fitting_in(connection, lengths, limit, PAGE_BYTES).await
 }
 
-/// The same with another size.
 pub async fn fitting_in<'q>(
     connection: &mut SqliteConnection,
     lengths: QueryScalar<'q, Sqlite, i64, SqliteArguments>,

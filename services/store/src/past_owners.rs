@@ -13,7 +13,6 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
 
 impl LogOwner {
-    /// Returns the number that marks this owner's computed data, in memory and on disk.
     pub fn past_owner(&self) -> u64 {
         let LogOwner { user, person, room } = self;
         let parts = [user, person, room].map(|part| part.as_str());
@@ -87,7 +86,7 @@ pub struct PastToForget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
 #[repr(i64)]
 pub enum PastStays {
-    /// The conversation is gone.
+    /// No part: the conversation is gone.
     Nothing = 0,
     /// Replies that are being said. The next prompt has other words.
     Replies = 1,
@@ -95,7 +94,6 @@ pub enum PastStays {
     Memory = 2,
 }
 
-/// Lists one owner for the service to drop its data.
 pub(crate) async fn forget_past(
     connection: &mut SqliteConnection,
     user: &str,
@@ -149,7 +147,6 @@ pub(crate) async fn forget_person(
     Ok(())
 }
 
-/// Lists the owner of a kept conversation for dropping.
 pub(crate) async fn forget_owner_of_log(
     connection: &mut SqliteConnection,
     session: i64,

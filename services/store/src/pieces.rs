@@ -3,14 +3,13 @@
 
 use crate::error::Result;
 use crate::quota::Quota;
-use crate::requests::insert_last_part;
+use crate::request_parts::insert_last_part;
 use crate::sessions::begin_session;
 use crate::versions::insert_item;
 use crate::{Change, Error, SessionRecord, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace, RequestDigest};
 use sqlx::sqlite::SqliteConnection;
 
-/// Limits of the items in one write.
 const PIECE_ITEMS: usize = 64;
 const PIECE_BYTES: usize = 256 << 10; // not a window: bytes of items
 
@@ -83,7 +82,6 @@ impl Store {
         .await
     }
 
-    /// Removes a hidden session that could not be filled.
     pub(crate) async fn or_removed<T>(&self, session: &SessionRef, filled: Result<T, Error>) -> Result<T, Error> {
         if filled.is_err()
             && let Err(error) = self.remove_rows(session.key).await
@@ -100,7 +98,6 @@ pub async fn show(connection: &mut SqliteConnection, session: &SessionRef) -> Re
     Ok(())
 }
 
-/// Adds items at the end of a session.
 pub async fn add_items(
     connection: &mut SqliteConnection,
     quota: &Quota,

@@ -6,10 +6,10 @@ use crate::error::Result;
 use crate::items::settled_item;
 use crate::responses::find_response;
 use crate::{Error, SessionRef, Store, StoredResponse};
-use session::{RequestDigest, RequestPart};
+use session::RequestDigest;
 use sqlx::sqlite::SqliteConnection;
 
-/// Stored session and response of a request that a client sends again.
+/// Request that a client sends again, as the store has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredRequest {
     pub session: SessionRef,
@@ -77,36 +77,6 @@ impl Store {
     }
 }
 
-/// Stores that an item is part of a request.
-pub(crate) async fn insert_part(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    item_id: &str,
-    part: RequestPart,
-    now_ms: i64,
-) -> Result<()> {
-    let query = sqlx::query(
-        "INSERT OR REPLACE INTO request_items (user, digest, session, item_id, is_last, at_ms)
-         VALUES (?, ?, ?, ?, ?, ?)",
-    );
-    let query = query.bind(session.user()).bind(&part.digest.0[..]).bind(session.key).bind(item_id);
-    query.bind(part.is_last).bind(now_ms).execute(connection).await?;
-    Ok(())
-}
-
-/// Stores that a request is whole with this item. A request without items has none.
-pub(crate) async fn insert_last_part(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    item_id: Option<String>,
-    of_request: Option<RequestDigest>,
-    now_ms: i64,
-) -> Result<()> {
-    let (Some(item_id), Some(digest)) = (item_id, of_request) else { return Ok(()) };
-    insert_part(connection, session, &item_id, RequestPart { digest, is_last: true }, now_ms).await
-}
-
-/// Lists the items of requests whose last item is missing.
 async fn half_requests(connection: &mut SqliteConnection) -> Result<Vec<(SessionRef, String)>> {
     let query = sqlx::query_as(
         "SELECT s.key, s.user, s.id, r.item_id FROM request_items r

@@ -13,7 +13,6 @@ pub struct NewResponse {
     pub id: String,
     pub in_conversation: bool,
     pub metadata: Option<JsonText>,
-    /// Digest of the client's request.
     pub of_request: Option<RequestDigest>,
 }
 

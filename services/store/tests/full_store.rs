@@ -30,7 +30,6 @@ const KEPT: [KeptStore; 1] = [KeptStore {
     read: include_str!("data/schema-15.json"),
 }];
 
-/// Time at which the tests open a store, behind all that is in it.
 const OPENED_MS: i64 = 5_000;
 /// Tables that stay empty: no release writes them any more.
 const UNUSED: [&str; 1] = ["tokenizers"];
@@ -48,7 +47,6 @@ fn name() -> SessionName {
     SessionName { door: "wyoming satellite".into(), name: "hall".into() }
 }
 
-/// Writes some of everything. Returns secrets that only the caller sees.
 async fn write(store: &Store) -> Value {
     store.put_user("ada", "Ada", 1).await.unwrap();
     store.put_user("bob", "Bob", 1).await.unwrap();
@@ -72,7 +70,6 @@ async fn write_keys(store: &Store) -> Value {
     json!({"key": key, "revoked": revoked_key, "client_secret": secret.value})
 }
 
-/// A conversation with replies of every end, calls, a speaker, changed and deleted items, and measurements.
 async fn write_kitchen(store: &Store) -> SessionRef {
     let new = SessionRecord {
         person: "ann".into(),
@@ -187,7 +184,6 @@ fn fact(id: &str, person: &str, text: &str, item: Option<&str>) -> NewFact {
     }
 }
 
-/// Facts that hold, were replaced, and were forgotten; and an item that no search of the past shows.
 async fn write_facts(store: &Store, kitchen: &SessionRef) {
     say(store, kitchen, "lisbon", "My sister lives in Lisbon.", 50).await;
     say(store, kitchen, "porto", "My sister moved to Porto.", 51).await;
@@ -289,7 +285,6 @@ async fn write_killed_reply(store: &Store, kitchen: &SessionRef) {
     store.write_words(kitchen, "killed", "is late.").unwrap();
 }
 
-/// Reads all of a store through the functions that the service uses.
 async fn read(store: &Store) -> Value {
     let mut sessions = serde_json::Map::new();
     for user in store.users().await.unwrap() {

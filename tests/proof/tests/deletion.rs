@@ -1,4 +1,4 @@
-//! Some deletions with kills of the real service. `cargo run --release -p proof -- deletion --deletions 1000` is for nights.
+//! Deletions with kills of the real service. `cargo run --release -p proof -- deletion --deletions 1000` is for nights.
 
 use proof::deletion::{Args, prove};
 

@@ -5,7 +5,7 @@ use super::source::Source;
 
 const FOLDER: &str = "services/doors/src/";
 /// Modules that carry every protocol. Files beside the folders, such as the table of routes, put them together.
-const CARRIERS: [&str; 3] = ["access", "admin", "socket"];
+const CARRIERS: [&str; 3] = ["admin", "entry", "socket"];
 
 /// Complaints about files that use a protocol which is not theirs. A protocol is a module with a file `parse.rs`.
 pub fn doors_that_use_doors(sources: &[Source]) -> Vec<String> {
@@ -37,7 +37,7 @@ mod tests {
     fn found(path: &str, text: &str) -> Vec<String> {
         let file = |path: &str, text: &str| File::new(&format!("{FOLDER}{path}"), text);
         let files = [
-            file("lib.rs", "mod access;\nmod chat;\nmod json;\nmod lamp;\nmod routes;\n"),
+            file("lib.rs", "mod entry;\nmod chat;\nmod json;\nmod lamp;\nmod routes;\n"),
             file("json.rs", "pub fn tool() {}"),
             file("chat.rs", "mod parse;\npub use parse::Tool;"),
             file("chat/parse.rs", "pub struct Tool;"),
@@ -53,7 +53,7 @@ mod tests {
             "services/doors/src/lamp.rs uses Tool of services/doors/src/chat/parse.rs: no door uses another";
         assert_eq!(found("lamp.rs", "mod parse;\nuse crate::chat::Tool;\nfn f(_: Tool) {}"), [complaint]);
         assert_eq!(found("lamp.rs", "mod parse;\nfn f(_: crate::chat::Tool) {}"), [complaint]);
-        assert_eq!(found("access.rs", "use crate::chat::Tool;\nfn f(_: Tool) {}").len(), 1);
+        assert_eq!(found("entry.rs", "use crate::chat::Tool;\nfn f(_: Tool) {}").len(), 1);
     }
 
     #[test]

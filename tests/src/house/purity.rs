@@ -36,7 +36,7 @@ const WALLS: [Wall; 3] = [
         why: "belongs to a door, the store or the runtime: sessions and prompts are pure",
     },
     Wall {
-        folders: &["services/replies/", "services/runtime/", "compaction/", "engine/"],
+        folders: &["services/access/", "services/replies/", "services/runtime/", "compaction/", "engine/"],
         code: r"\b(?:axum|tungstenite|schemars)\b",
         words: r"(?i)openai|chat/completions|ollama|wyoming|stainless|/v1/|/api/chat|response\.create",
         why: "belongs to a door: what a reply is made of knows no protocol",

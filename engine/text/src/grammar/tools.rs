@@ -23,6 +23,7 @@ use super::env::GrammarEnv;
 use super::error::GrammarError;
 use super::values::{Form, NEVER_IN_TEXT, PartsBudget, Unsupported, VALUE_END, forms_of};
 use super::{CallChoice, lark, schema};
+use crate::ToolSchema;
 
 /// Bits of the number in which llguidance keeps the parameters that were written. More parameters come in one order,
 /// the required ones first.
@@ -54,7 +55,7 @@ struct Parameter {
 }
 
 impl Tools {
-    pub fn new(tools: &[Value], choice: &CallChoice, parallel: bool) -> Result<Tools, GrammarError> {
+    pub fn new(tools: &[ToolSchema], choice: &CallChoice, parallel: bool) -> Result<Tools, GrammarError> {
         let budget = PartsBudget::default();
         let mut functions = tools.iter().map(|tool| Function::new(tool, &budget)).collect::<Result<Vec<_>, _>>()?;
         if functions.is_empty() {
@@ -113,20 +114,15 @@ impl Tools {
 }
 
 impl Function {
-    fn new(tool: &Value, budget: &PartsBudget) -> Result<Function, GrammarError> {
-        let function = tool.get("function").unwrap_or(tool);
-        let name = function.get("name").and_then(Value::as_str).unwrap_or_default().to_string();
-        let strict = function.get("strict").and_then(Value::as_bool).unwrap_or(false);
+    fn new(tool: &ToolSchema, budget: &PartsBudget) -> Result<Function, GrammarError> {
+        let (name, strict) = (tool.name.clone(), tool.strict);
         let mut made = Function { name, strict, parameters: Vec::new(), required: 0, open: false, root: Value::Null };
         if !is_plain_name(&made.name) {
             let why = "a tool's name has at least one character, and no blank, control character, < or >";
             return Err(made.refused("name".into(), why.into()));
         }
         let none = json!({});
-        let schema = match function.get("parameters") {
-            None | Some(Value::Null) => &none,
-            Some(schema) => schema,
-        };
+        let schema = if tool.parameters.is_null() { &none } else { &tool.parameters };
         schema::check(schema).map_err(|error| match error {
             GrammarError::Schema { part, why } => made.refused(part, why),
             other => other,

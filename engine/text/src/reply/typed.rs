@@ -1,6 +1,7 @@
 //! Arguments come as text; the tool's JSON schema gives them their types. A text that does not fit its type stays a
 //! string, so that the tool can say what is wrong with it.
 
+use crate::ToolSchema;
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
 
@@ -16,14 +17,8 @@ const NARROW_FIRST: [&str; 6] = ["null", "boolean", "integer", "number", "object
 const DEPTH: usize = 16;
 
 impl ToolTypes {
-    /// Reads tools as chat completions have them (`{"type": "function", "function": {..}}`) or bare.
-    pub fn new(tools: &[Value]) -> Self {
-        let functions = tools.iter().map(|tool| tool.get("function").unwrap_or(tool));
-        let schemas = functions.filter_map(|function| {
-            let name = function.get("name")?.as_str()?;
-            Some((name.to_string(), function.get("parameters").cloned().unwrap_or(Value::Null)))
-        });
-        Self { schemas: schemas.collect() }
+    pub fn new(tools: &[ToolSchema]) -> Self {
+        Self { schemas: tools.iter().map(|tool| (tool.name.clone(), tool.parameters.clone())).collect() }
     }
 
     /// Writes the JSON object of a call's arguments in pieces, one for each argument. A parameter that was written
@@ -159,10 +154,11 @@ mod tests {
     use serde_json::json;
 
     fn value(schema: Value, text: &str) -> Value {
-        let tools = [json!({"type": "function", "function": {"name": "f", "parameters": {
+        let parameters = json!({
             "type": "object", "properties": {"a": schema},
-            "$defs": {"Colour": {"enum": ["red", "blue"]}, "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}, {"type": "integer"}]}}}}})];
-        let pieces = ToolTypes::new(&tools).arguments("f", &[("a".to_string(), text.to_string())]);
+            "$defs": {"Colour": {"enum": ["red", "blue"]}, "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}, {"type": "integer"}]}}});
+        let tool = ToolSchema { name: "f".into(), strict: false, parameters };
+        let pieces = ToolTypes::new(&[tool]).arguments("f", &[("a".to_string(), text.to_string())]);
         let mut object: Value = serde_json::from_str(&pieces.concat()).unwrap();
         object["a"].take()
     }
@@ -221,10 +217,9 @@ mod tests {
 
     #[test]
     fn unknown_tools_and_parameters_pass_through() {
-        let types = ToolTypes::new(&[
-            json!({"name": "bare", "parameters": {"properties": {"n": {"type": "integer"}}}}),
-            json!(5),
-        ]);
+        let parameters = json!({"properties": {"n": {"type": "integer"}}});
+        let named = |name: &str, parameters| ToolSchema { name: name.into(), strict: false, parameters };
+        let types = ToolTypes::new(&[named("bare", parameters), named("odd", json!(5))]);
         let pairs = [("n".to_string(), "1".to_string()), ("m \"".to_string(), "2\n".to_string())];
         assert_eq!(types.arguments("other", &pairs).concat(), r#"{"n":"1","m \"":"2\n"}"#);
         assert_eq!(types.arguments("bare", &pairs), [r#"{"n":1"#, r#","m \"":"2\n"}"#]);

@@ -1,8 +1,8 @@
 //! Experiments over HTTP: the user's thumb, and a way to move a session on purpose.
 
 use crate::ApiError;
-use crate::access::Caller;
 use crate::extract::{JsonAnswer, JsonBody, OwnSession};
+use access::Caller;
 use axum::extract::State;
 use axum::{Extension, Json};
 use replies::Completions;

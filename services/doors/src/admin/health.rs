@@ -2,7 +2,7 @@
 
 use super::metrics;
 use crate::App;
-use crate::access::{self, Peer};
+use crate::entry::{self, Peer};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -27,7 +27,7 @@ pub async fn health(
     // The next write may go well, so the service stays ready.
     let trouble = app.replies.store.trouble();
     let mut body = json!({ "status": word, "store": if trouble.is_some() { "failing" } else { "ok" } });
-    if access::caller(&app, &headers, peer.map(|peer| peer.address), KeyScope::Admin).await.is_ok() {
+    if entry::caller(&app, &headers, peer.map(|peer| peer.address), KeyScope::Admin).await.is_ok() {
         body["model"] = json!(app.replies.runtime.presets().model);
         body["asleep"] = json!(status.asleep);
         body["trouble"] = json!(status.trouble);
@@ -40,7 +40,7 @@ pub async fn health(
 pub async fn metrics(State(app): State<App>) -> Response {
     let now = metrics::Now {
         status: app.replies.model.status(),
-        connections: app.gate.connections(),
+        connections: app.access.gate.connections(),
         sessions_in_memory: app.replies.runtime.count(),
     };
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::render(&now)).into_response()

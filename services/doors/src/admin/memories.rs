@@ -1,8 +1,8 @@
 //! Facts about persons and the home over HTTP: read, added, forgotten, exported.
 
 use crate::ApiError;
-use crate::access::Caller;
 use crate::extract::{Asked, JsonAnswer, JsonBody, rows};
+use access::Caller;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::header;

@@ -1,8 +1,8 @@
 //! The persons of a user over HTTP: list, and delete with all that is kept of them.
 
 use crate::ApiError;
-use crate::access::Caller;
 use crate::extract::JsonAnswer;
+use access::Caller;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};

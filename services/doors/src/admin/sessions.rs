@@ -1,8 +1,8 @@
 //! A user's sessions over HTTP: list, read, export, search, delete. Another user's session is not there.
 
-use crate::access::Caller;
 use crate::extract::{Asked, JsonAnswer, OwnSession, rows};
 use crate::{ApiError, thinking};
+use access::Caller;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
 use axum::http::header;

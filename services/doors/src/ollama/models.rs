@@ -3,12 +3,12 @@
 use super::render::timestamp;
 use super::untagged;
 use crate::ApiError;
-use crate::access::Caller;
 use crate::json::read_body;
-use crate::reader::read;
+use access::Caller;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::{Extension, Json};
+use fields::read;
 use replies::Completions;
 use runtime::ModelChoice;
 use schemars::JsonSchema;

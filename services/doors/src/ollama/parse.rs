@@ -1,10 +1,11 @@
 //! Bodies of `/api/chat` and `/api/generate` to a completion.
 
 use crate::ApiError;
-use crate::json::{check_entries, json_text, read_body, tool_of};
-use crate::reader;
-use replies::CompletionRequest;
-use replies::Scope;
+use crate::json::{check_entries, json_text, read_body};
+use crate::options::{check_stop_count, check_tool_count, json_schema};
+use crate::tools::{check_tool, tool_of};
+use fields::{Read, shown, wrong};
+use replies::{CompletionRequest, Scope};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ use session::{
     GenerationOptions, Message, MessageRole, Part, Priority, Prompt, ResponseFormat, SamplingOverrides,
     TemplateOptions, ToolCall, ToolChoice,
 };
-use settings::Settings;
+use settings::{LimitSettings, Settings};
 use std::collections::VecDeque;
 
 #[derive(Deserialize, JsonSchema)]
@@ -20,7 +21,7 @@ pub struct OllamaBody {
     model: String,
     #[serde(default)]
     messages: Option<Vec<OllamaMessage>>,
-    /// These three belong to `/api/generate`.
+    /// Text for `/api/generate`. `system` and `images` belong to that route too.
     prompt: Option<String>,
     system: Option<String>,
     images: Option<Vec<String>>,
@@ -31,7 +32,7 @@ pub struct OllamaBody {
     #[serde(default)]
     options: Option<OllamaOptions>,
     keep_alive: Option<Value>,
-    /// These four are refused.
+    /// Field that the service refuses, like `raw`, `template` and `context`.
     suffix: Option<Value>,
     raw: Option<Value>,
     template: Option<Value>,
@@ -111,7 +112,7 @@ pub enum OllamaTask {
 pub fn chat(body: &[u8], settings: &Settings) -> Result<OllamaRequest, ApiError> {
     let mut body = read(body, settings)?;
     let messages = messages(body.messages.take().unwrap_or_default())?;
-    request(body, messages, settings)
+    Ok(request(body, messages, settings)?)
 }
 
 pub fn generate(body: &[u8], settings: &Settings) -> Result<OllamaRequest, ApiError> {
@@ -121,7 +122,7 @@ pub fn generate(body: &[u8], settings: &Settings) -> Result<OllamaRequest, ApiEr
     let refused =
         [("suffix", &body.suffix), ("raw", &body.raw), ("template", &body.template), ("context", &body.context)];
     if let Some((name, _)) = refused.into_iter().find(|(_, value)| value.as_ref().is_some_and(is_said)) {
-        return Err(wrong(name, format!("{name} is not supported: send what the model shall read to /api/chat")));
+        return Err(wrong(name, format!("{name} is not supported: send what the model shall read to /api/chat")).into());
     }
     let message = |role: &str, content, images| OllamaMessage {
         role: role.to_owned(),
@@ -141,7 +142,7 @@ pub fn generate(body: &[u8], settings: &Settings) -> Result<OllamaRequest, ApiEr
         given.push(message("user", Some(prompt), images));
     }
     let messages = messages(given)?;
-    request(body, messages, settings)
+    Ok(request(body, messages, settings)?)
 }
 
 fn read(body: &[u8], settings: &Settings) -> Result<OllamaBody, ApiError> {
@@ -150,18 +151,15 @@ fn read(body: &[u8], settings: &Settings) -> Result<OllamaBody, ApiError> {
         let given = body[field].as_array().map(Vec::as_slice).unwrap_or_default();
         check_entries(field, given, settings.limits.request_items)?;
     }
-    Ok(reader::read(&body)?)
+    Ok(fields::read(&body)?)
 }
 
-fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Result<OllamaRequest, ApiError> {
+fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Read<OllamaRequest> {
     let OllamaBody { model, tools, stream, think, format, options, keep_alive, more, .. } = body;
     let (tools, stream) = (tools.unwrap_or_default(), stream.unwrap_or(true));
-    if tools.len() > settings.limits.tools {
-        let most = settings.limits.tools;
-        return Err(wrong("tools", format!("{} tools are more than {most} (limits.tools)", tools.len())));
-    }
+    check_tool_count(tools.len(), &settings.limits)?;
     for (at, tool) in tools.iter().enumerate() {
-        text::chat::check_tool(&format!("tools[{at}]"), tool).map_err(|error| wrong("tools", error.to_string()))?;
+        check_tool(&format!("tools[{at}]"), tool).map_err(|error| error.under("tools"))?;
     }
     let is_a_time = |text: &str| text.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit());
     match &keep_alive {
@@ -177,10 +175,10 @@ fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Res
             .is_some_and(|keep| keep.as_f64() == Some(0.0) || matches!(keep.as_str(), Some("0" | "0s" | "0m")));
         return Ok(OllamaRequest { name: model, stream, task: OllamaTask::Load { unload }, num_ctx, unused });
     }
-    let stop = stop(options.stop, settings.limits.stop_strings)?;
+    let stop = stop(options.stop, &settings.limits)?;
     let completion = CompletionRequest {
         prompt: Prompt { messages, tools: tools.iter().map(tool_of).collect(), options: thinking(think)? },
-        arms: 1,
+        choices: 1,
         model: super::untagged(&model).to_owned(),
         max_tokens: options.num_predict.and_then(|tokens| u32::try_from(tokens).ok()).filter(|tokens| *tokens > 0),
         options: GenerationOptions {
@@ -211,21 +209,18 @@ fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Res
     Ok(OllamaRequest { name: model, stream, task: OllamaTask::Reply(Box::new(completion)), num_ctx, unused })
 }
 
-fn stop(stop: Option<Stop>, most: usize) -> Result<Vec<String>, ApiError> {
+fn stop(stop: Option<Stop>, limits: &LimitSettings) -> Read<Vec<String>> {
     let texts = match stop {
         None => Vec::new(),
         Some(Stop::One(text)) => vec![text],
         Some(Stop::Many(texts)) => texts,
     };
     let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
-    if texts.len() > most {
-        let found = texts.len();
-        return Err(wrong("options.stop", format!("{found} stop strings are more than {most} (limits.stop_strings)")));
-    }
+    check_stop_count("options.stop", texts.len(), limits)?;
     Ok(texts)
 }
 
-fn in_range(name: &str, number: Option<f32>, least: f32, most: f32) -> Result<Option<f32>, ApiError> {
+fn in_range(name: &str, number: Option<f32>, least: f32, most: f32) -> Read<Option<f32>> {
     match number {
         Some(number) if !(least..=most).contains(&number) => {
             Err(wrong(&format!("options.{name}"), format!("options.{name} must be a number from {least} to {most}")))
@@ -234,7 +229,7 @@ fn in_range(name: &str, number: Option<f32>, least: f32, most: f32) -> Result<Op
     }
 }
 
-fn thinking(think: Option<Value>) -> Result<TemplateOptions, ApiError> {
+fn thinking(think: Option<Value>) -> Read<TemplateOptions> {
     let (enable_thinking, reasoning_effort) = match think {
         None | Some(Value::Null) => (None, None),
         Some(Value::Bool(think)) => (Some(think), None),
@@ -244,24 +239,19 @@ fn thinking(think: Option<Value>) -> Result<TemplateOptions, ApiError> {
     Ok(TemplateOptions { enable_thinking, reasoning_effort, more: None })
 }
 
-fn response_format(format: Option<Value>) -> Result<ResponseFormat, ApiError> {
+fn response_format(format: Option<Value>) -> Read<ResponseFormat> {
     match format {
         None | Some(Value::Null) => Ok(ResponseFormat::Text),
         Some(Value::String(word)) if word.is_empty() => Ok(ResponseFormat::Text),
         Some(Value::String(word)) if word == "json" => Ok(ResponseFormat::JsonObject),
-        Some(schema @ Value::Object(_)) => {
-            Ok(ResponseFormat::JsonSchema { name: "reply".to_owned(), schema: json_text(&schema) })
-        }
+        Some(schema @ Value::Object(_)) => Ok(json_schema(None, &schema)),
         Some(_) => Err(wrong("format", "format must be json or a JSON schema")),
     }
 }
 
-/// Characters of a repeated word.
-const SHOWN_CHARS: usize = 64;
-
 /// Clients number neither calls nor results, so a result belongs to the oldest call that has none. A client that cuts its
 /// history at the front may leave results whose call is cut: these go, because no template can place them.
-fn messages(given: Vec<OllamaMessage>) -> Result<Vec<Message>, ApiError> {
+fn messages(given: Vec<OllamaMessage>) -> Read<Vec<Message>> {
     let mut messages: Vec<Message> = Vec::new();
     let mut open_calls: VecDeque<String> = VecDeque::new();
     let mut calls = 0;
@@ -273,8 +263,7 @@ fn messages(given: Vec<OllamaMessage>) -> Result<Vec<Message>, ApiError> {
             "assistant" => MessageRole::Assistant,
             "tool" => MessageRole::Tool,
             other => {
-                let (other, allowed) =
-                    (other.chars().take(SHOWN_CHARS).collect::<String>(), "use system, user, assistant or tool");
+                let (other, allowed) = (shown(other), "use system, user, assistant or tool");
                 return Err(wrong("messages", format!("messages[{at}] has the role '{other}': {allowed}")));
             }
         };
@@ -316,10 +305,6 @@ fn image(base64: String) -> Part {
     let kind = if base64.starts_with("/9j/") { "jpeg" } else { "png" };
     let url = format!("data:image/{kind};base64,{base64}");
     Part::Image(json_text(&json!({ "type": "image_url", "image_url": { "url": url } })))
-}
-
-fn wrong(param: &str, message: impl Into<String>) -> ApiError {
-    ApiError::bad("invalid_value", message).param(param)
 }
 
 #[cfg(test)]

@@ -3,16 +3,17 @@
 
 use super::models::{NamedModel, named};
 use super::{json_response, untagged};
-use crate::access::Caller;
 use crate::json::stream_body;
 use crate::{ApiError, App};
+use access::Caller;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::{StreamExt, stream};
-use hub::{FetchStage, HubClient, HubOptions, Listed, ModelFiles, Name, ended};
+use hub::{FetchStage, Listed, Name, ended};
+use model::{hub_client, hub_files, hub_name};
 use serde_json::{Value, json};
 use settings::Settings;
 use std::time::Duration;
@@ -62,10 +63,7 @@ fn begin(app: &App, model: &str) -> Result<watch::Receiver<FetchStage>, ApiError
 
 /// Returns the hub's name of a preset's model, or `hf.co/OWNER/REPO` as clients of Ollama write it.
 fn name_of(model: &str, settings: &Settings) -> Result<Name, ApiError> {
-    let preset = settings.presets.get(model).and_then(|preset| {
-        let repo = preset.source.repo.as_ref()?;
-        Some(preset.source.file.as_ref().map_or(repo.clone(), |file| format!("{repo}/{file}")))
-    });
+    let preset = settings.presets.get(model).and_then(hub_name);
     let bare = ["hf.co/", "huggingface.co/"].into_iter().find_map(|host| model.strip_prefix(host)).unwrap_or(model);
     Name::parse(preset.as_deref().unwrap_or(bare)).filter(|name| name.hub.is_none()).ok_or_else(|| {
         let message = format!("{model} is neither a preset with a model to fetch nor OWNER/REPO (with /FILE)");
@@ -75,25 +73,9 @@ fn name_of(model: &str, settings: &Settings) -> Result<Name, ApiError> {
 
 /// Fetches the files of a model and returns its path.
 async fn fetch(name: &Name, settings: &Settings, stage: &watch::Sender<FetchStage>) -> Result<String, hub::Error> {
-    let config = &settings.hub;
-    let token_env = config.token_env.clone().unwrap_or_default();
-    let hub = HubClient::new(HubOptions {
-        url: config.url.clone(),
-        token: std::env::var(&token_env).ok().filter(|token| !token.is_empty()),
-        token_env,
-        connect: Duration::from_millis(config.connect_ms),
-        silence: Duration::from_secs(config.silence_s),
-        retries: config.retries,
-        retry: Duration::from_millis(config.retry_ms),
-        listing_bytes: config.listing_bytes,
-        on_trouble: |why| tracing::info!(why, "fetching a model"),
-    })?;
+    let hub = hub_client(settings, |why| tracing::info!(why, "fetching a model"))?;
     let listing = hub.list(name).await?;
-    let chosen = hub::choose(&name.repo, &listing, name.file.as_deref())?;
-    let files = ModelFiles::new(name, chosen, &settings.model.models_dir);
-    if let Some(path) = settings.used_in_place_of(&name.repo, &files.model()) {
-        return Err(hub::Error::Another { path });
-    }
+    let files = hub_files(name, &listing, settings)?;
     let mut tell = |file: &Listed, completed: u64| {
         stage.send_replace(FetchStage::of(file, completed));
     };

@@ -2,22 +2,23 @@
 
 use super::messages::prompt_of;
 use crate::ApiError;
-use crate::fields::KnownFields;
-use crate::json::{ToolChoiceView, check_entries, check_names, json_text, read_body, tool_choice_of};
-use crate::reader::{Read, Wrong, read};
+use crate::json::{check_entries, check_names, read_body};
+use crate::options::{
+    TOP_LOGPROBS, check_stop_count, check_tool_count, is_private, json_schema, number, priority, tokens, within,
+};
+use crate::tools::{ToolChoiceView, tool_choice_of};
+use fields::{KnownFields, Read, read, wrong};
 use replies::CompletionRequest;
-use replies::identity::{BodyClues, Scope, is_private};
+use replies::identity::{BodyClues, Scope};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use session::{GenerationOptions, MessageRole, Priority, ResponseFormat, SamplingOverrides, ToolChoice};
-use settings::Settings;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
+use session::{GenerationOptions, MessageRole, ResponseFormat, SamplingOverrides, ToolChoice};
+use settings::{LimitSettings, Settings};
 use std::sync::LazyLock;
 
-/// As OpenAI has it, with what other servers know beside it.
+/// Body of a chat completion, with OpenAI's fields and some of other servers.
 #[derive(Deserialize, JsonSchema)]
 pub struct ChatBody {
     model: Option<String>,
@@ -54,7 +55,7 @@ pub struct ChatBody {
     /// `priority`: a user waits. `flex`: in the background.
     service_tier: Option<String>,
     metadata: Option<Metadata>,
-    /// These three may name a person, where a rule says so.
+    /// Name of a person, if a rule reads it. The same holds for `safety_identifier` and `prompt_cache_key`.
     user: Option<String>,
     safety_identifier: Option<String>,
     prompt_cache_key: Option<String>,
@@ -75,7 +76,7 @@ pub struct ChatBody {
     #[expect(dead_code, reason = "read with the messages")]
     #[schemars(with = "Option<bool>")]
     add_generation_prompt: Option<IgnoredAny>,
-    /// For the model's chat template.
+    /// Options for the model's chat template.
     #[expect(dead_code, reason = "read with the messages")]
     #[schemars(with = "Option<Map<String, Value>>")]
     chat_template_kwargs: Option<IgnoredAny>,
@@ -132,14 +133,11 @@ pub struct ChatRequest {
     pub unread: Vec<String>,
 }
 
-/// As many likeliest tokens as the protocol allows.
-const TOP_LOGPROBS: u64 = 20;
-
 pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> {
     let body = read_body(body)?;
     let given = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     check_entries("messages", given, settings.limits.request_items)?;
-    let chat = text::chat::normalise(&body).map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
+    let mut prompt = prompt_of(&body)?;
     let fields: ChatBody = read(&body)?;
     let names = [
         ("model", fields.model.as_ref()),
@@ -148,29 +146,25 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
         ("prompt_cache_key", fields.prompt_cache_key.as_ref()),
     ];
     check_names(&names, settings.limits.id_chars)?;
-    let arms = within("n", fields.n, 1..=settings.limits.choices as u64)?.unwrap_or(1) as usize;
+    let choices = within("n", fields.n, 1..=settings.limits.choices as u64)?.unwrap_or(1) as usize;
     if fields.modalities.iter().flatten().any(|modality| modality != "text") {
         return Err(wrong("modalities", "this server answers in text: leave modalities out").into());
     }
     if fields.web_search_options.is_some() {
         return Err(wrong("web_search_options", "there is no search of the web here: give the model a tool").into());
     }
-    if chat.tools.len() > settings.limits.tools {
-        let most = settings.limits.tools;
-        return Err(wrong("tools", format!("{} tools are more than {most} (limits.tools)", chat.tools.len())).into());
-    }
-    if chat.messages.is_empty() {
+    check_tool_count(prompt.tools.len(), &settings.limits)?;
+    if prompt.messages.is_empty() {
         return Err(wrong("messages", "messages is empty: say something").into());
     }
     content_is_there(given)?;
     only_text_and_images(given)?;
-    only_functions(&chat.tools)?;
+    only_functions(&body)?;
     let unread = FIELDS.unread(&body);
     let session_id = fields.metadata.as_ref().and_then(|metadata| metadata.session_id.clone());
-    if session_id.is_some() && arms > 1 {
+    if session_id.is_some() && choices > 1 {
         return Err(wrong("n", "a durable session keeps one reply: leave n out, or metadata.session_id").into());
     }
-    let mut prompt = prompt_of(chat)?;
     // Templates read a later message of a developer as the user's. It is nothing that the user said.
     for (message, given) in prompt.messages.iter_mut().zip(given) {
         if given["role"] == "developer" {
@@ -186,23 +180,22 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
         user: fields.user.clone(),
         safety_identifier: fields.safety_identifier.clone(),
         prompt_cache_key: fields.prompt_cache_key.clone(),
-        is_private: is_private(private).ok_or_else(|| wrong("metadata.private", "private must be true or false"))?,
+        is_private: is_private(private)?,
         ..BodyClues::of(&model, &prompt.messages)
     };
     let stream = fields.stream.unwrap_or(false);
-    let most = u64::from(u32::MAX);
-    let max_completion_tokens = within("max_completion_tokens", fields.max_completion_tokens, 1..=most)?;
-    let max_tokens = max_completion_tokens.or(within("max_tokens", fields.max_tokens, 1..=most)?);
+    let max_completion_tokens = tokens("max_completion_tokens", fields.max_completion_tokens)?;
+    let max_tokens = max_completion_tokens.or(tokens("max_tokens", fields.max_tokens)?);
     let include_usage = fields.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false);
     let completion = CompletionRequest {
         prompt,
-        max_tokens: max_tokens.map(|tokens| tokens as u32),
+        max_tokens,
         options: GenerationOptions {
             sampling: sampling(&fields)?,
             seed: fields.seed.as_ref().map(seed).transpose()?,
             logprobs: logprobs(&fields)?,
             ignore_eos: fields.ignore_eos.unwrap_or(false),
-            stop: stop(fields.stop, settings.limits.stop_strings)?,
+            stop: stop(fields.stop, &settings.limits)?,
             response_format: fields.response_format.map_or(ResponseFormat::Text, response_format),
         },
         tool_choice: tool_choice(fields.tool_choice.as_ref(), fields.function_call.as_ref())?,
@@ -210,7 +203,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
         priority: priority(fields.service_tier.as_deref()),
         model,
         session_id,
-        arms,
+        choices,
         attempt: None,
         scope: Scope::default(),
     };
@@ -229,7 +222,7 @@ fn content_is_there(messages: &[Value]) -> Read<()> {
     }
 }
 
-/// Whether the model reads images is the model's.
+/// Refuses content that is neither text nor an image. The model decides whether it accepts images.
 fn only_text_and_images(messages: &[Value]) -> Read<()> {
     for (at, message) in messages.iter().enumerate() {
         for (part_at, part) in message["content"].as_array().into_iter().flatten().enumerate() {
@@ -244,9 +237,9 @@ fn only_text_and_images(messages: &[Value]) -> Read<()> {
 
 const READ_PARTS: [&str; 6] = ["text", "image_url", "image", "refusal", "input_text", "output_text"];
 
-fn only_functions(tools: &[Value]) -> Read<()> {
+fn only_functions(body: &Value) -> Read<()> {
     let other = |tool: &Value| tool["type"].as_str().is_some_and(|kind| kind != "function");
-    match tools.iter().position(other) {
+    match body["tools"].as_array().and_then(|tools| tools.iter().position(other)) {
         Some(at) => Err(wrong(&format!("tools.[{at}].type"), "only tools of type 'function' can be had here")),
         None => Ok(()),
     }
@@ -283,14 +276,7 @@ fn results_have_calls(messages: &[Value]) -> Read<()> {
     Ok(())
 }
 
-/// A user waits for a reply whether or not it is streamed. A request that may wait says so: a client's own summary of the
-/// conversation, a task of the house.
-fn priority(service_tier: Option<&str>) -> Priority {
-    if service_tier == Some("flex") { Priority::Background } else { Priority::Talk }
-}
-
 fn sampling(fields: &ChatBody) -> Read<SamplingOverrides> {
-    let number = |name, value, range| Ok::<_, Wrong>(within(name, value, range)?.map(|number: f64| number as f32));
     let mut logit_bias = Vec::new();
     for (token, bias) in fields.logit_bias.iter().flatten() {
         let pair = token.parse().ok().zip(bias.as_f64().filter(|bias| bias.abs() <= 100.0));
@@ -317,7 +303,7 @@ fn seed(value: &Value) -> Read<u64> {
     number.ok_or_else(|| wrong("seed", "seed must be a whole number"))
 }
 
-fn stop(stop: Option<Stop>, most: usize) -> Read<Vec<String>> {
+fn stop(stop: Option<Stop>, limits: &LimitSettings) -> Read<Vec<String>> {
     let texts = match stop {
         None => Vec::new(),
         Some(Stop::Text(text)) => vec![text],
@@ -326,9 +312,7 @@ fn stop(stop: Option<Stop>, most: usize) -> Read<Vec<String>> {
     if texts.iter().any(String::is_empty) {
         return Err(wrong("stop", "stop must be text or a list of texts, none of them empty"));
     }
-    if texts.len() > most {
-        return Err(wrong("stop", format!("{} stop strings are more than {most} (limits.stop_strings)", texts.len())));
-    }
+    check_stop_count("stop", texts.len(), limits)?;
     Ok(texts)
 }
 
@@ -353,10 +337,7 @@ fn response_format(format: ResponseFormatFields) -> ResponseFormat {
     match format {
         ResponseFormatFields::Text => ResponseFormat::Text,
         ResponseFormatFields::JsonObject => ResponseFormat::JsonObject,
-        ResponseFormatFields::JsonSchema { json_schema: NamedSchema { name, schema } } => {
-            let name = name.unwrap_or_else(|| "reply".to_owned());
-            ResponseFormat::JsonSchema { name, schema: json_text(&schema) }
-        }
+        ResponseFormatFields::JsonSchema { json_schema: NamedSchema { name, schema } } => json_schema(name, &schema),
     }
 }
 
@@ -369,17 +350,4 @@ fn logprobs(fields: &ChatBody) -> Read<Option<usize>> {
     } else {
         Ok(None)
     }
-}
-
-fn within<T: PartialOrd + Display>(name: &str, value: Option<T>, range: RangeInclusive<T>) -> Read<Option<T>> {
-    match value {
-        Some(value) if !range.contains(&value) => {
-            Err(wrong(name, format!("{name} must be from {} to {}", range.start(), range.end())))
-        }
-        value => Ok(value),
-    }
-}
-
-fn wrong(param: &str, message: impl Into<String>) -> Wrong {
-    Wrong::new("invalid_value", param, message)
 }

@@ -2,8 +2,7 @@
 
 use super::{SessionFields, SessionView, event_limits, session_update, session_view};
 use crate::ApiError;
-use crate::access::Caller;
-use crate::reader;
+use access::Caller;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -15,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use session::SessionState;
 
-/// As OpenAI has it.
+/// Request for a client secret, with OpenAI's fields.
 #[derive(Default, Deserialize, JsonSchema)]
 pub struct ClientSecretRequest {
     expires_after: Option<ExpiresAfter>,
-    /// As in session.update; what a new session begins with.
+    /// Settings that a new session begins with, as in `session.update`.
     #[schemars(with = "Option<SessionFields>")]
     session: Option<Value>,
     /// The session that it may go on with. Otherwise it opens only those that it begins.
@@ -53,7 +52,7 @@ pub async fn create_client_secret(
     let body = if body.trim_ascii().is_empty() { b"{}" } else { &body[..] };
     let body: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::bad("invalid_json", format!("the body is not a JSON object: {error}")))?;
-    let ClientSecretRequest { expires_after, session, session_id } = reader::read(&body)?;
+    let ClientSecretRequest { expires_after, session, session_id } = fields::read(&body)?;
     let longest_s = replies.settings.auth.client_secret_s;
     let seconds = expires_after.and_then(|after| after.seconds).unwrap_or(longest_s);
     if !(1..=longest_s).contains(&seconds) {

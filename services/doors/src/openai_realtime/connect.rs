@@ -3,9 +3,10 @@
 use super::render::interest;
 use super::websocket::RealtimeClient;
 use super::{EXTENSION, Renderer, event_limits, session_update};
-use crate::access::{Caller, Peer};
-use crate::socket::{OwnFrames, admit, upgrade as upgrade_socket};
+use crate::entry::Peer;
+use crate::socket::{admit, upgrade as upgrade_socket};
 use crate::{ApiError, App};
+use access::Caller;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -20,6 +21,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use session::ConfigUpdate;
 use session::machine::Replay;
+use sockets::OwnFrames;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

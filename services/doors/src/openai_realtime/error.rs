@@ -1,8 +1,7 @@
 //! The `error` event's body.
 
 use crate::ApiError;
-use crate::printable::printable;
-use crate::reader::Wrong;
+use fields::{FieldError, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
 use session::{ItemUse, Refusal};
@@ -44,8 +43,8 @@ impl ErrorBody {
     }
 }
 
-impl From<Wrong> for ErrorBody {
-    fn from(wrong: Wrong) -> ErrorBody {
+impl From<FieldError> for ErrorBody {
+    fn from(wrong: FieldError) -> ErrorBody {
         ErrorBody::new(wrong.code, wrong.message()).param(wrong.path)
     }
 }

@@ -2,7 +2,7 @@
 //! The log names fields that are not named here. A field that is `null` is one that is not there.
 
 use super::EXTENSION;
-use crate::json::ToolChoiceView;
+use crate::tools::ToolChoiceView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -59,13 +59,13 @@ pub enum ClientEvent {
     TextClear {},
 }
 
-/// What a session is set to, from now on.
+/// Settings that the session uses from now on.
 #[derive(Default, Deserialize, JsonSchema)]
 pub struct SessionFields {
     #[serde(rename = "type")]
     #[schemars(extend("enum" = ["realtime", null]))]
     pub kind: Option<String>,
-    /// Always answered in text.
+    /// Modalities that the client asks for. The service always answers in text.
     #[schemars(with = "Option<Vec<Modality>>")]
     pub output_modalities: Option<Vec<String>>,
     pub instructions: Option<String>,
@@ -87,10 +87,10 @@ pub struct SessionFields {
     pub extensions: Option<Vec<String>>,
 }
 
-/// What one response has its own way; the rest is as the session has it.
+/// Settings of one response. The session's settings apply where a field is left out.
 #[derive(Deserialize, JsonSchema)]
 pub struct ResponseFields {
-    /// Always answered in text.
+    /// Modalities that the client asks for. The service always answers in text.
     #[schemars(with = "Option<Vec<Modality>>")]
     pub output_modalities: Option<Vec<String>>,
     pub instructions: Option<String>,
@@ -107,7 +107,7 @@ pub struct ResponseFields {
     pub prompt: Option<Map<String, Value>>,
     /// `auto`, `none` (beside the conversation), or the conversation's id.
     pub conversation: Option<String>,
-    /// In place of the conversation so far.
+    /// Items that the model reads instead of the conversation so far.
     pub input: Option<Vec<InputFields>>,
     /// Echoed in the response.
     #[schemars(with = "Option<BTreeMap<String, Option<String>>>")]
@@ -221,7 +221,7 @@ pub struct NewPart {
     #[serde(rename = "type")]
     pub kind: Option<String>,
     pub text: Option<String>,
-    /// Of audio, which is not heard.
+    /// Transcript of an audio part. The service does not hear the audio.
     pub transcript: Option<String>,
 }
 

@@ -2,7 +2,8 @@
 
 use super::ErrorBody;
 use super::events::{Effort, MaxTokensView};
-use crate::json::{LogprobView, ToolChoiceView};
+use crate::json::LogprobView;
+use crate::tools::ToolChoiceView;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -83,7 +84,7 @@ pub enum Body<'a> {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type")]
 pub enum Extension<'a> {
-    /// How sure the model was of the tokens of the next delta, where the client asked for that.
+    /// Log probabilities of the next delta's tokens, for a client that asked for them.
     #[serde(rename = "response.output_text.logprobs")]
     TextLogprobs {
         response_id: &'a str,
@@ -110,7 +111,7 @@ pub enum Extension<'a> {
         response_id: &'a str,
         query: &'a str,
         places: usize,
-        /// Where the service searched by itself: what it put before the question.
+        /// Text that the service put before the question, if the service searched by itself.
         #[serde(skip_serializing_if = "Option::is_none")]
         note: Option<&'a str>,
     },
@@ -171,7 +172,7 @@ pub enum BodyView<'a> {
         #[schemars(extend("enum" = ["system", "user", "assistant"]))]
         role: &'static str,
         content: Vec<ItemPart<'a>>,
-        /// Where a client has named one.
+        /// Name of the speaker, if the client gave one.
         #[serde(skip_serializing_if = "Option::is_none")]
         speaker: Option<&'a str>,
     },
@@ -193,7 +194,7 @@ pub enum ItemPart<'a> {
     OutputText { text: &'a str },
 }
 
-/// Of `response.content_part.*`, where its type is another than in the item.
+/// Part in `response.content_part.*` events, which call its type `text` instead of `output_text`.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentPart<'a> {
@@ -284,7 +285,7 @@ pub struct SessionView<'a> {
     pub object: &'static str,
     pub id: &'a str,
     pub model: &'a str,
-    /// Always text: a client that asked for audio is answered in text.
+    /// Modality of every answer: text, even if the client asked for audio.
     pub output_modalities: [TextOnly; 1],
     pub instructions: &'a str,
     pub tools: Vec<ToolView<'a>>,
@@ -295,7 +296,7 @@ pub struct SessionView<'a> {
     pub temperature: Option<f64>,
     pub parallel_tool_calls: bool,
     pub reasoning: Option<ReasoningView<'a>>,
-    /// There is no audio here: no formats, no voice, no detection of the end of a turn.
+    /// Empty audio settings. The service has no audio formats, no voice and no detection of a turn's end.
     pub audio: AudioView,
     #[schemars(extend("const" = "auto"))]
     pub truncation: &'static str,
@@ -365,7 +366,7 @@ pub struct RateLimit {
     pub reset_seconds: f64,
 }
 
-/// Where a turn's time went. The first two as the model measured them, the others from `response.create` on.
+/// Times of a turn. The model measures `queue` and `prefill`. The others count from `response.create` on.
 #[derive(Serialize, JsonSchema)]
 pub struct TurnMs {
     pub queue: f64,

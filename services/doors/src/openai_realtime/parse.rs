@@ -5,9 +5,10 @@ use super::events::{
     ClientEvent, InputFields, NewCall, NewCallOutput, NewContent, NewItemFields, NewMessage, NewPart, NewRole, NewTool,
     Reasoning, ResponseFields, SessionFields,
 };
-use crate::fields::{KnownFields, note};
-use crate::json::{check_entries, json_text, tool_choice_of};
-use crate::reader::{Read, Wrong, read};
+use crate::json::{check_entries, json_text};
+use crate::tools::{check_parameters, tool_choice_of};
+use crate::unread::note;
+use fields::{FieldError, KnownFields, Read, read};
 use replies::identity::WRONG_SPEAKER;
 use serde_json::{Map, Value, json};
 use session::{
@@ -59,7 +60,7 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
     // An id that is not text cannot be echoed; the event itself may still be fine.
     let event_id = map.get("event_id").and_then(Value::as_str).map(str::to_owned);
     if event_id.as_ref().is_some_and(|id| id.chars().count() > limits.id_chars) {
-        return Err(Wrong::too_large("event_id", limits.id_chars, "characters").into());
+        return Err(FieldError::too_large("event_id", limits.id_chars, "characters").into());
     }
     let value = Value::Object(map);
     match event(&value, limits) {
@@ -94,13 +95,13 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
     let input = value["response"]["input"].as_array().map(Vec::as_slice).unwrap_or_default();
     check_entries("response.input", input, limits.entries)?;
     check_entries("item", std::slice::from_ref(&value["item"]), limits.entries)?;
-    let event = read(value).map_err(|wrong: Wrong| match value["type"].as_str() {
+    let event = read(value).map_err(|wrong: FieldError| match value["type"].as_str() {
         Some(kind) if wrong.path == "type" => {
             if kind.starts_with("input_audio_buffer.") || kind.starts_with("output_audio_buffer.") {
-                return Wrong::new("audio_not_supported", "type", NO_AUDIO);
+                return FieldError::new("audio_not_supported", "type", NO_AUDIO);
             }
             let kind: String = kind.chars().take(limits.id_chars).collect();
-            Wrong::invalid("type", format!("there is no event '{kind}'"))
+            FieldError::invalid("type", format!("there is no event '{kind}'"))
         }
         _ => wrong,
     })?;
@@ -121,7 +122,7 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
         ClientEvent::ItemRetrieve { item_id } => Input::ReadItem { item_id },
         ClientEvent::ItemDelete { item_id } => Input::DeleteItem { item_id },
         ClientEvent::ItemTruncate { item_id, content_index, audio_end_ms, text_end } => {
-            let heard = heard(text_end, audio_end_ms).ok_or_else(|| Wrong::missing("audio_end_ms"))?;
+            let heard = heard(text_end, audio_end_ms).ok_or_else(|| FieldError::missing("audio_end_ms"))?;
             let part = usize::try_from(content_index.unwrap_or(0)).unwrap_or(usize::MAX);
             Input::TruncateItem { item_id, part, heard }
         }
@@ -160,23 +161,23 @@ pub fn session_update(session: &Value, limits: &Limits) -> Result<ConfigUpdate, 
 
 fn config(fields: SessionFields, limits: &Limits) -> Read<ConfigUpdate> {
     if fields.kind.is_some_and(|kind| kind != "realtime") {
-        return Err(Wrong::invalid("type", "only sessions of type 'realtime'"));
+        return Err(FieldError::invalid("type", "only sessions of type 'realtime'"));
     }
     if fields.temperature.flatten().is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
-        return Err(Wrong::invalid("temperature", "between 0 and 2"));
+        return Err(FieldError::invalid("temperature", "between 0 and 2"));
     }
     if fields.prompt.is_some() {
         let message = "no prompts are stored here: put the prompt's words into instructions";
-        return Err(Wrong::new("prompt_not_supported", "prompt", message));
+        return Err(FieldError::new("prompt_not_supported", "prompt", message));
     }
     let tool_choice = |value: &Value| {
         let allowed = "auto, none, required or a function's name";
-        tool_choice_of(value).ok_or_else(|| Wrong::invalid("tool_choice", allowed))
+        tool_choice_of(value).ok_or_else(|| FieldError::invalid("tool_choice", allowed))
     };
     let max_tokens = |value: &Value| match value.as_u64() {
         Some(tokens) if tokens > 0 => Ok(MaxTokens::Tokens(u32::try_from(tokens).unwrap_or(u32::MAX))),
         None if value == "inf" => Ok(MaxTokens::Unlimited),
-        _ => Err(Wrong::invalid("max_output_tokens", "at least 1, or \"inf\"")),
+        _ => Err(FieldError::invalid("max_output_tokens", "at least 1, or \"inf\"")),
     };
     Ok(ConfigUpdate {
         instructions: fields.instructions.map(|text| bounded("instructions", text, limits)).transpose()?,
@@ -235,7 +236,7 @@ fn request(fields: ResponseFields, limits: &Limits) -> Read<ResponseRequest> {
 fn new_item(fields: NewItemFields, limits: &Limits) -> Read<NewItem> {
     let (given_id, body) = match fields {
         NewItemFields::Message(NewMessage { id, role, content, speaker }) => {
-            let parts = match content.ok_or_else(|| Wrong::missing("content"))? {
+            let parts = match content.ok_or_else(|| FieldError::missing("content"))? {
                 NewContent::Text(text) => vec![text],
                 NewContent::Parts(parts) => parts.iter().enumerate().map(part).collect::<Read<_>>()?,
             };
@@ -253,7 +254,7 @@ fn new_item(fields: NewItemFields, limits: &Limits) -> Read<NewItem> {
             (given_id, ItemBody::FunctionCall { call_id, name, arguments })
         }
         NewItemFields::FunctionCallOutput(NewCallOutput { id: given_id, call_id, output }) => {
-            let call_id = id("call_id", Some(call_id), limits)?.ok_or_else(|| Wrong::missing("call_id"))?;
+            let call_id = id("call_id", Some(call_id), limits)?.ok_or_else(|| FieldError::missing("call_id"))?;
             let output = match output {
                 // A tool that returned nothing leaves the field out.
                 None => String::new(),
@@ -265,7 +266,7 @@ fn new_item(fields: NewItemFields, limits: &Limits) -> Read<NewItem> {
     };
     if body.text_bytes() > limits.item_bytes {
         let message = format!("an item is larger than {} bytes", limits.item_bytes);
-        return Err(Wrong::new("value_too_large", "content", message));
+        return Err(FieldError::new("value_too_large", "content", message));
     }
     Ok(NewItem { id: id("id", given_id, limits)?, body })
 }
@@ -273,7 +274,7 @@ fn new_item(fields: NewItemFields, limits: &Limits) -> Read<NewItem> {
 /// Reads a speaker; the connection finds the person.
 fn speaker_of(name: Option<String>) -> Read<Option<NamedSpeaker>> {
     match name {
-        Some(name) if person_name(&name).is_none() => Err(Wrong::invalid("speaker", WRONG_SPEAKER)),
+        Some(name) if person_name(&name).is_none() => Err(FieldError::invalid("speaker", WRONG_SPEAKER)),
         name => Ok(name.map(|name| NamedSpeaker { name: name.trim().to_owned(), person: None })),
     }
 }
@@ -281,14 +282,14 @@ fn speaker_of(name: Option<String>) -> Read<Option<NamedSpeaker>> {
 /// The text of a part of a message.
 fn part((index, part): (usize, &Value)) -> Read<String> {
     let text = |NewPart { kind, text, transcript }| match kind.as_deref().unwrap_or("text") {
-        "input_text" | "output_text" | "text" => text.ok_or_else(|| Wrong::missing("text")),
+        "input_text" | "output_text" | "text" => text.ok_or_else(|| FieldError::missing("text")),
         "input_audio" | "output_audio" | "audio" => transcript.ok_or_else(|| {
             let message = "this server takes no audio: send the part's transcript, or a text part";
-            Wrong::new("audio_not_supported", "transcript", message)
+            FieldError::new("audio_not_supported", "transcript", message)
         }),
         kind => {
             let message = format!("content of type '{kind}' is not supported: send text");
-            Err(Wrong::new("content_not_supported", "type", message))
+            Err(FieldError::new("content_not_supported", "type", message))
         }
     };
     read(part).and_then(text).map_err(|wrong| wrong.under(&format!("content[{index}]")))
@@ -296,12 +297,12 @@ fn part((index, part): (usize, &Value)) -> Read<String> {
 
 fn tools(list: Vec<NewTool>, limits: &Limits) -> Read<Vec<Tool>> {
     if list.len() > limits.tools {
-        return Err(Wrong::too_large("tools", limits.tools, "tools"));
+        return Err(FieldError::too_large("tools", limits.tools, "tools"));
     }
     let tool = |(index, tool): (usize, NewTool)| {
         let mut path = format!("tools[{index}]");
         if tool.kind.as_ref().is_some_and(|kind| kind != "function") {
-            return Err(Wrong::invalid("type", "only tools of type 'function'").under(&path));
+            return Err(FieldError::invalid("type", "only tools of type 'function'").under(&path));
         }
         let NewTool { name, description, parameters, .. } = match tool.function {
             Some(wrapped) => {
@@ -310,15 +311,15 @@ fn tools(list: Vec<NewTool>, limits: &Limits) -> Read<Vec<Tool>> {
             }
             None => tool,
         };
-        let name = name.ok_or_else(|| Wrong::missing("name").under(&path))?;
+        let name = name.ok_or_else(|| FieldError::missing("name").under(&path))?;
         if let Some(schema) = &parameters {
-            let checked = text::chat::check_parameters(&format!("{path}.parameters"), schema);
-            checked.map_err(|error| Wrong::new("invalid_value", &format!("{path}.parameters"), error.to_string()))?;
+            let place = format!("{path}.parameters");
+            check_parameters(&place, schema).map_err(|error| error.under(&place))?;
         }
         let parameters = parameters.map(|schema| json_text(&Value::Object(schema)));
         let parameters_bytes = parameters.as_ref().map_or(0, |parameters| parameters.0.len());
         if name.len() + description.as_ref().map_or(0, String::len) + parameters_bytes > limits.item_bytes {
-            return Err(Wrong::too_large("parameters", limits.item_bytes, "bytes").under(&path));
+            return Err(FieldError::too_large("parameters", limits.item_bytes, "bytes").under(&path));
         }
         Ok(Tool { name, description, parameters, verbatim: None })
     };
@@ -332,14 +333,14 @@ fn echoed(metadata: Map<String, Value>, limits: &Limits) -> Read<JsonText> {
         bytes += key.len() + text.map_or(0, str::len);
     }
     if bytes > limits.item_bytes {
-        return Err(Wrong::too_large("metadata", limits.item_bytes, "bytes"));
+        return Err(FieldError::too_large("metadata", limits.item_bytes, "bytes"));
     }
     Ok(json_text(&Value::Object(metadata)))
 }
 
 fn bounded(field: &str, text: String, limits: &Limits) -> Read<String> {
     if text.len() > limits.item_bytes {
-        return Err(Wrong::too_large(field, limits.item_bytes, "bytes"));
+        return Err(FieldError::too_large(field, limits.item_bytes, "bytes"));
     }
     Ok(text)
 }
@@ -347,8 +348,10 @@ fn bounded(field: &str, text: String, limits: &Limits) -> Read<String> {
 /// An id that the client chooses. "root" is a place, not a name.
 fn id(field: &str, id: Option<String>, limits: &Limits) -> Read<Option<String>> {
     match id.filter(|id| !id.is_empty()) {
-        Some(id) if id == "root" => Err(Wrong::invalid(field, "'root' is the head of the conversation")),
-        Some(id) if id.chars().count() > limits.id_chars => Err(Wrong::too_large(field, limits.id_chars, "characters")),
+        Some(id) if id == "root" => Err(FieldError::invalid(field, "'root' is the head of the conversation")),
+        Some(id) if id.chars().count() > limits.id_chars => {
+            Err(FieldError::too_large(field, limits.id_chars, "characters"))
+        }
         id => Ok(id),
     }
 }

@@ -9,7 +9,8 @@ use super::frames::{
 };
 use super::{EXTENSION, ErrorBody};
 use crate::api_error::error_kind;
-use crate::json::{json_of, logprob_view, tool_choice_view};
+use crate::json::{json_of, logprob_view};
+use crate::tools::tool_choice_view;
 use runtime::Interest;
 use serde::Serialize;
 use serde_json::Value;

@@ -3,13 +3,13 @@
 use super::frames::RateLimit;
 use super::parse::{Limits, Received, note_unread, parse};
 use super::{EXTENSION, ErrorBody, Renderer};
-use crate::access::{Caller, Left};
-use crate::socket::{OwnFrames, SocketEnd, SocketMessage, SocketReader, SocketWriter};
 use crate::{ApiError, App};
+use access::{Caller, Left};
 use axum::http::HeaderMap;
 use replies::BodyClues;
 use runtime::{Connected, End, ToWrite, Written, heavy};
 use session::Event;
+use sockets::{OwnFrames, SocketEnd, SocketMessage, SocketReader, SocketWriter};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tracing::Instrument;
@@ -106,13 +106,13 @@ impl RealtimeClient {
         if !input.wants_response() {
             return self.connected.say(event_id, input).await;
         }
-        match self.app.gate.request(&self.caller) {
+        match self.app.access.gate.request(&self.caller) {
             Ok(left) => {
                 let frame = self.own.rate_limits(rate_limits(left));
                 self.connected.say(event_id, input).await && self.own_frames.queue(frame, &self.connected).await
             }
             Err(error) => {
-                let error = ErrorBody::new("rate_limit_exceeded", error.message);
+                let error = ErrorBody::new("rate_limit_exceeded", error.to_string());
                 self.refuse(error.caused_by(event_id)).await
             }
         }

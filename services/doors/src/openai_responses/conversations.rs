@@ -1,19 +1,20 @@
 //! `/v1/conversations`: durable sessions, as clients of the Responses API make, read and change them.
 
 use super::input::of_items;
-use super::mistakes::wrong;
 use super::parse;
 use super::view::item_view;
 use crate::ApiError;
-use crate::access::Caller;
 use crate::extract::{Asked, JsonAnswer, JsonBody, OwnConversation, rows};
 use crate::json::read_body;
+use crate::options::is_private;
+use access::Caller;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
+use fields::wrong;
 use replies::Completions;
-use replies::identity::{BodyClues, Scope, is_private};
+use replies::identity::{BodyClues, Scope};
 use runtime::SessionAnswer;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -26,7 +27,7 @@ use store::{ItemVersion, SessionRef};
 
 #[derive(Default, Deserialize, JsonSchema)]
 pub struct NewConversation {
-    /// What was said already.
+    /// Items that the conversation begins with.
     items: Option<Vec<Value>>,
     /// Texts by names. `private`: nothing of it is remembered.
     metadata: Option<Map<String, Value>>,
@@ -34,7 +35,7 @@ pub struct NewConversation {
 
 #[derive(Deserialize, JsonSchema)]
 pub struct ConversationUpdate {
-    /// In place of what there was.
+    /// New metadata, which replaces the old.
     metadata: Map<String, Value>,
 }
 
@@ -83,11 +84,10 @@ pub struct ParsedConversation {
 
 pub fn parse_new(body: &[u8], settings: &Settings) -> Result<ParsedConversation, ApiError> {
     let body = if body.is_empty() { json!({}) } else { read_body(body)? };
-    let NewConversation { items, metadata } = crate::reader::read(&body)?;
+    let NewConversation { items, metadata } = fields::read(&body)?;
     let metadata = parse::metadata(metadata.unwrap_or_default())?;
     let messages = of_items(&items.unwrap_or_default(), "items", &settings.limits)?;
-    let private = is_private(metadata.get("private").and_then(Value::as_str));
-    let is_private = private.ok_or_else(|| wrong("metadata.private", "private must be true or false"))?;
+    let is_private = is_private(metadata.get("private").and_then(Value::as_str))?;
     Ok(ParsedConversation { messages, metadata, is_private })
 }
 

@@ -1,8 +1,7 @@
 //! Items of an input to the messages of a prompt.
 
-use super::mistakes::{unsupported, wrong};
 use crate::json::{check_entries, json_text};
-use crate::reader::{Read, Wrong};
+use fields::{FieldError, Read, unsupported, wrong};
 use serde_json::{Value, json};
 use session::{Message, MessageRole, Part, ToolCall};
 use settings::LimitSettings;
@@ -34,7 +33,7 @@ fn item(item: &Value, messages: &mut Vec<Message>, limits: &LimitSettings) -> Re
     let kind = match &item["type"] {
         Value::Null if item.get("role").is_some() => "message",
         Value::String(kind) => kind,
-        _ => return Err(Wrong::missing("type")),
+        _ => return Err(FieldError::missing("type")),
     };
     if !item["id"].is_null() && !item["id"].is_string() {
         return Err(wrong("id", "id must be text"));
@@ -90,7 +89,7 @@ fn message(item: &Value, limits: &LimitSettings) -> Read<Message> {
     let parts = match &item["content"] {
         Value::String(text) => vec![Part::Text(bounded(text, limits).map_err(|wrong| wrong.under("content"))?)],
         content @ Value::Array(_) => parts(content, "content", limits)?,
-        Value::Null => return Err(Wrong::missing("content")),
+        Value::Null => return Err(FieldError::missing("content")),
         _ => return Err(wrong("content", "content must be text or a list of parts")),
     };
     Ok(Message { role, parts, ..blank() })
@@ -108,7 +107,7 @@ fn parts(content: &Value, field: &str, limits: &LimitSettings) -> Read<Vec<Part>
                 let other: String = other.chars().take(limits.id_chars).collect();
                 Err(unsupported("type", format!("parts of type '{other}' are not supported: send text")))
             }
-            None => Err(Wrong::missing("type")),
+            None => Err(FieldError::missing("type")),
         };
         read.map_err(|wrong| wrong.under(&format!("{field}[{at}]")))
     };
@@ -148,19 +147,19 @@ fn blank() -> Message {
 fn call_id(item: &Value, limits: &LimitSettings) -> Read<String> {
     let id = required(item, "call_id")?;
     if id.chars().count() > limits.id_chars {
-        return Err(Wrong::too_large("call_id", limits.id_chars, "characters"));
+        return Err(FieldError::too_large("call_id", limits.id_chars, "characters"));
     }
     Ok(id.to_owned())
 }
 
 fn required<'a>(value: &'a Value, name: &str) -> Read<&'a str> {
     let text = value[name].as_str().filter(|text| !text.is_empty() || name == "text");
-    text.ok_or_else(|| Wrong::missing(name))
+    text.ok_or_else(|| FieldError::missing(name))
 }
 
 fn bounded(text: &str, limits: &LimitSettings) -> Read<String> {
     if text.len() > limits.item_bytes {
-        return Err(Wrong::too_large("", limits.item_bytes, "bytes (limits.item_bytes)"));
+        return Err(FieldError::too_large("", limits.item_bytes, "bytes (limits.item_bytes)"));
     }
     Ok(text.to_owned())
 }

@@ -1,30 +1,28 @@
 //! The body of a response. What is unknown is told of in the log, what cannot be done is refused by name.
 
 use super::input::input;
-use super::mistakes::{unsupported, wrong};
 use super::tools::{tool_views, tools};
 use crate::ApiError;
-use crate::fields::KnownFields;
-use crate::json::{check_names, json_text, read_body, tool_choice_of};
-use crate::reader::{Read, Wrong, read};
+use crate::json::{check_names, read_body};
+use crate::options::{TOP_LOGPROBS, is_private, json_schema, number, priority, tokens, within};
+use crate::tools::tool_choice_of;
+use fields::{KnownFields, Read, read, unsupported, wrong};
 use replies::GoesOnFrom;
-use replies::identity::{BodyClues, Scope, is_private};
+use replies::identity::{BodyClues, Scope};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use session::{GenerationOptions, Message, Priority, ResponseFormat, SamplingOverrides, Tool, ToolChoice};
 use settings::Settings;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-/// As OpenAI has it.
+/// Body of a request for a response, with OpenAI's fields.
 #[derive(Deserialize, JsonSchema)]
 pub struct ResponsesBody {
     model: Option<String>,
     /// Text, or a list of items: messages, function calls and their results, reasoning.
     input: Option<Value>,
-    /// For this response alone.
+    /// Instructions for this response alone.
     instructions: Option<String>,
     /// Functions. A tool of another type is refused.
     tools: Option<Vec<Value>>,
@@ -40,7 +38,7 @@ pub struct ResponsesBody {
     include: Option<Vec<String>>,
     /// Texts by names, kept with the response. `private`: nothing of it is remembered.
     metadata: Option<Map<String, Value>>,
-    /// These three may name a person, where a rule says so.
+    /// Name of a person, if a rule reads it. The same holds for `safety_identifier` and `prompt_cache_key`.
     user: Option<String>,
     safety_identifier: Option<String>,
     prompt_cache_key: Option<String>,
@@ -59,11 +57,11 @@ pub struct ResponsesBody {
     background: Option<bool>,
     /// Refused: there are no stored prompts.
     prompt: Option<Value>,
-    /// Of a frame of the websocket. False: only prepare for what comes next.
+    /// Switch in a frame of the websocket. False: the service only prepares for the next request.
     generate: Option<bool>,
     /// Refused: one response at a time on a connection.
     stream_id: Option<String>,
-    /// Of chat completions. Refused where it is more than 1: a response has one output.
+    /// Number of choices, as in chat completions. The service refuses more than 1: a response has one output.
     n: Option<u64>,
 }
 
@@ -84,7 +82,7 @@ enum TextFormat {
 #[derive(Deserialize, JsonSchema)]
 struct ReasoningFields {
     effort: Option<String>,
-    /// Whether the reply tells what the model thought.
+    /// Form of the reasoning's summary. With any value, the reply tells what the model thought.
     summary: Option<String>,
     /// The older name of it.
     generate_summary: Option<String>,
@@ -118,8 +116,6 @@ pub struct ResponsesRequest {
     pub unread: Vec<String>,
 }
 
-/// Most likeliest tokens that the protocol allows.
-const TOP_LOGPROBS: u64 = 20;
 /// Limits as OpenAI has them: pairs, characters of a name and of a text.
 const METADATA: (usize, usize, usize) = (16, 64, 512);
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
@@ -147,7 +143,7 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
     })?;
     let messages = input(fields.input.as_ref(), &settings.limits)?;
     let metadata = metadata(fields.metadata.take().unwrap_or_default())?;
-    let max_output_tokens = within("max_output_tokens", fields.max_output_tokens, 1..=u64::from(u32::MAX))?;
+    let max_output_tokens = tokens("max_output_tokens", fields.max_output_tokens)?;
     let effort = fields.reasoning.as_ref().and_then(|reasoning| reasoning.effort.clone());
     if effort.as_ref().is_some_and(|effort| !EFFORTS.contains(&effort.as_str())) {
         return Err(wrong("reasoning.effort", format!("reasoning.effort must be one of {}", EFFORTS.join(", "))));
@@ -167,7 +163,7 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
         user: fields.user,
         safety_identifier: fields.safety_identifier,
         prompt_cache_key: fields.prompt_cache_key,
-        is_private: is_private(private).ok_or_else(|| wrong("metadata.private", "private must be true or false"))?,
+        is_private: is_private(private)?,
         ..BodyClues::of(&model, &messages)
     };
     let instructions = fields.instructions.clone().filter(|text| !text.is_empty());
@@ -186,9 +182,9 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
         parallel_tool_calls: fields.parallel_tool_calls.unwrap_or(true),
         reasoning_effort: effort,
         tells_reasoning: summary.is_some(),
-        max_output_tokens: max_output_tokens.map(|tokens| tokens as u32),
+        max_output_tokens,
         options,
-        priority: if fields.service_tier.as_deref() == Some("flex") { Priority::Background } else { Priority::Talk },
+        priority: priority(fields.service_tier.as_deref()),
         metadata,
         goes_on_from,
         generate: fields.generate.unwrap_or(true),
@@ -238,16 +234,12 @@ fn goes_on_from(fields: &ResponsesBody) -> Read<Option<GoesOnFrom>> {
 }
 
 fn options(fields: &ResponsesBody) -> Read<GenerationOptions> {
-    let number = |name, value, range| Ok::<_, Wrong>(within(name, value, range)?.map(|number: f64| number as f32));
     let top_logprobs = within("top_logprobs", fields.top_logprobs, 0..=TOP_LOGPROBS)?;
     let wants = fields.include.iter().flatten().any(|name| name == "message.output_text.logprobs");
     let response_format = match fields.text.as_ref().and_then(|text| text.format.as_ref()) {
         None | Some(TextFormat::Text) => ResponseFormat::Text,
         Some(TextFormat::JsonObject) => ResponseFormat::JsonObject,
-        Some(TextFormat::JsonSchema { name, schema }) => {
-            let name = name.clone().unwrap_or_else(|| "reply".to_owned());
-            ResponseFormat::JsonSchema { name, schema: json_text(schema) }
-        }
+        Some(TextFormat::JsonSchema { name, schema }) => json_schema(name.clone(), schema),
     };
     Ok(GenerationOptions {
         sampling: SamplingOverrides {
@@ -301,15 +293,6 @@ fn echo(fields: &ResponsesBody, body: &Value, metadata: Map<String, Value>) -> M
     match echo {
         Value::Object(echo) => echo,
         _ => Map::new(),
-    }
-}
-
-fn within<T: PartialOrd + Display>(name: &str, value: Option<T>, range: RangeInclusive<T>) -> Read<Option<T>> {
-    match value {
-        Some(value) if !range.contains(&value) => {
-            Err(wrong(name, format!("{name} must be from {} to {}", range.start(), range.end())))
-        }
-        value => Ok(value),
     }
 }
 

@@ -27,7 +27,7 @@ pub fn completion_request(request: ResponsesRequest) -> Result<CompletionRequest
         parallel_tool_calls: request.parallel_tool_calls,
         priority: request.priority,
         session_id: None,
-        arms: 1,
+        choices: 1,
         attempt: None,
         scope: request.scope,
     })

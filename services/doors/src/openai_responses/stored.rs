@@ -1,9 +1,9 @@
 //! Responses that are kept: read, deleted, cancelled.
 
 use super::view::{ResponseState, item_view, usage_view};
-use crate::access::Caller;
 use crate::extract::{Asked, JsonAnswer, named};
 use crate::{ApiError, App, thinking};
+use access::Caller;
 use axum::extract::{FromRequestParts, Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;

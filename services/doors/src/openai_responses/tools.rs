@@ -1,39 +1,34 @@
 //! Tools, which this protocol writes flat.
 
-use super::mistakes::{unsupported, wrong};
-use crate::json::tool_of;
-use crate::reader::{Read, Wrong};
+use crate::options::check_tool_count;
+use crate::tools::{check_tool, tool_of};
+use fields::shown;
+use fields::{FieldError, Read, unsupported};
 use serde_json::{Value, json};
 use session::Tool;
 use settings::LimitSettings;
 
 pub fn tools(given: &[Value], limits: &LimitSettings) -> Read<Vec<Tool>> {
-    if given.len() > limits.tools {
-        let message = format!("{} tools are more than {} (limits.tools)", given.len(), limits.tools);
-        return Err(wrong("tools", message));
-    }
-    let tool = |(at, given)| tool(given).map_err(|wrong: Wrong| wrong.under(&format!("tools[{at}]")));
+    check_tool_count(given.len(), limits)?;
+    let tool = |(at, given)| tool(given).map_err(|wrong: FieldError| wrong.under(&format!("tools[{at}]")));
     given.iter().enumerate().map(tool).collect()
 }
-
-/// Characters of a repeated word.
-const SHOWN_CHARS: usize = 64;
 
 fn tool(given: &Value) -> Read<Tool> {
     match given["type"].as_str() {
         Some("function") => {}
         Some(other) => {
-            let other: String = other.chars().take(SHOWN_CHARS).collect();
+            let other = shown(other);
             let message = format!("this server runs no tool of type '{other}': leave it out, or send a function");
             return Err(unsupported("type", message));
         }
-        None => return Err(Wrong::missing("type")),
+        None => return Err(FieldError::missing("type")),
     }
-    text::chat::check_tool("the tool", given).map_err(|error| wrong("", error.to_string()))?;
+    check_tool("the tool", given)?;
     // Some clients send the shape of chat completions.
     let tool = tool_of(given);
     if tool.name.is_empty() {
-        return Err(Wrong::missing("name"));
+        return Err(FieldError::missing("name"));
     }
     Ok(Tool { verbatim: None, ..tool })
 }

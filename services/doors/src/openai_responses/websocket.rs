@@ -4,9 +4,10 @@
 use super::parse::ResponsesRequest;
 use super::render::{FrameShape, ResponsesReply};
 use super::{answer, parse, prepared, refused, resolve_past};
-use crate::access::{Caller, Peer};
-use crate::socket::{SocketEnd, SocketMessage, SocketReader, SocketWriter, admit, upgrade as upgrade_socket};
+use crate::entry::Peer;
+use crate::socket::{admit, upgrade as upgrade_socket};
 use crate::{ApiError, App};
+use access::Caller;
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -14,13 +15,15 @@ use axum::extract::ws::{Utf8Bytes, WebSocketUpgrade};
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use fields::shown;
 use prompt::{ItemText, push_item};
 use replies::{Completion, GoesOnFrom, Render};
 use runtime::{End, HeldShare, heavy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use session::{Event, Failure, FailureCode, Item, Message, ResponseStatus};
+use session::{Event, Failure, FailureCode, Item, Message, ResponseStatus, text_bytes};
+use sockets::{SocketEnd, SocketMessage, SocketReader, SocketWriter};
 use std::sync::Arc;
 
 #[derive(Deserialize, JsonSchema)]
@@ -153,7 +156,7 @@ struct UnderWay {
 
 impl Connection {
     async fn asked(&mut self, frame: Value, bytes: usize) -> Result<Asked, ApiError> {
-        self.app.gate.request(&self.caller)?;
+        self.app.access.gate.request(&self.caller)?;
         let completions = self.app.replies.clone();
         let mut share = completions.model.preparation().share();
         share.add_body(bytes).await?;
@@ -228,7 +231,7 @@ impl Connection {
                         Meanwhile::Next if self.held.take(text.len()) => self.waiting = Some(text),
                         Meanwhile::Next => self.tell(&runtime::Error::NoRoom.into()).await?,
                         Meanwhile::Nothing => {}
-                        Meanwhile::Wrong(error) => self.tell(&error).await?,
+                        Meanwhile::Refused(error) => self.tell(&error).await?,
                     },
                 },
             }
@@ -244,10 +247,9 @@ impl Connection {
     fn hold(&mut self, said: &[Message]) -> Result<(), ApiError> {
         let newest = self.newest.as_ref().map_or(&[][..], |newest| &newest.messages);
         let prepared = self.prepared.as_ref().map_or(&[][..], |prepared| &prepared.input);
-        let bytes = |messages: &[Message]| messages.iter().map(Message::text_bytes).sum::<usize>();
         let waiting = self.waiting.as_ref().map_or(0, |text| text.len());
-        self.held.set((bytes(newest) + bytes(prepared) + waiting) as u64);
-        if self.held.take(bytes(said)) { Ok(()) } else { Err(runtime::Error::NoRoom.into()) }
+        self.held.set((text_bytes(newest) + text_bytes(prepared) + waiting) as u64);
+        if self.held.take(text_bytes(said)) { Ok(()) } else { Err(runtime::Error::NoRoom.into()) }
     }
 
     async fn tell(&mut self, error: &ApiError) -> Alive {
@@ -265,21 +267,21 @@ enum Meanwhile {
     Next,
     /// Cancel of a response that is over.
     Nothing,
-    Wrong(ApiError),
+    Refused(ApiError),
 }
 
 fn meanwhile(text: &str, id: &str) -> Meanwhile {
     let frame: Value = match serde_json::from_str(text) {
         Ok(frame) => frame,
         Err(error) => {
-            return Meanwhile::Wrong(ApiError::bad("invalid_json", format!("the message is no JSON: {error}")));
+            return Meanwhile::Refused(ApiError::bad("invalid_json", format!("the message is no JSON: {error}")));
         }
     };
     match (frame["type"].as_str(), frame["response_id"].as_str()) {
         (Some("response.cancel"), Some(other)) if other != id => Meanwhile::Nothing,
         (Some("response.cancel"), _) => Meanwhile::Cancel,
         (Some("response.create"), _) => Meanwhile::Next,
-        _ => Meanwhile::Wrong(unknown(&frame)),
+        _ => Meanwhile::Refused(unknown(&frame)),
     }
 }
 
@@ -291,13 +293,10 @@ fn unkept(id: String, mut messages: Vec<Message>, output: Vec<Item>) -> Unkept {
 }
 
 fn unknown(frame: &Value) -> ApiError {
-    let kind: String = frame["type"].as_str().unwrap_or_default().chars().take(KIND_CHARS).collect();
+    let kind = shown(frame["type"].as_str().unwrap_or_default());
     let message = format!("there is no event '{kind}' here: send response.create or response.cancel");
     ApiError::bad("unsupported_parameter", message).param("type")
 }
-
-/// Characters of a repeated type.
-const KIND_CHARS: usize = 64;
 
 fn binary() -> ApiError {
     ApiError::bad("invalid_json", "events are text messages, and this one is binary")

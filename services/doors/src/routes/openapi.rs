@@ -3,8 +3,8 @@
 
 use super::route::{Route, Success};
 use crate::api_error::ErrorAnswer;
+use fields::written_schema;
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub fn document(routes: &[Route], keys_required: bool) -> Value {
             "securitySchemes": {
                 "key": { "type": "http", "scheme": "bearer", "description": "From `reprise keys create`." },
             },
-            "schemas": { "Error": written::<ErrorAnswer>(), "OllamaError": written::<OllamaError>() },
+            "schemas": { "Error": written_schema::<ErrorAnswer>(), "OllamaError": written_schema::<OllamaError>() },
         },
     })
 }
@@ -62,7 +62,7 @@ fn operation(route: &Route, words: &Words, keys_required: bool) -> Value {
     let text = || json!({ "type": "string" });
     let (status, kinds) = match route.success {
         Success::Object => ("200", vec![("application/json", object())]),
-        Success::List => ("200", vec![("application/json", written::<ListAnswer>())]),
+        Success::List => ("200", vec![("application/json", written_schema::<ListAnswer>())]),
         Success::Of(schema) => ("200", vec![("application/json", schema())]),
         Success::Lines => ("200", vec![("application/jsonl", text())]),
         Success::OllamaLines => ("200", vec![("application/x-ndjson", text()), ("application/json", object())]),
@@ -139,22 +139,6 @@ fn query_parameters(schema: &Value) -> Vec<Value> {
     schema["properties"].as_object().into_iter().flatten().map(parameter).collect()
 }
 
-pub fn read<T: JsonSchema>() -> Value {
-    in_one_piece::<T>(SchemaSettings::draft2020_12())
-}
-
-pub fn written<T: JsonSchema>() -> Value {
-    in_one_piece::<T>(SchemaSettings::draft2020_12().for_serialize())
-}
-
-fn in_one_piece<T: JsonSchema>(mut settings: SchemaSettings) -> Value {
-    settings.inline_subschemas = true;
-    settings.meta_schema = None;
-    let mut schema = settings.into_generator().into_root_schema_for::<T>();
-    schema.remove("title");
-    schema.to_value()
-}
-
 /// Sessions, items and what else comes in lists; the fields beside these lead to the next page.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "stands in the document only")]
@@ -167,7 +151,7 @@ struct ListAnswer {
     has_more: Option<bool>,
 }
 
-/// What Ollama's clients read.
+/// Error in the shape that Ollama's clients read.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "stands in the document only")]
 struct OllamaError {
@@ -192,7 +176,7 @@ mod tests {
         assert_eq!(open, ["/v1/realtime/schema.json", "/api/version", "/healthz", "/openapi.json"]);
     }
 
-    /// On an address that only this machine reaches, clients that read the document are not to ask for a key.
+    /// Checks that the document demands no key on an address that only this machine reaches.
     #[test]
     fn no_key_is_demanded_where_none_is_needed() {
         let document = document(&table(), false);

@@ -1,11 +1,7 @@
 //! Requests from a listening socket.
 
-use super::goodbye::say_goodbye;
-use super::half_open::{ClientStream, HalfOpen};
-use super::incoming::next;
-use crate::ApiError;
-use crate::App;
-use crate::access::Peer;
+use crate::entry::Peer;
+use crate::{ApiError, App};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -15,6 +11,7 @@ use futures_util::FutureExt;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use sockets::{ClientStream, HalfOpen, next, say_goodbye};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,12 +32,12 @@ pub async fn run(listener: TcpListener, router: Router, app: App, stop: &Cancell
 }
 
 async fn connection(app: App, router: Router, mut stream: TcpStream, address: SocketAddr) {
-    let place = match app.gate.connect(address.ip()) {
+    let place = match app.access.gate.connect(address.ip()) {
         Ok(place) => Arc::new(place),
         Err(error) => {
-            tracing::debug!(%address, error = %error.message, "a connection was refused");
-            let Some(_place) = app.gate.goodbye() else { return };
-            let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, error)).await;
+            tracing::debug!(%address, %error, "a connection was refused");
+            let Some(_place) = app.access.gate.goodbye() else { return };
+            let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, error.into())).await;
             return;
         }
     };

@@ -1,12 +1,12 @@
 //! Websocket in the place of a request.
 
-use super::reader::SocketReader;
-use super::writer::SocketWriter;
-use crate::access::{Caller, ConnectionPlace, Peer};
+use crate::entry::Peer;
 use crate::{ApiError, App};
+use access::{Caller, ConnectionPlace};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::response::Response;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
+use sockets::{SocketReader, SocketWriter};
 use std::time::Duration;
 use tracing::{Instrument, Span};
 
@@ -20,7 +20,7 @@ pub fn admit(app: &App, caller: &Caller) -> Result<ConnectionPlace, ApiError> {
     if app.stopping.is_cancelled() {
         return Err(runtime::Error::Stopping.into());
     }
-    let place = app.gate.connect_key(&caller.account)?;
+    let place = app.access.gate.connect_key(&caller.account)?;
     app.replies.model.wake();
     Ok(place)
 }
@@ -46,7 +46,8 @@ pub fn upgrade<F: Future<Output = ()> + Send + 'static>(
         let limits = &app.replies.settings.limits;
         peer.half_open.watch(app.replies.runtime.held().share(), Duration::from_millis(limits.body_ms));
         let (sink, stream) = websocket.split();
-        let reader = SocketReader::new(&app, stream, peer.half_open.clone(), key);
+        let revoked = app.access.revoked.clone().until(key).boxed();
+        let reader = SocketReader::new(stream, peer.half_open.clone(), revoked, limits);
         let writer = SocketWriter::new(sink, Duration::from_secs(limits.ping_s));
         let conversation = converse(reader, writer);
         async move {

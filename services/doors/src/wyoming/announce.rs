@@ -85,7 +85,7 @@ mod tests {
         assert!(told.is_addr_auto() && told.get_addresses().is_empty());
     }
 
-    /// Whether a datagram to a group comes back to this machine, without which nothing is found here.
+    /// Returns whether a datagram to a group comes back to this machine. Without that, no program here finds a service.
     fn groups_work() -> bool {
         use std::net::{Ipv4Addr, UdpSocket};
         let tried = || -> std::io::Result<()> {
@@ -99,7 +99,7 @@ mod tests {
         tried().inspect_err(|error| println!("skipped: this machine's network knows no groups: {error}")).is_ok()
     }
 
-    /// As Home Assistant finds it, and forgets it when the service stops.
+    /// Looks for the service as Home Assistant does, until the service stops.
     #[tokio::test(flavor = "multi_thread")]
     async fn another_program_finds_it_and_forgets_it() {
         use mdns_sd::ServiceEvent;

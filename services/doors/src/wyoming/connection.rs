@@ -5,19 +5,19 @@ use super::intents;
 use super::parse::{Transcript, WyomingRequest, parse};
 use super::program::WyomingProgram;
 use super::render::{WyomingReply, error, info, interrupted, left, pong, refused};
-use crate::access::ConnectionPlace;
-use crate::fields::note;
-use crate::reader::{Read, Wrong};
-use crate::socket::say_goodbye;
+use crate::unread::note;
 use crate::{ApiError, App};
+use access::ConnectionPlace;
 use axum::http::StatusCode;
+use fields::shown;
+use fields::{FieldError, Read};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
-use replies::BodyClues;
-use replies::Completion;
+use replies::{BodyClues, Completion};
 use serde_json::{Map, Value};
 use session::{ItemBody, NewItem, NewTurn, ResponseRequest, Role};
+use sockets::say_goodbye;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Serves a connection until either side ends it.
 pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, address: SocketAddr) {
     let _ = stream.set_nodelay(true);
-    let place = app.gate.connect(address.ip());
+    let place = app.access.gate.connect(address.ip());
     let (write_limit, settings) =
         (Duration::from_millis(app.replies.settings.limits.write_ms), &app.replies.settings.wyoming);
     let limits = FrameLimits::of(settings);
@@ -50,10 +50,13 @@ pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, ad
     };
     let ended = match place {
         Ok(place) => connection.converse(place).await,
-        Err(refused) => Err(WyomingEnd::Refused(Wrong::new(refused.code, "", refused.message))),
+        Err(refused) => {
+            let refused = ApiError::from(refused);
+            Err(WyomingEnd::Refused(FieldError::new(refused.code, "", refused.message)))
+        }
     };
     if let Err(WyomingEnd::Refused(wrong)) = &ended
-        && let Some(_told) = connection.app.gate.goodbye()
+        && let Some(_told) = connection.app.access.gate.goodbye()
     {
         let goodbye = error(wrong.code, &wrong.message());
         let _ = timeout(GOODBYE, say_goodbye(&mut connection.stream, goodbye.as_bytes())).await;
@@ -72,7 +75,7 @@ const READ_BYTES: usize = 8192; // not a window: bytes of a buffer
 #[derive(Debug)]
 enum WyomingEnd {
     /// Loss of the next event's begin, or want of room. The service tells the client.
-    Refused(Wrong),
+    Refused(FieldError),
     Broken,
     Idle,
     Stopping,
@@ -134,7 +137,7 @@ impl WyomingConnection {
     }
 
     async fn heard(&mut self, event: WyomingEvent) -> Result<(), WyomingEnd> {
-        let kind: String = event.kind.chars().take(SHOWN_CHARS).collect();
+        let kind = shown(&event.kind);
         let request = self.allowed(event);
         counter!("reprise_wyoming_events_total", "event" => word(&request)).increment(1);
         match request {
@@ -163,8 +166,11 @@ impl WyomingConnection {
 
     /// Reads an event, and refuses a client that wants too much.
     fn allowed(&self, event: WyomingEvent) -> Read<WyomingRequest> {
-        let (gate, settings) = (&self.app.gate, &self.app.replies.settings);
-        let too_fast = |refused: ApiError| Wrong::new(refused.code, "", refused.message);
+        let (gate, settings) = (&self.app.access.gate, &self.app.replies.settings);
+        let too_fast = |refused: access::Error| {
+            let ApiError { code, message, .. } = ApiError::from(refused);
+            FieldError::new(code, "", message)
+        };
         let request = parse(event, &settings.limits)?;
         if request != WyomingRequest::Other {
             gate.request_of_address(self.address.ip()).map_err(too_fast)?;
@@ -226,9 +232,6 @@ impl WyomingConnection {
         }
     }
 }
-
-/// Characters of an unknown event's name in the log.
-const SHOWN_CHARS: usize = 64;
 
 /// Returns the next frame of the turn; waits for ever without one.
 async fn next_frame(turn: &mut Option<Turn>) -> Option<String> {

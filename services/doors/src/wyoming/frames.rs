@@ -2,7 +2,7 @@
 //!
 //! Knows no socket. Whatever comes, no more is kept than one line and its data.
 
-use crate::reader::{Read, Wrong, read};
+use fields::{FieldError, Read, read};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use settings::WyomingSettings;
@@ -76,10 +76,10 @@ impl FrameReader {
                     let FrameLimits { data_bytes: most_data, payload_bytes: most_payload, .. } = self.limits;
                     let bytes = usize::try_from(data_bytes).ok().filter(|bytes| *bytes <= most_data);
                     let bytes =
-                        bytes.ok_or_else(|| Wrong::too_large("data", most_data, "bytes (wyoming.data_bytes)"))?;
+                        bytes.ok_or_else(|| FieldError::too_large("data", most_data, "bytes (wyoming.data_bytes)"))?;
                     if payload_bytes > most_payload {
                         let most = usize::try_from(most_payload).unwrap_or(usize::MAX);
-                        return Err(Wrong::too_large("payload", most, "bytes (wyoming.payload_bytes)"));
+                        return Err(FieldError::too_large("payload", most, "bytes (wyoming.payload_bytes)"));
                     }
                     let event = WyomingEvent { kind, data: data.unwrap_or_default() };
                     self.stage = Stage::Data { event, bytes, payload_bytes };
@@ -116,7 +116,7 @@ impl FrameReader {
         let rest = &self.buffer[from..];
         let end = rest[self.searched..].iter().position(|byte| *byte == b'\n').map(|end| self.searched + end);
         if end.unwrap_or(rest.len()) > most {
-            return Err(Wrong::too_large(
+            return Err(FieldError::too_large(
                 "line",
                 most,
                 "bytes (wyoming.line_bytes): send what is long behind the line",
@@ -138,7 +138,7 @@ fn head(line: &[u8]) -> Read<Head> {
 fn object(json: &[u8], part: &str) -> Read<Map<String, Value>> {
     match serde_json::from_slice(json) {
         Ok(Value::Object(fields)) => Ok(fields),
-        _ => Err(Wrong::new("invalid_json", part, format!("the {part} of an event is not a JSON object"))),
+        _ => Err(FieldError::new("invalid_json", part, format!("the {part} of an event is not a JSON object"))),
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
 
     const LIMITS: FrameLimits = FrameLimits { line_bytes: 1024, data_bytes: 2048, payload_bytes: 4096 };
 
-    fn events_in(chunks: &[&[u8]]) -> (Vec<WyomingEvent>, Option<Wrong>) {
+    fn events_in(chunks: &[&[u8]]) -> (Vec<WyomingEvent>, Option<FieldError>) {
         let (mut reader, mut events) = (FrameReader::new(LIMITS), Vec::new());
         for chunk in chunks {
             reader.push(chunk);
@@ -285,7 +285,7 @@ mod tests {
             prop_assert_eq!(events_in(&chunks), events_in(&[&whole]));
         }
 
-        /// Also where a line is nearly one.
+        /// Reads random lines that nearly are events.
         #[test]
         fn random_lines_break_nothing(line in r#"\{"type":"[a-z]{0,3}"(,"(data|data_length|payload_length)":(-?[0-9]{1,20}|null|\{\}|"[a-z]"|[0-9]e[0-9]{1,3}))*\}\n.{0,30}"#) {
             events_in(&[line.as_bytes()]);

@@ -1,8 +1,8 @@
 //! Events to requests.
 
 use super::frames::WyomingEvent;
-use crate::fields::KnownFields;
-use crate::reader::{Read, Wrong, read};
+use fields::KnownFields;
+use fields::{FieldError, Read, read};
 use replies::BodyClues;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -41,7 +41,7 @@ pub struct TranscriptFields {
     context: Option<ContextFields>,
 }
 
-/// Of what Home Assistant tells, that which lasts longest comes first: it gives up a conversation's id after five minutes.
+/// Ids from Home Assistant, the longest-lived first. Home Assistant drops a conversation's id after five minutes.
 #[derive(Deserialize, JsonSchema)]
 struct ContextFields {
     satellite_id: Option<String>,
@@ -66,10 +66,10 @@ fn transcript(data: Map<String, Value>, limits: &LimitSettings) -> Read<Transcri
     let data = Value::Object(data);
     let TranscriptFields { text, context: named } = read(&data)?;
     if text.trim().is_empty() {
-        return Err(Wrong::new("nothing_said", "text", "nothing was said: say something first"));
+        return Err(FieldError::new("nothing_said", "text", "nothing was said: say something first"));
     }
     if text.len() > limits.item_bytes {
-        return Err(Wrong::too_large("text", limits.item_bytes, "bytes (limits.item_bytes)"));
+        return Err(FieldError::too_large("text", limits.item_bytes, "bytes (limits.item_bytes)"));
     }
     let own = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
     let satellite = named.as_ref().and_then(|context| own(&context.satellite_id));
@@ -97,7 +97,7 @@ fn name(context: ContextFields, id_chars: usize) -> Read<Option<String>> {
     let Some((kind, id)) = named else { return Ok(None) };
     if id.chars().count() > id_chars {
         let path = format!("context.{kind}_id");
-        return Err(Wrong::too_large(&path, id_chars, "characters (limits.id_chars)"));
+        return Err(FieldError::too_large(&path, id_chars, "characters (limits.id_chars)"));
     }
     Ok(Some(format!("{kind} {id}")))
 }

@@ -4,7 +4,7 @@ use super::frames::write;
 use super::intents::intent_of;
 use super::parse::Transcript;
 use crate::ApiError;
-use crate::printable::printable;
+use fields::printable;
 use metrics::counter;
 use replies::Render;
 use serde_json::{Map, Value, json};

@@ -255,7 +255,6 @@ async fn with_no_summary_ready_oldest_turns_leave_and_are_made_up_for() {
     server.stop().await;
 }
 
-/// What is left to do from before does not take processors from the first reply.
 #[tokio::test]
 async fn a_client_that_comes_back_is_answered_before_its_summary_is_made() {
     let mut server = Server::with(small_window).await;

@@ -1,4 +1,4 @@
-//! What a client deletes within a conversation is gone: from the search, from branches, and from what the model reads next.
+//! Items and responses that a client deletes are gone: from the search, from branches, and from what the model reads next.
 
 use crate::remember::say;
 use crate::support::{Chat, Server};
@@ -47,7 +47,7 @@ async fn a_deleted_response_takes_its_turn_along() {
     server.stop().await;
 }
 
-/// In a conversation that a client made, the items are the conversation's.
+/// The items of a conversation that a client made are the conversation's.
 #[tokio::test]
 async fn a_deleted_response_leaves_a_conversation_that_a_client_made() {
     let mut server = Server::start().await;

@@ -41,13 +41,13 @@ async fn without_a_key_there_is_no_server_that_demands_one() {
     let store = crate::support::open(folder.path()).await;
     let mut settings = settings::Settings::load(&settings::Sources::default()).unwrap().settings;
     settings.server.host = "0.0.0.0".parse().unwrap();
-    let error = doors::access::check_access(&settings, &store).await.unwrap_err().to_string();
+    let error = access::check_access(&settings, &store).await.unwrap_err().to_string();
     assert!(error.contains("reprise keys create") && error.contains("0.0.0.0"), "{error}");
     store.put_user("ann", "ann", 1).await.unwrap();
     let (key, _) = store.create_key("ann", "", &[KeyScope::Talk], 1).await.unwrap();
-    assert!(doors::access::check_access(&settings, &store).await.is_ok());
+    assert!(access::check_access(&settings, &store).await.is_ok());
     store.revoke_key(&key.id, 2).await.unwrap();
-    assert!(doors::access::check_access(&settings, &store).await.is_err());
+    assert!(access::check_access(&settings, &store).await.is_err());
 }
 
 #[tokio::test]

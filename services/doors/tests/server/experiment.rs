@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::support::Server;
-use doors::access::LOCAL_USER;
+use access::LOCAL_USER;
 use serde_json::{Value, json};
 use session::{Delta, Finish, TurnReport};
 use settings::{DrawnBy, Experiment, ExperimentArm, Settings};
@@ -33,7 +33,7 @@ async fn turn(server: &mut Server, client: &mut Client, text: &str) -> Value {
     client.until("response.done").await
 }
 
-/// Until so many turns are measured: the report comes behind the reply.
+/// Waits for the measurements of `turns` turns. The service writes a turn's report after its reply.
 async fn measured(server: &Server, id: &str, turns: usize) -> Vec<Measurement> {
     let session = server.store.open_session(LOCAL_USER, id).await.unwrap();
     loop {

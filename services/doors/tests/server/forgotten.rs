@@ -1,5 +1,5 @@
-//! What is forgotten, corrected or deleted stands in no later prompt, whatever conversation had copied it; and a conversation that goes
-//! on for ever learns.
+//! Facts that were forgotten, corrected or deleted: no later prompt contains them, even if a conversation had copied
+//! them. A conversation that never ends keeps learning.
 
 use crate::client::PATIENCE;
 use crate::kept::Frontend;
@@ -21,7 +21,7 @@ async fn forget(server: &Server, word: &str) {
     assert_eq!(server.http("DELETE", &format!("/v1/memories/{id}"), &[], "").await.0, 200);
 }
 
-/// Nothing of its past fits into the prompt: it is looked up.
+/// Leaves no room in the prompt for remembered facts, so that the service looks them up.
 fn looks_up(settings: &mut Settings) {
     home(settings);
     settings.presets.values_mut().for_each(|preset| preset.remember.prompt_tokens = 1);

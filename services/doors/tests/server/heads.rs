@@ -152,7 +152,7 @@ async fn an_api_client_has_its_own_words_and_learns_what_a_note_would_save() {
     }
 }
 
-/// Nothing of one client's instructions is in another's prompt, also where they are nearly the same.
+/// Checks that no prompt contains another client's instructions, even where the two are nearly the same.
 #[tokio::test]
 async fn no_client_reads_what_another_was_told() {
     let mut server = Server::start().await;
@@ -244,7 +244,7 @@ async fn a_note_does_not_fill_a_window_that_the_client_keeps_within() {
     server.stop().await;
 }
 
-/// What the user once said stays where it was told, so that the next prompt goes on from there.
+/// Checks that a note of the user's earlier words stays in its place, so that the next prompt continues the last one.
 #[tokio::test]
 async fn words_of_the_past_stay_before_their_question() {
     let home = |settings: &mut Settings| {
@@ -326,7 +326,7 @@ async fn instructions_of_which_much_changed_are_read_in_the_silence_first() {
     server.stop().await;
 }
 
-/// What the next note will begin with is read in the silence, so that a clock costs its last words.
+/// Checks that the model reads the beginning of the next note in the silence. A clock then costs only its last words.
 #[tokio::test]
 async fn the_next_note_is_read_ahead() {
     let mut server = Server::start().await;

@@ -1,4 +1,4 @@
-//! What sessions and connections hold stays under one limit, and what is small has room beside what is large.
+//! Memory of sessions and connections: one limit covers all of it, and small requests have room beside large ones.
 
 use crate::client::{Client, Closed};
 use crate::support::Server;

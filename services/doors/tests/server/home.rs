@@ -1,4 +1,5 @@
-//! What the frontends of a home send (`tests/data/home`, with its recipe), each answer read by its client's own rules.
+//! Requests that the frontends of a home send (`tests/data/home`, with its recipe). The tests read each answer by the
+//! rules of its client.
 
 use crate::client::PATIENCE;
 use crate::scripted::Asked;
@@ -110,7 +111,8 @@ fn lines(body: &str) -> Taken {
     taken
 }
 
-/// Not streamed: extended_openai_conversation counts `usage.total_tokens`, and takes the reason `length` for an error.
+/// Reads an answer that is not streamed, as extended_openai_conversation does: it counts `usage.total_tokens`, and
+/// takes the reason `length` for an error.
 fn whole(body: &str) -> Taken {
     let whole: Value = serde_json::from_str(body).unwrap();
     let choice = &whole["choices"][0];

@@ -364,7 +364,7 @@ async fn a_new_conversation_goes_on_with_the_last_one() {
     server.stop().await;
 }
 
-/// What was kept of a person is gone with the person, and the client's next log begins anew.
+/// Checks that a person's conversations are deleted with the person, and that the client's next log begins a new one.
 #[tokio::test]
 async fn a_deleted_room_is_not_recognised() {
     let mut server = Server::start().await;

@@ -11,7 +11,7 @@ use session::Finish;
 use settings::Settings;
 use store::{HistorySearch, SearchPlace, Store};
 
-/// Nothing but a note tells of earlier conversations, and no search ends by its time.
+/// Lets only notes tell of earlier conversations, and gives each search an hour.
 fn patient(settings: &mut Settings) {
     home(settings);
     settings.conversation.recall_wait_ms = 3_600_000;

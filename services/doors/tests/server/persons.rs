@@ -1,4 +1,4 @@
-//! Whose words a session holds: rules of the configuration at every door that begins sessions.
+//! Persons and rooms of sessions, by the rules of the configuration, at every door that begins sessions.
 
 use crate::client::PATIENCE;
 use crate::support::Server;

@@ -10,6 +10,8 @@ use session::Finish;
 use settings::{Persona, Questions, Settings, ShownSpeakers};
 use std::fmt::Write;
 use std::net::SocketAddr;
+use text::template::options_json;
+use text::{Template, TemplateInput};
 use tokio::time::timeout;
 
 /// A home with a persona and names before the words, whose replies ask nothing.
@@ -39,10 +41,9 @@ struct Printed(String);
 
 impl Printed {
     fn add(&mut self, request: &ModelRequest) {
-        let chat = model::chat_prompt(&request.prompt, settings::ToolOrder::Name);
-        let text = text::Template::family().unwrap().render(&chat.prompt(None)).unwrap().text;
+        let text = Template::family().unwrap().render(&TemplateInput::of(&request.prompt)).unwrap().text;
         let purpose = format!("{:?}", request.purpose);
-        let options = Value::from(chat.options.clone());
+        let options = Value::from(options_json(&request.prompt.options));
         writeln!(self.0, "==== {purpose} {options}\n{text}").unwrap();
     }
 
@@ -60,7 +61,9 @@ impl Printed {
         }
         loop {
             let asked = timeout(PATIENCE, server.script.next()).await.expect("a history is read ahead");
-            if matches!(asked.request.purpose, Purpose::WarmHistory { .. }) && text_of(&asked.chat()).contains(reply) {
+            if matches!(asked.request.purpose, Purpose::WarmHistory { .. })
+                && json!(asked.chat().messages).to_string().contains(reply)
+            {
                 return self.add(&asked.request);
             }
         }
@@ -76,10 +79,6 @@ impl Printed {
         let answer = answer.await.unwrap();
         serde_json::from_str(&answer).expect(&answer)
     }
-}
-
-fn text_of(chat: &text::chat::ChatPrompt) -> String {
-    json!(chat.messages).to_string()
 }
 
 fn tool() -> Value {

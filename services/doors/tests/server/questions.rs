@@ -1,4 +1,4 @@
-//! Whether a reply wants an answer: told by every door, and by its text to those that look only at that.
+//! Replies that want an answer: every door says so, and the text says so to clients that read nothing else.
 
 use crate::scripted::{Asked, Script};
 use crate::support::{Chat, Server};

@@ -1,5 +1,5 @@
-//! What is remembered, by where it stands: pinned, summarised, word for word, or only in the history. The model is a script
-//! that knows nothing but its prompt and reads that perfectly, so what it cannot answer was not there.
+//! Facts that the service remembers, by their place: pinned, summarised, word for word, or only in the history. The
+//! model is a script that knows only its prompt and reads that perfectly, so a fact that it cannot tell was not there.
 
 use crate::client::{Client, PATIENCE};
 use crate::scripted::Script;
@@ -16,7 +16,7 @@ const WINDOW: u32 = 1500;
 const FACTS: usize = 60;
 /// One of so many facts is told as something to remember.
 const PINNED_OF: usize = 6;
-/// How many facts later one is asked for.
+/// Number of facts between the one that is told and the question about it.
 const ASKED_AFTER: [usize; 4] = [1, 6, 14, 40];
 
 const COLOURS: [&str; 8] = ["red", "blue", "green", "white", "black", "brown", "yellow", "silver"];
@@ -30,7 +30,7 @@ fn code(fact: usize) -> String {
     format!("{}", 1000 + fact * 137 % 9000)
 }
 
-/// Where an answer came from, from the nearest to the farthest.
+/// Source of an answer, from the nearest to the farthest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Zone {
     Pinned,

@@ -1,4 +1,4 @@
-//! What is wrong is told as clients read it, on every route, and with a status that `/openapi.json` lists.
+//! Errors of every route, in the form that clients read, and with a status that `/openapi.json` lists.
 
 use crate::client::PATIENCE;
 use crate::support::Server;

@@ -1,4 +1,4 @@
-//! What outlives a conversation: what a new one begins with, what it finds, and what it must not.
+//! Facts that outlive a conversation: those that a new one begins with, finds, or must not find.
 
 use crate::client::{Client, PATIENCE};
 use crate::support::Server;

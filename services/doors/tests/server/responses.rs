@@ -201,7 +201,7 @@ async fn a_log_that_is_sent_again_and_again_is_stored_once() {
     server.stop().await;
 }
 
-/// As openai-python sends a request again by itself.
+/// Sends a request again, as openai-python does by itself.
 fn posting_again(server: &Server, body: &Value, retries: u32) -> JoinHandle<(u16, Value)> {
     let request = client().post(format!("http://{}/v1/responses", server.address)).body(body.to_string());
     let request = request.header("x-stainless-retry-count", retries.to_string());

@@ -8,7 +8,7 @@ use session::{Failure, FailureCode, Finish};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// What a request became: its status, `retry-after`, and the body.
+/// Status, `retry-after` and body of an answer.
 type Answered = (u16, Option<String>, Value);
 
 fn posting(server: &Server, body: &Value, retries: u32) -> JoinHandle<Answered> {
@@ -235,7 +235,6 @@ async fn one_users_requests_take_no_place_of_anothers() {
     server.stop().await;
 }
 
-/// Nothing is remembered without a limit, and for no other key.
 #[tokio::test]
 async fn what_is_remembered_is_bounded() {
     for (retry_s, retry_turns) in [(0, 64), (120, 1)] {
@@ -261,7 +260,8 @@ async fn what_is_remembered_is_bounded() {
     }
 }
 
-/// Without a session the conversation is the client's. The first attempt, whose client has hung up, is over.
+/// Checks that a retry starts again where the client holds the conversation. The service cancels the first attempt when
+/// the client hangs up.
 #[tokio::test]
 async fn without_a_session_the_first_attempt_is_cancelled() {
     let mut server = Server::start().await;

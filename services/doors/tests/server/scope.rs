@@ -189,7 +189,7 @@ async fn a_client_secret_names_no_person() {
     server.stop().await;
 }
 
-/// What is computed for a conversation that its client holds belongs to its person, and goes with them.
+/// Checks that a past computed for a conversation that its client holds belongs to a person, and is deleted with them.
 #[tokio::test]
 async fn a_person_is_deleted_with_what_was_computed_for_them() {
     let mut server = Server::with(by_header).await;

@@ -1,5 +1,5 @@
-//! What Open WebUI asks beside a conversation: titles, tags, the next questions. Answered, never in the way of speech, and no
-//! turns of any conversation.
+//! Requests of Open WebUI beside a conversation: titles, tags, the next questions. The service answers them without
+//! delaying speech, and adds them to no conversation.
 
 use crate::client::PATIENCE;
 use crate::support::{Chat, Server};

@@ -2,17 +2,18 @@
 
 use crate::client::{Client, PATIENCE, Refused};
 use crate::scripted::{self, Asked, Script};
-use doors::access::{LOCAL_USER, check_access};
+use access::{LOCAL_USER, check_access};
 use model::Purpose;
 use runtime::{Presets, RuntimeParts};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use session::Prompt;
 use settings::{Settings, Sources};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use store::{OpenedBy, Store, StoreOptions};
 use tempfile::TempDir;
-use text::chat::ChatPrompt;
+use text::template::{message_json, options_json, tool_json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -137,12 +138,24 @@ pub async fn open(folder: &Path) -> Store {
     Store::open(&options, 1).await.unwrap()
 }
 
+/// Prompt of a request as a template takes it.
+pub struct TemplateChat {
+    pub messages: Vec<Value>,
+    pub tools: Vec<Value>,
+    pub options: Map<String, Value>,
+}
+
 pub trait Chat {
-    fn chat(&self) -> ChatPrompt;
+    fn chat(&self) -> TemplateChat;
 }
 
 impl Chat for Asked {
-    fn chat(&self) -> ChatPrompt {
-        model::chat_prompt(&self.request.prompt, settings::ToolOrder::Client)
+    fn chat(&self) -> TemplateChat {
+        let Prompt { messages, tools, options } = &self.request.prompt;
+        TemplateChat {
+            messages: messages.iter().map(message_json).collect(),
+            tools: tools.iter().map(tool_json).collect(),
+            options: options_json(options),
+        }
     }
 }

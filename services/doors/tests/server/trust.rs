@@ -1,4 +1,4 @@
-//! What was broken by attack, and stays mended.
+//! Attacks that once broke the service, and now fail.
 
 use crate::doors::locked;
 use crate::support::Server;

@@ -143,7 +143,6 @@ async fn a_deleted_session_is_followed_by_a_new_one() {
     server.stop().await;
 }
 
-/// Without a name a conversation lasts as long as its connection.
 #[tokio::test]
 async fn a_connection_without_a_name_is_one_conversation() {
     let (mut server, address) = server(|_| {}).await;

@@ -219,7 +219,7 @@ impl HomeSize {
 
 fn tool(verbatim: &Value) -> Tool {
     let name = verbatim["function"]["name"].as_str().unwrap_or_default().to_owned();
-    Tool { name, description: None, parameters: None, verbatim: Some(JsonText(verbatim.to_string().into())) }
+    Tool { name, verbatim: Some(JsonText(verbatim.to_string().into())), ..Tool::default() }
 }
 
 const ENTITY_TOKENS: usize = 22; // tokens, about, of an entity in the vocabularies of the family

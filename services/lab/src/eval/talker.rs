@@ -3,7 +3,8 @@
 use crate::answer::LocalModel;
 use anyhow::Result;
 use engine::StopReason;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+use session::{Message, MessageRole, Prompt, Tool};
 
 pub struct Talker(pub LocalModel);
 
@@ -16,12 +17,9 @@ pub struct ModelAnswer {
 }
 
 impl Talker {
-    pub fn answer(&mut self, messages: &[Value], tools: &[Value], max_tokens: usize) -> Result<ModelAnswer> {
-        let mut body = json!({"messages": messages});
-        if !tools.is_empty() {
-            body["tools"] = json!(tools);
-        }
-        let prompt = self.0.encode(&body, false)?;
+    pub fn answer(&mut self, messages: Vec<Message>, tools: &[Tool], max_tokens: usize) -> Result<ModelAnswer> {
+        let prompt = Prompt { messages, tools: tools.to_vec(), ..Prompt::default() };
+        let prompt = self.0.encode(&prompt, false)?;
         let options = |request: &mut engine::EngineRequest| {
             request.max_new_tokens = max_tokens;
             request.sampling.temperature = 0.0;
@@ -37,9 +35,9 @@ impl Talker {
     }
 
     /// Counts the tokens of these messages and an empty one of the user: without one the template makes no prompt.
-    pub fn count(&self, messages: &[Value]) -> Result<u32> {
-        let messages = [messages, &[json!({"role": "user", "content": ""})]].concat();
-        let prompt = self.0.encode(&json!({"messages": messages}), false)?;
+    pub fn count(&self, messages: &[Message]) -> Result<u32> {
+        let messages = [messages, &[Message::new(MessageRole::User, "")]].concat();
+        let prompt = self.0.encode(&Prompt { messages, ..Prompt::default() }, false)?;
         Ok(u32::try_from(prompt.tokens.len()).unwrap_or(u32::MAX))
     }
 }

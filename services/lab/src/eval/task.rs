@@ -7,13 +7,15 @@ use compaction::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use session::{Message, MessageRole};
 
+use super::said::{EvalMessage, EvalTool};
 use super::talker::{ModelAnswer, Talker};
 
 #[derive(Debug, Deserialize)]
 pub struct EvalQuestion {
-    messages: Vec<Value>,
-    tools: Option<Vec<Value>>,
+    messages: Vec<EvalMessage>,
+    tools: Option<Vec<EvalTool>>,
     expect: Expect,
 }
 
@@ -21,7 +23,7 @@ pub struct EvalQuestion {
 #[derive(Debug, Deserialize)]
 pub struct CompactedCase {
     system: String,
-    stages: Vec<Vec<Value>>,
+    stages: Vec<Vec<EvalMessage>>,
     lines: Vec<String>, // demands on the last summary
     questions: Vec<LaterQuestion>,
 }
@@ -66,13 +68,14 @@ pub struct Judged {
 pub struct CompactedPrompt {
     pub summary: String,
     pins: Vec<PinnedText>,
-    kept: Vec<Value>, // messages that no summary tells
+    kept: Vec<Message>, // messages that no summary tells
 }
 
 impl EvalQuestion {
     pub fn ask(&self, talker: &mut Talker) -> Result<Judged> {
-        let tools = self.tools.as_deref().unwrap_or_default();
-        Ok(self.expect.judge(&talker.answer(&self.messages, tools, REPLY_TOKENS)?))
+        let tools: Vec<_> = self.tools.iter().flatten().map(EvalTool::tool).collect();
+        let messages = self.messages.iter().map(EvalMessage::message).collect();
+        Ok(self.expect.judge(&talker.answer(messages, &tools, REPLY_TOKENS)?))
     }
 }
 
@@ -81,11 +84,12 @@ impl CompactedCase {
     pub fn summarise(&self, talker: &mut Talker) -> Result<CompactedPrompt> {
         let mut prompt = CompactedPrompt::default();
         for stage in &self.stages {
-            let mut messages = self.head(&prompt);
-            messages.extend(stage.iter().cloned());
-            messages.push(plain_message(&compaction::summary_request(&LIMITS)));
-            prompt.pins.extend(stage.iter().flat_map(pins));
-            prompt.summary = talker.answer(&messages, &[], SUMMARY_TOKENS)?.content;
+            let head = self.head(&prompt);
+            let said: Vec<Message> = stage.iter().map(EvalMessage::message).collect();
+            prompt.pins.extend(said.iter().flat_map(pins));
+            let order = plain_message(&compaction::summary_request(&LIMITS));
+            let messages = [head, said, vec![order]].concat();
+            prompt.summary = talker.answer(messages, &[], SUMMARY_TOKENS)?.content;
         }
         Ok(prompt)
     }
@@ -94,15 +98,16 @@ impl CompactedCase {
     pub fn compact(&self, talker: &mut Talker) -> Result<CompactedPrompt> {
         let mut prompt = CompactedPrompt::default();
         for stage in &self.stages {
-            prompt.kept.extend(stage.iter().cloned());
-            prompt.pins.extend(stage.iter().flat_map(pins));
+            let said: Vec<Message> = stage.iter().map(EvalMessage::message).collect();
+            prompt.pins.extend(said.iter().flat_map(pins));
+            prompt.kept.extend(said);
             let before = self.head(&prompt);
             let (mut attempt, mut step) = Attempt::begin(self.job(&prompt, talker)?, whole(&prompt.kept));
             loop {
                 step = match step {
                     AttemptStep::Ask(ask) => {
                         let messages = [before.clone(), ask.messages.iter().map(plain_message).collect()].concat();
-                        let said = talker.answer(&messages, &[], ask.max_tokens as usize)?;
+                        let said = talker.answer(messages, &[], ask.max_tokens as usize)?;
                         attempt.replied(SummaryReply {
                             text: said.content,
                             tokens: said.tokens,
@@ -143,18 +148,18 @@ impl CompactedCase {
         let prompt = way(self, talker)?;
         let mut ask = |later: &LaterQuestion| {
             let mut messages = self.head(&prompt);
-            messages.push(json!({"role": "user", "content": later.ask}));
-            Ok(later.expect.judge(&talker.answer(&messages, &[], REPLY_TOKENS)?))
+            messages.push(Message::new(MessageRole::User, &later.ask));
+            Ok(later.expect.judge(&talker.answer(messages, &[], REPLY_TOKENS)?))
         };
         self.questions.iter().map(&mut ask).collect()
     }
 
     fn job(&self, prompt: &CompactedPrompt, talker: &Talker) -> Result<SummaryJob> {
         let nothing_tokens = talker.count(&[])?;
-        let passage = |(number, message): (usize, &Value)| {
-            let kind = if message["role"] == "user" { PassageKind::User } else { PassageKind::Assistant };
+        let passage = |(number, message): (usize, &Message)| {
+            let kind = if message.role == MessageRole::User { PassageKind::User } else { PassageKind::Assistant };
             let tokens = talker.count(std::slice::from_ref(message))? - nothing_tokens;
-            Ok(Passage { id: number.to_string(), kind, text: text_of(message), tokens })
+            Ok(Passage { id: number.to_string(), kind, text: message.text(), tokens })
         };
         let passages = prompt.kept.iter().enumerate().map(passage).collect::<Result<_>>()?;
         let view = PromptView { passages, summary: prompt.summary.clone(), ..PromptView::default() };
@@ -163,8 +168,8 @@ impl CompactedCase {
         Ok(SummaryJob { view, sizes, limits: LIMITS, pins: prompt.pins.clone() })
     }
 
-    fn head(&self, prompt: &CompactedPrompt) -> Vec<Value> {
-        let system = json!({"role": "system", "content": self.system});
+    fn head(&self, prompt: &CompactedPrompt) -> Vec<Message> {
+        let system = Message::new(MessageRole::System, &self.system);
         let told = compaction::context_message(&prompt.summary, &prompt.pins, &LIMITS);
         let told = told.as_ref().map(plain_message);
         std::iter::once(system).chain(told).chain(prompt.kept.iter().cloned()).collect()
@@ -172,29 +177,25 @@ impl CompactedCase {
 }
 
 /// Plans a summary of everything: the sets end where the service would cut.
-fn whole(kept: &[Value]) -> SummaryPlan {
+fn whole(kept: &[Message]) -> SummaryPlan {
     let through = kept.len().saturating_sub(1).to_string();
     SummaryPlan { through, left_out: Vec::new(), request_tokens: 0, expected_tokens: 0 }
 }
 
-fn plain_message(message: &PlainMessage) -> Value {
+fn plain_message(message: &PlainMessage) -> Message {
     let role = match message.speaker {
-        Speaker::User => "user",
-        Speaker::Assistant => "assistant",
-        Speaker::Context => "tool",
+        Speaker::User => MessageRole::User,
+        Speaker::Assistant => MessageRole::Assistant,
+        Speaker::Context => MessageRole::Tool,
     };
-    json!({"role": role, "content": message.text})
+    Message::new(role, &message.text)
 }
 
-fn text_of(message: &Value) -> String {
-    message["content"].as_str().unwrap_or_default().to_owned()
-}
-
-fn pins(message: &Value) -> Vec<PinnedText> {
-    if message["role"] != "user" {
+fn pins(message: &Message) -> Vec<PinnedText> {
+    if message.role != MessageRole::User {
         return Vec::new();
     }
-    let text = text_of(message);
+    let text = message.text();
     let passage = Passage { id: String::new(), kind: PassageKind::User, text, tokens: 0 };
     let pin = |text| PinnedText { id: String::new(), text, source: None };
     compaction::detect_pins(&passage).into_iter().map(pin).collect()
@@ -292,13 +293,13 @@ mod tests {
         let model = crate::opening::ModelArgs { model: Some("builtin".to_owned()), precision: None };
         let model = model.open_on_host(&settings).unwrap();
         let mut talker = Talker(crate::answer::LocalModel::new(model, &settings, 1 << 30));
-        let say = |role: &str, text: &str| json!({"role": role, "content": text});
-        let told = |text: &str| vec![say("user", text), say("assistant", "Noted.")];
+        let say = |role: &str, text: &str| serde_json::from_value(json!({"role": role, "content": text})).unwrap();
+        let told = |text: &str| -> [EvalMessage; 2] { [say("user", text), say("assistant", "Noted.")] };
         let case = CompactedCase {
             system: "You are a voice assistant.".to_owned(),
             stages: vec![
-                [told("From now on call me Captain."), told("My door code is 4711.")].concat(),
-                [told("My sister is called Ruth."), told("We live in Rome.")].concat(),
+                [told("From now on call me Captain."), told("My door code is 4711.")].into_iter().flatten().collect(),
+                [told("My sister is called Ruth."), told("We live in Rome.")].into_iter().flatten().collect(),
             ],
             lines: Vec::new(),
             questions: Vec::new(),
@@ -308,7 +309,7 @@ mod tests {
             prompt.pins.iter().map(|pin| pin.text.as_str()).collect::<Vec<_>>(),
             ["From now on call me Captain."]
         );
-        let shown = json!(case.head(&prompt)).to_string();
+        let shown = case.head(&prompt).iter().map(Message::text).collect::<Vec<_>>().join("\n");
         for told in ["From now on call me Captain.", "4711", "Ruth", "Rome"] {
             assert!(shown.contains(told), "{told} is not in {shown}");
         }

@@ -2,9 +2,9 @@
 //! anything. A request for the same reply continues it.
 
 use engine::EngineRequest;
-use serde_json::Value;
 use session::Delta;
 use std::time::Duration;
+use text::ToolSchema;
 
 pub(super) struct BegunReply {
     wanted: WantedReply,
@@ -20,12 +20,11 @@ pub(super) struct BegunReply {
 pub(super) struct WantedReply {
     request: EngineRequest,
     thinks: bool,
-    /// Tools, which give the arguments of calls their types.
-    tools: Vec<Value>,
+    tools: Vec<ToolSchema>,
 }
 
 impl WantedReply {
-    pub fn new(request: &EngineRequest, thinks: bool, tools: &[Value]) -> WantedReply {
+    pub fn new(request: &EngineRequest, thinks: bool, tools: &[ToolSchema]) -> WantedReply {
         WantedReply { request: request.clone(), thinks, tools: tools.to_vec() }
     }
 
@@ -36,11 +35,11 @@ impl WantedReply {
             tokens,
             marks: _,
             fork: _,
-            arm_of: _,
+            choice_of: _,
             given_tokens: _,
             ctx_size,
             kv,
-            class: _,
+            priority: _,
             owner,
             scope,
             speculative: _,

@@ -5,11 +5,10 @@ use crate::answer::Writer;
 use crate::request::ReplyKey;
 use crate::resume::ResumedReply;
 use engine::{Engine, EngineEvent, OwnerId, ReplyToken, RequestId, RequestReport};
-use serde_json::Value;
 use session::{Delta, Failure, FailureCode, Finish, Priority, TokenLogprob, TurnReport, Usage};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use text::{ReplyParser, Tokenizer};
+use text::{ReplyParser, Tokenizer, ToolSchema};
 
 #[derive(Default)]
 pub(super) struct Replies {
@@ -106,7 +105,7 @@ impl Replies {
         input_tokens: u64,
         thinks: bool,
         first_word_ms: Option<u64>,
-        tools: &[Value],
+        tools: &[ToolSchema],
     ) {
         let open = Open {
             owner,

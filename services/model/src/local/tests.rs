@@ -1,6 +1,6 @@
 //! The engine's thread with a small model, from requests to deltas.
 
-mod arms;
+mod choices;
 mod early;
 mod heads;
 mod places;
@@ -334,7 +334,7 @@ async fn a_quiet_debug_build_checks_what_it_remembers() {
 async fn each_spoken_sentence_can_be_gone_back_to() {
     let snapshots = async |first_clause_chars: &str, max_sentence_chars: &str| {
         let apart = [
-            ("memory.trail_tokens", "0"),
+            ("memory.recurrence_log_tokens", "0"),
             ("memory.snapshot_spacing_tokens", "4096"),
             ("speech.max_sentence_chars", max_sentence_chars),
             ("speech.first_clause_chars", first_clause_chars),

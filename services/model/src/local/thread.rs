@@ -4,10 +4,10 @@ use super::busy::Busy;
 use super::early::{BegunReply, WantedReply};
 use super::replies::{Replies, failure_of};
 use super::sleep::cannot_open;
-use super::{Command, Forgetting, Recipe, Resume, Shared, Submit, stopped, warm_all};
+use super::{Command, EngineConfig, Forgetting, Resume, Shared, Submit, stopped, warm_all};
 use crate::preparation::give_memory_back;
 use crate::prepare::{Prepared, fresh_seed};
-use crate::request::{Purpose, seed_of_arm};
+use crate::request::{Purpose, seed_of_choice};
 use crate::resume::not_kept;
 use crate::status::ModelLoad;
 use engine::memory::MemoryKind;
@@ -32,13 +32,13 @@ const GRAMMARS_AFTER: Duration = Duration::from_millis(500);
 
 pub(super) fn spawn(
     engine: Engine,
-    recipe: Recipe,
+    config: EngineConfig,
     shared: Arc<Shared>,
     inbox: Receiver<Command>,
 ) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("engine".into());
     let serve = move || {
-        let done = supervise(engine, &recipe, &shared, &inbox);
+        let done = supervise(engine, &config, &shared, &inbox);
         // Later commands are refused.
         drop(inbox);
         done.map(|done| done.send(()));
@@ -55,13 +55,13 @@ enum Ended {
 /// Runs the loop until the service stops. `Some`: the caller waits for that.
 fn supervise(
     mut engine: Engine,
-    recipe: &Recipe,
+    config: &EngineConfig,
     shared: &Shared,
     inbox: &Receiver<Command>,
 ) -> Option<oneshot::Sender<()>> {
     let mut first = None;
     loop {
-        let serving = AssertUnwindSafe(|| Serving::new(engine, recipe, shared).serve(inbox, first.take()));
+        let serving = AssertUnwindSafe(|| Serving::new(engine, config, shared).serve(inbox, first.take()));
         let trouble = match catch_unwind(serving) {
             Ok(Ended::Stopped(done)) => {
                 note_trouble(shared, "the service stops");
@@ -88,7 +88,7 @@ fn supervise(
                     Ok(Command::Stop { done }) => return Some(done),
                     Ok(command) => first = Some(command),
                 }
-                engine = match recipe.open() {
+                engine = match config.open() {
                     Ok((engine, preparer)) => {
                         shared.set_preparer(preparer);
                         tracing::info!(ms = began.elapsed().as_millis() as u64, "the model is awake");
@@ -100,7 +100,7 @@ fn supervise(
                             command.refuse(cannot_open());
                         }
                         shared.cannot_wake();
-                        match reopen(recipe, shared, inbox) {
+                        match reopen(config, shared, inbox) {
                             Ok(engine) => engine,
                             Err(done) => return done,
                         }
@@ -120,7 +120,7 @@ fn supervise(
             }
         };
         note_trouble(shared, trouble);
-        engine = match reopen(recipe, shared, inbox) {
+        engine = match reopen(config, shared, inbox) {
             Ok(engine) => engine,
             Err(done) => return done,
         };
@@ -129,11 +129,15 @@ fn supervise(
 
 /// Opens the model until that succeeds; after `reopen_tries` failures it reports that only a new process can help.
 /// Requests fail at once in the meantime. `Err`: the service stops.
-fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result<Engine, Option<oneshot::Sender<()>>> {
+fn reopen(
+    config: &EngineConfig,
+    shared: &Shared,
+    inbox: &Receiver<Command>,
+) -> Result<Engine, Option<oneshot::Sender<()>>> {
     let mut tries = 0u32;
     loop {
         tries = tries.saturating_add(1);
-        match recipe.open() {
+        match config.open() {
             Ok((engine, preparer)) => {
                 shared.set_preparer(preparer);
                 let mut status = shared.status.lock();
@@ -145,13 +149,13 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result
                 tracing::error!(%error, "the model cannot be opened again; the next try follows");
                 note_trouble(shared, &format!("the model cannot be opened: {error}"));
                 // A file that is missing may come back, and a new process would not help.
-                if tries == recipe.engine.reopen_tries && recipe.is_on_device {
+                if tries == config.engine.reopen_tries && config.is_on_device {
                     tracing::error!(tries, "the model cannot be opened in this process any more");
                     shared.device_lost.cancel();
                 }
             }
         }
-        let until = Instant::now() + Duration::from_secs(recipe.engine.reopen_s);
+        let until = Instant::now() + Duration::from_secs(config.engine.reopen_s);
         loop {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Command::Stop { done }) => return Err(Some(done)),
@@ -168,7 +172,7 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result
 struct Serving<'a> {
     engine: Engine,
     replies: Replies,
-    recipe: &'a Recipe,
+    config: &'a EngineConfig,
     shared: &'a Shared,
     has_grammars: bool,
     /// True once a thread prepares grammars. It takes a processor for a second, which no first turn after a start
@@ -188,11 +192,11 @@ struct Serving<'a> {
 }
 
 impl<'a> Serving<'a> {
-    fn new(engine: Engine, recipe: &'a Recipe, shared: &'a Shared) -> Serving<'a> {
+    fn new(engine: Engine, config: &'a EngineConfig, shared: &'a Shared) -> Serving<'a> {
         Serving {
             engine,
             replies: Replies::default(),
-            recipe,
+            config,
             shared,
             has_grammars: false,
             warms_grammars: false,
@@ -261,7 +265,7 @@ impl<'a> Serving<'a> {
             self.unchecked = cfg!(debug_assertions);
             // A summary is made while its conversation is silent.
             let is_silence = !self.replies.is_empty() && self.replies.count(Priority::Talk) == 0;
-            let memory = &self.recipe.memory;
+            let memory = &self.config.memory;
             let pause_s = if is_silence { memory.disk_idle_s.min(memory.disk_busy_s) } else { memory.disk_busy_s };
             if self.saves() && self.saved_at.elapsed() >= Duration::from_secs(pause_s) {
                 self.save_one();
@@ -282,7 +286,7 @@ impl<'a> Serving<'a> {
 
     /// Stops a reply and keeps it. False if it may not resume.
     fn hold(&mut self, id: RequestId) -> bool {
-        let Some(keep) = self.replies.keeps(id, self.recipe.resume) else { return false };
+        let Some(keep) = self.replies.keeps(id, self.config.resume) else { return false };
         let Some(report) = self.engine.hold(id) else { return false };
         if let Some(owner) = self.replies.replaced_by(id) {
             self.release(owner);
@@ -304,7 +308,7 @@ impl<'a> Serving<'a> {
     }
 
     fn forget_early_beyond(&mut self) {
-        let ids = self.replies.release_beyond(self.recipe.engine.early_replies);
+        let ids = self.replies.release_beyond(self.config.engine.early_replies);
         self.give_to_past(ids);
     }
 
@@ -316,7 +320,7 @@ impl<'a> Serving<'a> {
     }
 
     fn saves(&self) -> bool {
-        self.recipe.memory.disk_path.is_some()
+        self.config.memory.disk_path.is_some()
     }
 
     /// Saves one sequence at a time: a user may speak any moment.
@@ -335,7 +339,7 @@ impl<'a> Serving<'a> {
             }
             self.release_what_is_old();
             let is_busy = !self.replies.is_empty();
-            let idle = Duration::from_secs(self.recipe.memory.disk_idle_s);
+            let idle = Duration::from_secs(self.config.memory.disk_idle_s);
             let wait = match () {
                 () if is_busy => Some(self.telling()),
                 () if !self.to_read.is_empty() || self.unprepared => Some(Duration::ZERO),
@@ -378,7 +382,7 @@ impl<'a> Serving<'a> {
         if self.replies.begin_to_speak() {
             self.tells_until = now + TELLING;
         }
-        let waits = !self.recipe.is_on_device && self.replies.count(Priority::Talk) == 1;
+        let waits = !self.config.is_on_device && self.replies.count(Priority::Talk) == 1;
         if waits { self.tells_until.saturating_duration_since(now) } else { Duration::ZERO }
     }
 
@@ -409,7 +413,7 @@ impl<'a> Serving<'a> {
 
     /// Returns the time until the model may sleep; `None` for never.
     fn awake_for(&self) -> Option<Duration> {
-        let idle_s = Some(self.recipe.memory.idle_s).filter(|idle_s| *idle_s > 0)?;
+        let idle_s = Some(self.config.memory.idle_s).filter(|idle_s| *idle_s > 0)?;
         let idle = Duration::from_secs(idle_s).saturating_sub(self.active_at.elapsed());
         let kept = self.replies.kept_until().map(|until| until.saturating_duration_since(Instant::now()));
         Some(kept.map_or(idle, |kept| kept.max(idle)))
@@ -437,15 +441,15 @@ impl<'a> Serving<'a> {
         self.stop_cancelled();
         let wanted = submit.wanted();
         let Some(submit) = self.go_on(submit, wanted.as_ref()) else { return };
-        let Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as, place } = submit;
+        let Submit { prepared, purpose, priority, speculation, writers, asked, keep_as, place } = submit;
         drop(place);
         let is_early = purpose == Purpose::EarlyReply;
-        let is_too_busy = || self.busy.share(Instant::now()) > self.recipe.engine.early_busy;
+        let is_too_busy = || self.busy.share(Instant::now()) > self.config.engine.early_busy;
         if is_early && (wanted.is_none() || is_too_busy()) {
             return warm_all(&writers);
         }
-        let (thinks, first_word_ms) = (prepared.thinks, prepared.first_word_ms);
-        if prepared.request.grammar.is_some() && !self.has_grammars {
+        let Prepared { request, tools, thinks, first_word_ms } = prepared;
+        if request.grammar.is_some() && !self.has_grammars {
             if let Some(preparer) = self.shared.preparer()
                 && let Ok(grammars) = preparer.grammars()
             {
@@ -453,7 +457,6 @@ impl<'a> Serving<'a> {
             }
             self.has_grammars = true;
         }
-        let request = prepared.request;
         let (input_tokens, owner) = (request.tokens.len() as u64, request.owner);
         if is_early || keep_as.is_some() {
             self.release_early(owner);
@@ -463,20 +466,20 @@ impl<'a> Serving<'a> {
             self.release(owner);
         }
         let mut wanted = wanted;
-        let mut arm_of = None;
-        for (arm, writer) in writers.into_iter().enumerate() {
+        let mut choice_of = None;
+        for (choice, writer) in writers.into_iter().enumerate() {
             if writer.is_cancelled() {
                 writer.cancelled_before_begin();
                 continue;
             }
-            let mut request = EngineRequest { arm_of, ..request.clone() };
-            request.sampling.seed = seed_of_arm(request.sampling.seed, arm);
-            if arm > 0 {
+            let mut request = EngineRequest { choice_of, ..request.clone() };
+            request.sampling.seed = seed_of_choice(request.sampling.seed, choice);
+            if choice > 0 {
                 request.seed = fresh_seed();
             }
             match self.engine.submit(request) {
                 Ok(id) => {
-                    arm_of.get_or_insert(id);
+                    choice_of.get_or_insert(id);
                     self.replies.open(id, owner, priority, writer, asked, input_tokens, thinks, first_word_ms, &tools);
                     let keep = Duration::from_secs(speculation.keep_s);
                     let begun = wanted.take().map(|wanted| BegunReply::new(wanted, speculation.tokens, keep));
@@ -564,8 +567,8 @@ impl Submit {
             Purpose::EarlyReply => true,
             Purpose::WarmPartial | Purpose::WarmHistory { .. } => false,
         };
-        let Prepared { request, thinks, .. } = &self.prepared;
-        (may && self.speculation.tokens > 0).then(|| WantedReply::new(request, *thinks, &self.tools))
+        let Prepared { request, tools, thinks, .. } = &self.prepared;
+        (may && self.speculation.tokens > 0).then(|| WantedReply::new(request, *thinks, tools))
     }
 }
 

@@ -12,11 +12,9 @@ use settings::Settings;
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Cell {
     pub ctx_size: u32,
-    /// Keys and values of a full window.
     pub kv_bytes: u64,
     /// Conversation that fills it, with its snapshots.
     pub conversation_bytes: u64,
-    /// Total memory for one such conversation.
     pub needed_bytes: u64,
     /// Number of full ones that fit at the same time.
     pub full_conversations: u64,

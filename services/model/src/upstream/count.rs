@@ -6,13 +6,12 @@ use crate::measure::Counted;
 use crate::request::thinking_of;
 use reqwest::{Client, Url};
 use serde_json::{Value, json};
-use session::{Failure, FailureCode};
+use session::{Failure, FailureCode, Message, Prompt};
 use settings::{CountTokens, Preset, UpstreamSettings};
 use std::sync::OnceLock;
 use std::time::Duration;
-use text::chat::ChatPrompt;
+use text::template::{message_json, tool_json};
 
-/// Counter, which finds out once how this upstream counts.
 pub struct Counter {
     client: Client,
     /// Address without `/v1`: counting is no part of the OpenAI interface.
@@ -47,7 +46,7 @@ impl Counter {
 
     pub async fn count(
         &self,
-        chat: &ChatPrompt,
+        prompt: &Prompt,
         preset: &Preset,
         model: &str,
         key: Option<&str>,
@@ -62,9 +61,9 @@ impl Counter {
         }
         for way in ways {
             let counted = match way {
-                Way::Messages => self.by_messages(chat, preset, model, key).await.map(Counted::exactly),
-                Way::Text => self.by_text(chat, preset, key).await.map(Counted::exactly),
-                Way::Estimate => Some(estimate(chat, self.margin).await?),
+                Way::Messages => self.by_messages(prompt, preset, model, key).await.map(Counted::exactly),
+                Way::Text => self.by_text(prompt, preset, key).await.map(Counted::exactly),
+                Way::Estimate => Some(estimate(prompt, self.margin).await?),
             };
             if let Some(counted) = counted {
                 // A way that worked once survives a moment's trouble.
@@ -78,8 +77,8 @@ impl Counter {
         ))
     }
 
-    async fn by_messages(&self, chat: &ChatPrompt, preset: &Preset, model: &str, key: Option<&str>) -> Option<u64> {
-        let mut body = body_of(chat, preset);
+    async fn by_messages(&self, prompt: &Prompt, preset: &Preset, model: &str, key: Option<&str>) -> Option<u64> {
+        let mut body = body_of(prompt, preset);
         (body["model"], body["add_generation_prompt"]) = (json!(model), json!(true));
         let answer = self.post("tokenize", &body, key).await?;
         // A server that does not know messages counts nothing at all.
@@ -87,8 +86,8 @@ impl Counter {
         counted.or_else(|| Some(answer["tokens"].as_array()?.len() as u64)).filter(|count| *count > 0)
     }
 
-    async fn by_text(&self, chat: &ChatPrompt, preset: &Preset, key: Option<&str>) -> Option<u64> {
-        let prompt = self.post("apply-template", &body_of(chat, preset), key).await?;
+    async fn by_text(&self, prompt: &Prompt, preset: &Preset, key: Option<&str>) -> Option<u64> {
+        let prompt = self.post("apply-template", &body_of(prompt, preset), key).await?;
         let body = json!({ "content": prompt["prompt"].as_str()?, "add_special": true, "parse_special": true });
         let answer = self.post("tokenize", &body, key).await?;
         Some(answer["tokens"].as_array()?.len() as u64).filter(|count| *count > 0)
@@ -107,24 +106,28 @@ impl Counter {
     }
 }
 
-fn body_of(chat: &ChatPrompt, preset: &Preset) -> Value {
-    let options = template_options(&chat.options, thinking_of(&chat.options, preset));
-    let mut body = json!({ "messages": messages(&chat.messages), "chat_template_kwargs": options });
-    if !chat.tools.is_empty() {
-        body["tools"] = json!(chat.tools);
+fn body_of(prompt: &Prompt, preset: &Preset) -> Value {
+    let options = template_options(&prompt.options, thinking_of(&prompt.options, preset));
+    let mut body = json!({ "messages": messages(&prompt.messages), "chat_template_kwargs": options });
+    if !prompt.tools.is_empty() {
+        body["tools"] = prompt.tools.iter().map(tool_json).collect();
     }
     body
 }
 
 /// Estimates with a public tokenizer, and adds a margin because the model's is another one.
-pub async fn estimate(chat: &ChatPrompt, margin: f64) -> Result<Counted, Failure> {
-    let tokens: u64 = weights(chat.messages.iter().chain(&chat.tools)).await?.iter().sum();
+pub async fn estimate(prompt: &Prompt, margin: f64) -> Result<Counted, Failure> {
+    let tools = prompt.tools.iter().map(|tool| tool_json(tool).to_string());
+    let tokens: u64 = count_texts(prompt.messages.iter().map(text_of).chain(tools).collect()).await?.iter().sum();
     let margin_tokens = (tokens as f64 * margin).ceil() as u64;
     Ok(Counted { tokens: tokens + margin_tokens, exact: false, margin_tokens })
 }
 
-pub async fn weights<'a>(messages: impl IntoIterator<Item = &'a Value>) -> Result<Vec<u64>, Failure> {
-    let texts: Vec<String> = messages.into_iter().map(text_of).collect();
+pub async fn weights(prompt: &Prompt) -> Result<Vec<u64>, Failure> {
+    count_texts(prompt.messages.iter().map(text_of).collect()).await
+}
+
+async fn count_texts(texts: Vec<String>) -> Result<Vec<u64>, Failure> {
     let counted = tokio::task::spawn_blocking(move || {
         let tokenizer = tiktoken_rs::o200k_base_singleton();
         texts.iter().map(|text| tokenizer.encode_ordinary(text).len() as u64 + AROUND_MESSAGE).collect()
@@ -135,16 +138,15 @@ pub async fn weights<'a>(messages: impl IntoIterator<Item = &'a Value>) -> Resul
 /// Tokens of the marks that templates put around a message: begin, role and end.
 const AROUND_MESSAGE: u64 = 5;
 
-/// Returns about the text that a template writes: the words of a message, the JSON of a call or a tool.
-fn text_of(message: &Value) -> String {
-    let words = match &message["content"] {
+/// Returns about the text that a template writes: the words of a message, the JSON of its calls.
+fn text_of(message: &Message) -> String {
+    let printed = message_json(message);
+    let words = match &printed["content"] {
         Value::String(text) => text.clone(),
-        Value::Null => String::new(),
         parts => parts.to_string(),
     };
-    match (message.get("tool_calls"), message.get("role")) {
-        (Some(calls), _) => format!("{words}{calls}"),
-        (None, Some(_)) => words,
-        (None, None) => message.to_string(),
+    match printed.get("tool_calls") {
+        Some(calls) => format!("{words}{calls}"),
+        None => words,
     }
 }

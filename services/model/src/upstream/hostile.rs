@@ -4,7 +4,7 @@ use super::nonsense;
 use super::sse::Events;
 use super::wire::Incoming;
 use serde_json::Value;
-use session::{Delta, Failure, Finish, Usage};
+use session::{Delta, Failure, Finish, Tool, Usage};
 
 #[derive(Debug, PartialEq)]
 pub struct HostileAnswer {
@@ -14,7 +14,7 @@ pub struct HostileAnswer {
     pub finish: Option<Finish>,
 }
 
-pub fn hostile_answer(bytes: &[u8], piece_bytes: usize, tools: &[Value]) -> Result<HostileAnswer, Failure> {
+pub fn hostile_answer(bytes: &[u8], piece_bytes: usize, tools: &[Tool]) -> Result<HostileAnswer, Failure> {
     let limit_bytes = bytes.len().max(1);
     let (mut events, mut incoming) = (Events::new(limit_bytes), Incoming::new(tools, limit_bytes * 2));
     let (mut datas, mut deltas) = (Vec::new(), Vec::new());

@@ -3,16 +3,20 @@
 use crate::engine_options::sampling;
 use crate::request::ModelRequest;
 use serde_json::{Map, Value, json};
-use session::{Delta, Failure, FailureCode, Finish, JsonText, ResponseFormat, TokenLogprob, ToolChoice, Usage};
+use session::{
+    Delta, Failure, FailureCode, Finish, JsonText, Message, MessageRole, ResponseFormat, TemplateOptions, TokenLogprob,
+    Tool, ToolChoice, Usage,
+};
 use settings::Thinking;
-use text::chat::ChatPrompt;
+use text::ToolSchema;
+use text::template::{message_json, options_json, tool_json};
 
-pub fn body(request: &ModelRequest, chat: &ChatPrompt, model: &str) -> Value {
-    let thinking = request.effective_thinking(&chat.options);
+pub fn body(request: &ModelRequest, model: &str) -> Value {
+    let (prompt, thinking) = (&request.prompt, request.effective_thinking());
     let sampling = sampling(&request.preset, thinking != Thinking::Off, &request.options.sampling);
     let mut body = json!({
         "model": model,
-        "messages": messages(&chat.messages),
+        "messages": messages(&prompt.messages),
         "stream": true,
         "stream_options": { "include_usage": true },
         "max_tokens": request.max_tokens.unwrap_or(request.preset.reply_reserve_tokens),
@@ -20,7 +24,7 @@ pub fn body(request: &ModelRequest, chat: &ChatPrompt, model: &str) -> Value {
         "top_p": sampling.top_p,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        "chat_template_kwargs": template_options(&chat.options, thinking),
+        "chat_template_kwargs": template_options(&prompt.options, thinking),
     });
     // Some servers refuse these, so the body has them only if they have an effect.
     let mut set = |name: &str, is_set: bool, value: Value| {
@@ -47,39 +51,37 @@ pub fn body(request: &ModelRequest, chat: &ChatPrompt, model: &str) -> Value {
         request.options.response_format != ResponseFormat::Text,
         response_format(&request.options.response_format),
     );
-    if !chat.tools.is_empty() {
-        body["tools"] = json!(chat.tools);
+    if !prompt.tools.is_empty() {
+        body["tools"] = prompt.tools.iter().map(tool_json).collect();
         body["tool_choice"] = tool_choice(&request.tool_choice);
         body["parallel_tool_calls"] = json!(request.parallel_tool_calls);
     }
     body
 }
 
-/// Converts the messages. Templates take a call's arguments as an object, the protocol as text. Servers refuse a tool's
+/// Renders the messages. Templates take a call's arguments as an object, the protocol as text. Servers refuse a tool's
 /// message without a call, such as a summary: it becomes a message of the user, between the marks that templates use.
-pub fn messages(messages: &[Value]) -> Vec<Value> {
-    let mut messages = messages.to_vec();
-    for at in 0..messages.len() {
-        let follows = at
-            .checked_sub(1)
-            .is_some_and(|before| messages[before]["role"] == "tool" || messages[before].get("tool_calls").is_some());
-        if messages[at]["role"] == "tool" && !follows {
-            let content = messages[at]["content"].as_str().unwrap_or_default();
-            messages[at] =
-                json!({ "role": "user", "content": format!("<tool_response>\n{content}\n</tool_response>") });
+pub fn messages(messages: &[Message]) -> Vec<Value> {
+    let mut answers_call = false;
+    let render = |message: &Message| {
+        let is_alone = message.role == MessageRole::Tool && !answers_call;
+        answers_call = !is_alone && message.role == MessageRole::Tool || !message.calls.is_empty();
+        if is_alone {
+            let content = format!("<tool_response>\n{}\n</tool_response>", message.text());
+            return json!({ "role": "user", "content": content });
         }
-    }
-    for call in messages.iter_mut().filter_map(|message| message.get_mut("tool_calls")?.as_array_mut()).flatten() {
-        let function = if call.get("function").is_some() { &mut call["function"] } else { call };
-        if let Some(arguments) = function.get_mut("arguments").filter(|arguments| !arguments.is_string()) {
+        let mut rendered = message_json(message);
+        for call in rendered.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+            let arguments = &mut call["function"]["arguments"];
             *arguments = Value::String(arguments.to_string());
         }
-    }
-    messages
+        rendered
+    };
+    messages.iter().map(render).collect()
 }
 
-pub fn template_options(options: &Map<String, Value>, thinking: Thinking) -> Map<String, Value> {
-    let mut options = options.clone();
+pub fn template_options(options: &TemplateOptions, thinking: Thinking) -> Map<String, Value> {
+    let mut options = options_json(options);
     options.shift_remove("add_generation_prompt");
     options.insert("enable_thinking".to_owned(), Value::Bool(thinking != Thinking::Off));
     options
@@ -104,7 +106,6 @@ fn response_format(format: &ResponseFormat) -> Value {
     }
 }
 
-/// Parses text that a door has parsed already.
 fn schema_of(schema: &JsonText) -> Value {
     serde_json::from_str(&schema.0).unwrap_or_default()
 }
@@ -120,11 +121,9 @@ pub struct Incoming {
     usage: Usage,
     counted: bool,
     pub begun: bool,
-    /// Limit of a call.
     limit_bytes: usize,
 }
 
-/// Limit of an answer.
 const MOST_CALLS: usize = 1024;
 
 #[derive(Default)]
@@ -137,9 +136,9 @@ struct Call {
 }
 
 impl Incoming {
-    pub fn new(tools: &[Value], limit_bytes: usize) -> Incoming {
+    pub fn new(tools: &[Tool], limit_bytes: usize) -> Incoming {
         Incoming {
-            parser: text::ReplyParser::new(false, tools),
+            parser: text::ReplyParser::new(false, &ToolSchema::of_all(tools)),
             calls: Vec::new(),
             current: 0,
             told_calls: 0,

@@ -1,5 +1,6 @@
 use super::*;
 use session::{ItemStatus, ToolCall};
+use settings::ToolOrder;
 
 const LEFT_OUT: &str = "(left out)";
 
@@ -9,6 +10,7 @@ fn wording() -> Wording {
         opening: "(You speak first.)".into(),
         left_out: LEFT_OUT.into(),
         no_question: "".into(),
+        tool_order: ToolOrder::Name,
     }
 }
 

@@ -1,13 +1,13 @@
-//! A completion in a durable session: its messages are those that are new. It says them as any client does, asks for a
-//! response and reads along.
+//! Completion in a durable session, whose request holds the new messages only. It adds them as any client does, asks
+//! for a response and reads along.
 
 use super::listening::Listening;
 use super::retries::{ReplyProgress, RequestAttempt};
 use super::source::Source;
 use super::{CompletionRequest, Completions};
-use crate::Caller;
 use crate::Error;
 use crate::identity::Scope;
+use access::Caller;
 use runtime::Attach;
 use serde_json::{Map, Value, json};
 use session::machine::Replay;
@@ -18,11 +18,11 @@ use session::{
 use std::sync::Arc;
 use store::{SessionRef, new_id};
 
-/// Asks for a session that is not there yet.
+/// Id of a session that a client wants to begin.
 const NEW: &str = "new";
 
-/// A system message at the head is the session's instructions from now on; tools and sampling hold for this response.
-/// Returns the events and the session's id.
+/// Returns the events and the session's id. A system message at the head becomes the session's instructions; tools and
+/// sampling hold for this response.
 pub async fn answer(
     completions: &Completions,
     caller: &Caller,
@@ -64,7 +64,6 @@ pub async fn answer(
     Ok((Source::Shared(reader), session_id))
 }
 
-/// Gives a retry what the store has of its request, if this process does not know it.
 async fn restore(
     completions: &Completions,
     progress: &mut ReplyProgress,
@@ -79,10 +78,9 @@ async fn restore(
     Ok(())
 }
 
-/// The name under which a response's metadata has the mark of the request that it answers.
+/// Metadata key of a response for the mark of the request that it answers.
 pub const MARK: &str = "client_event_id";
 
-/// See `Completions::take_turn_once`.
 pub async fn take_turn_once<E: From<Error>>(
     completions: &Completions,
     scope: &Scope,
@@ -117,7 +115,8 @@ pub async fn take_turn_once<E: From<Error>>(
     Ok((Source::Shared(reader), session))
 }
 
-/// Says what a client says, and reads along. `left_over` are items that no client has heard; `metadata` are texts by names.
+/// Sends a turn as a client does, and reads along. Deletes `left_over`, items that no client has heard. `metadata` are
+/// texts by names.
 pub async fn listen(
     completions: &Completions,
     session: &SessionRef,
@@ -178,7 +177,6 @@ fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn)
     Ok((update, NewTurn { items, request: asked, ..NewTurn::default() }))
 }
 
-/// The items that a message is.
 pub fn bodies(message: &Message) -> Vec<ItemBody> {
     let text = message.text();
     match message.role {

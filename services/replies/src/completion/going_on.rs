@@ -1,7 +1,8 @@
 //! Turns of clients that name what they go on from: a session is begun, continued, or branched off.
 
 use super::{Completion, Completions, ReplyProgress, RequestAttempt};
-use crate::{Caller, Error, Scope, bodies};
+use crate::{Error, Scope, bodies};
+use access::Caller;
 use prompt::{ItemText, push_item};
 use runtime::{ModelChoice, NewSession};
 use serde_json::{Map, Value};
@@ -12,14 +13,12 @@ use session::{
 };
 use store::{ItemVersion, Page, SessionRef, Store, StoredResponse, VersionStatus, new_id};
 
-/// Past of a turn, as a client names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GoesOnFrom {
     Response(String),
     Conversation(String),
 }
 
-/// Turn that a client wants in a durable session.
 pub struct StoredTurn {
     /// `None` begins a session, unless one has the begin of `items` already.
     pub goes_on_from: Option<GoesOnFrom>,
@@ -28,7 +27,6 @@ pub struct StoredTurn {
     pub items: Vec<ItemBody>,
     /// Turn without its items.
     pub turn: NewTurn,
-    /// Texts by names, for the response.
     pub metadata: Map<String, Value>,
 }
 
@@ -47,7 +45,6 @@ impl Completions {
         }
     }
 
-    /// Opens the session that a client names as its conversation.
     pub async fn conversation(&self, caller: &Caller, id: &str) -> Result<SessionRef, Error> {
         self.open_session(caller, id).await.map_err(|error| Error::Conversation(Box::new(error)))
     }
@@ -119,7 +116,6 @@ impl Completions {
         Ok(bodies.into_iter().map(|body| NewItem { id: Some(ids.next("item")), body }).collect())
     }
 
-    /// Returns the conversation that a turn goes on from, as messages of a prompt.
     pub async fn past_of(&self, caller: &Caller, goes_on_from: &GoesOnFrom) -> Result<Vec<Message>, Error> {
         let (session, last_item) = match goes_on_from {
             GoesOnFrom::Conversation(id) => (self.conversation(caller, id).await?, None),
@@ -150,7 +146,6 @@ impl Completions {
         }
     }
 
-    /// Finds the response that a client goes on from.
     async fn previous(&self, caller: &Caller, id: &str) -> Result<StoredResponse, Error> {
         match self.find_response(caller, id).await? {
             Some(found) if found.status == ResponseStatus::InProgress => {
@@ -224,8 +219,8 @@ impl Completions {
         }
     }
 
-    /// Finds the session of a client that keeps its log itself and sends all of it with each turn: one that has all of it
-    /// but what is new. So a conversation is stored once.
+    /// Finds the session that has all of a client's log but what is new, so that the store has each conversation once.
+    /// Such a client keeps its log itself and sends all of it with each turn.
     async fn known(
         &self,
         caller: &Caller,

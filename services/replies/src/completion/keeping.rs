@@ -1,8 +1,8 @@
-//! Conversations of clients that send all of it with each request. When a reply is over, what is new in the log and the reply
-//! are kept in a session of their person and room, which the next request is recognised by. A reply never waits for it, and
-//! never fails by it.
+//! Conversations of clients that send all of it with each request. When a reply is over, a session of the client's
+//! person and room keeps the reply and what is new in the log; the service recognises the next request by it. No reply
+//! waits for this work or fails by it.
 //!
-//! A client's log is kept as it is: it may hold what the home answered itself, and errors.
+//! The session keeps a client's log as it is: the log may hold errors, and what the home answered itself.
 
 use super::log::{RecognisedBy, marks, utterances, wanted};
 use super::{CompletionRequest, RequestAttempt, bodies};
@@ -13,7 +13,8 @@ use prompt::{ItemText, push_item};
 use runtime::{ModelChoice, Runtime, heavy, wall_ms};
 use session::machine::is_hidden;
 use session::{
-    ConfigUpdate, Ids, Item, ItemBody, ItemStatus, Message, MessageRole, Part, Priority, Response, ResponseStatus, Role,
+    ConfigUpdate, Ids, Item, ItemBody, ItemStatus, Message, MessageRole, Part, Priority, Response, ResponseStatus,
+    Role, text_bytes,
 };
 use settings::Settings;
 use std::collections::HashMap;
@@ -23,7 +24,6 @@ use store::{KeptLog, LogAddition, LogMark, LogOwner, Page, SessionRecord, Sessio
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-/// Cheap to clone.
 #[derive(Clone)]
 pub struct ConversationKeeping {
     shared: Arc<Shared>,
@@ -34,23 +34,21 @@ struct Shared {
     settings: Arc<Settings>,
     store: Store,
     runtime: Runtime,
-    /// Turns of each owner that wait to be kept.
+    /// Number of each owner's turns that wait to be kept.
     waiting: Mutex<HashMap<LogOwner, usize>>,
     kept: Notify,
 }
 
-/// A turn whose reply is on its way.
 pub struct KeptTurn {
     keeping: ConversationKeeping,
     owner: LogOwner,
     scope: Scope,
     model: String,
-    /// As the client sent it.
     log: Vec<Message>,
     attempt: Option<RequestAttempt>,
     /// Ids of the facts that the prompt tells.
     told_facts: Vec<String>,
-    /// The conversation that this new one goes on with, and its last item.
+    /// Conversation that this new one continues, and its last item.
     goes_on_with: Option<(SessionRef, String)>,
 }
 
@@ -59,19 +57,19 @@ struct EndedTurn {
     output: Vec<Item>,
 }
 
-/// What a conversation begins with that its client does not send.
+/// Begin of a conversation that its client does not send.
 #[derive(Default)]
 pub struct Before {
     pub remembered: String,
-    /// What was said before the client's log begins.
+    /// Messages from before the client's log.
     pub carried: Vec<Message>,
 }
 
-/// A request waits so long for the turn before it to be kept.
+/// Time that a request waits for the turn before it to be kept.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// A request for so few tokens looks whether there is an answer at all.
+/// Limit of the tokens of a request that only looks whether there is an answer at all.
 const PROBE_TOKENS: u32 = 3;
-/// Items that are looked at of an older conversation, and of what stands behind a place that a log goes on from.
+/// Limits of the items that are read: of an older conversation, and behind the item that a log continues.
 const MOST_CARRIED: u32 = 512;
 const MOST_BEHIND: u32 = 64;
 
@@ -92,7 +90,7 @@ impl ConversationKeeping {
         ConversationKeeping { shared, turns }
     }
 
-    /// What is known of the conversation of a request. None: it is not kept.
+    /// Returns what the service knows of a request's conversation, or `None` if it does not keep the conversation.
     pub async fn begin(&self, choice: &ModelChoice, request: &CompletionRequest) -> Option<(KeptTurn, Before)> {
         if !self.is_to_be_kept(request) {
             return None;
@@ -129,7 +127,7 @@ impl ConversationKeeping {
             log.last().is_some_and(|last| matches!(last.role, MessageRole::User | MessageRole::Tool));
         let has_replies = log.iter().any(|message| message.role == MessageRole::Assistant);
         let is_probe = !has_replies && request.max_tokens.is_some_and(|most| most <= PROBE_TOKENS);
-        let is_short = log.iter().map(Message::text_bytes).sum::<usize>() <= self.shared.settings.limits.session_bytes;
+        let is_short = text_bytes(log) <= self.shared.settings.limits.session_bytes;
         is_known
             && !scope.is_private
             && request.priority == Priority::Talk
@@ -155,7 +153,7 @@ impl KeptTurn {
         &self.owner
     }
 
-    /// Says so when the reply is over.
+    /// Queues the turn to be kept.
     pub fn ended(self, response: &Response) {
         let is_said = matches!(response.status, ResponseStatus::Completed | ResponseStatus::Incomplete);
         // What a client hung up on comes back with its next log, as far as it was heard.
@@ -185,7 +183,6 @@ impl Shared {
         self.kept.notify_waiters();
     }
 
-    /// Waits for the turns before.
     async fn settled(&self, owner: &LogOwner) {
         let settled = async {
             loop {
@@ -229,10 +226,9 @@ impl Shared {
         Ok(Before { remembered: told.text, carried })
     }
 
-    /// The session that has what the log begins with, and how many messages that is.
+    /// Finds the session that has the begin of the log, and the number of messages of that begin.
     async fn known(&self, turn: &KeptTurn) -> Result<Option<(KeptLog, usize)>, Error> {
-        let bytes = turn.log.iter().map(Message::text_bytes).sum();
-        let wanted = heavy::run(bytes, || wanted(&turn.log)).await;
+        let wanted = heavy::run(text_bytes(&turn.log), || wanted(&turn.log)).await;
         if wanted.is_empty() {
             return Ok(None);
         }
@@ -256,8 +252,7 @@ impl Shared {
         }
         let mut log_with_reply = turn.log.clone();
         push_all(&mut log_with_reply, output.iter());
-        let bytes = log_with_reply.iter().map(Message::text_bytes).sum();
-        let marks = heavy::run(bytes, || marks(&log_with_reply, turn.log.len())).await;
+        let marks = heavy::run(text_bytes(&log_with_reply), || marks(&log_with_reply, turn.log.len())).await;
         let addition = |start: usize, behind: Option<String>, begins_behind: Option<String>| {
             let mut ids = Ids::new(runtime::random()?);
             let new = turn.log.get(start..).unwrap_or_default().iter().flat_map(kept_bodies);
@@ -311,7 +306,6 @@ impl Shared {
         Ok(())
     }
 
-    /// A new session, with the client's instructions.
     async fn new_session(&self, turn: &KeptTurn) -> Result<SessionRecord, Error> {
         let head = &turn.log[..leading_notes(&turn.log)];
         let instructions = head.iter().map(Message::text).collect::<Vec<_>>().join("\n\n");
@@ -325,8 +319,8 @@ impl Shared {
         Ok(record)
     }
 
-    /// Where a log goes on that has the session's last reply in other words: cut to what was heard, or without what the client
-    /// does not show. Gives the session's last item, and how many messages of the log it stands for.
+    /// Rejoins a log with a session whose last reply the log has in other words: cut to what the user heard, or without
+    /// what the client does not show. Returns the session's last item, and the number of messages of the log up to it.
     async fn rejoined(&self, known: &KeptLog, log: &[Message], start: usize) -> Result<Option<(String, usize)>, Error> {
         let Page { rows: behind, has_more } =
             self.store.items_page(&known.session, Some(&known.last_item), MOST_BEHIND).await?;
@@ -356,7 +350,7 @@ impl Shared {
     }
 }
 
-/// Characters of a reply that a client heard which has only its begin. None: it has all of it, or other words.
+/// Counts the characters of a reply that a client heard. `None`: the client has the whole reply, or other words.
 fn heard_chars(ours: &str, theirs: &str) -> Option<u64> {
     // A client may show that there was more.
     let cut = theirs.strip_suffix('…').or(theirs.strip_suffix("..."));
@@ -374,7 +368,7 @@ fn heard_chars(ours: &str, theirs: &str) -> Option<u64> {
     Some(end.count() as u64)
 }
 
-/// Items as messages, without what the service or the client's instructions say.
+/// Makes messages of items, without those of the service and the client's instructions.
 fn messages_of(items: Vec<store::ItemVersion>) -> Vec<Message> {
     let mut messages = Vec::new();
     let items: Vec<Item> = items.into_iter().map(|item| item.item()).collect();
@@ -397,7 +391,7 @@ fn leading_notes(log: &[Message]) -> usize {
     log.iter().take_while(|message| message.role == MessageRole::System).count()
 }
 
-/// A session keeps no images, but that there was one.
+/// Makes items of a message, with `[image]` for each image: a session keeps no images.
 fn kept_bodies(message: &Message) -> Vec<ItemBody> {
     let images = message.parts.iter().filter(|part| matches!(part, Part::Image(_))).count();
     if images == 0 {

@@ -3,7 +3,7 @@
 
 use super::standing::{Head, LogHash, NewHead, PromptClient, StandingLog, StandingTurn, first_half};
 use super::{CompletionRequest, Completions};
-use crate::Caller;
+use access::Caller;
 use model::Measured;
 use prompt::changed_head::{HeadChange, HeadWording, note_of_changes};
 use prompt::{ClientLog, LaidOut, LogNotes};
@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 
 /// Report of the notes in a prompt, and of the prompts that follow from it.
 #[derive(Default)]
-pub struct PutIn {
+pub struct InsertedNotes {
     pub notes: PromptNotes,
     /// Prompt that the next one continues, if that one lacks the notes.
     pub without_notes: Option<Prompt>,
-    /// The same conversation behind new instructions, which are to be read in the silence.
+    /// Conversation behind new instructions, which the model reads in the silence.
     pub new_head: Option<(Prompt, NewHead)>,
     /// Tokens that would have been computed with a note in the place of the changed instructions.
     pub with_note: Option<JoinHandle<Option<u64>>>,
@@ -30,8 +30,8 @@ pub struct PutIn {
     pub next_note: Option<Message>,
 }
 
-impl PutIn {
-    /// The report of a reply says what was put in.
+impl InsertedNotes {
+    /// Adds the inserted notes to a reply's report. Other events stay as they are.
     pub fn tell(&mut self, event: Arc<Event>) -> Arc<Event> {
         let Event::Reported { response_id, report } = &*event else { return event };
         let mut report = report.clone();
@@ -42,11 +42,9 @@ impl PutIn {
     }
 }
 
-/// A client and how its log was laid out before.
 pub struct KnownLog {
     client: PromptClient,
     log: StandingLog,
-    /// The client's instructions.
     own_head: Head,
     memory_changes: u64,
 }
@@ -57,7 +55,7 @@ const BYTES_OF_A_TOKEN: usize = 4;
 const AROUND_TOKENS: usize = 16;
 
 impl Completions {
-    /// Returns what is known of the log. `None`: nothing of it may be remembered.
+    /// Returns what the service knows of the log, or `None` if it may remember nothing of it.
     pub fn known_log(
         &self,
         caller: &Caller,
@@ -80,13 +78,13 @@ impl Completions {
 
     /// Puts notes before the questions of the log, and returns the prompt. The past of `owner` is searched for the last
     /// question.
-    pub async fn put_in(
+    pub async fn insert_notes(
         &self,
         mut log: ClientLog,
         known: Option<KnownLog>,
         owner: Option<&LogOwner>,
         preset: &Arc<Preset>,
-    ) -> (Prompt, PutIn) {
+    ) -> (Prompt, InsertedNotes) {
         let own = log.lay_out(&self.wording).prompt;
         let last = log.log.len().saturating_sub(1);
         let Some(KnownLog { client, log: standing, own_head, memory_changes }) = known else {
@@ -96,8 +94,8 @@ impl Completions {
             };
             log.notes = vec![LogNotes { before: last, recall: recall.clone(), changed_head: None }];
             let notes = PromptNotes { recall, ..PromptNotes::default() };
-            let put_in = PutIn { notes, without_notes: Some(own), ..PutIn::default() };
-            return (log.lay_out(&self.wording).prompt, put_in);
+            let inserted = InsertedNotes { notes, without_notes: Some(own), ..InsertedNotes::default() };
+            return (log.lay_out(&self.wording).prompt, inserted);
         };
         let recall = match (&standing.question, owner) {
             (Some((_, Some(turn))), _) => turn.recall.clone(),
@@ -119,7 +117,7 @@ impl Completions {
         let LaidOut { prompt, marks, message_of_item } = log.lay_out(&self.wording);
         if prompt != own && !self.fits(&prompt, preset).await {
             tracing::debug!("a prompt is left as its client sent it: there is no room for notes");
-            return (own, PutIn::default());
+            return (own, InsertedNotes::default());
         }
         let report = PromptNotes {
             recall,
@@ -127,27 +125,26 @@ impl Completions {
             changed_lines: count_lines(standing.could_note.as_ref().unwrap_or(&standing.changes)),
             notes_would_save_tokens: None,
         };
-        let mut put_in = PutIn { notes: report, ..PutIn::default() };
+        let mut inserted = InsertedNotes { notes: report, ..InsertedNotes::default() };
         let last_note = turns.iter().rev().find_map(|(_, turn)| turn.changed.as_ref());
         let last_note =
             last_note.filter(|note| !standing.wants_new_head && **note != self.settings.prompt.changed_back);
-        put_in.next_note = last_note.map(|note| self.wording.note(note));
+        inserted.next_note = last_note.map(|note| self.wording.note(note));
         if let Some(question) = question {
             self.standing.keep(&client, question, now, memory_changes);
             if standing.wants_new_head {
-                put_in.new_head =
+                inserted.new_head =
                     self.new_head(ClientLog { head: head_as_sent, ..log.clone() }, &client, question, own_head);
             }
         }
         if let Some(changes) = &standing.could_note {
             let first = standing.known.and_then(|known| message_of_item.get(known).copied().flatten());
             let first = first.unwrap_or(marks.head);
-            put_in.with_note = self.count_with_note(log, first, changes, &standing, preset);
+            inserted.with_note = self.count_with_note(log, first, changes, &standing, preset);
         }
-        (prompt, put_in)
+        (prompt, inserted)
     }
 
-    /// Returns the words of its past for the last question, if a search finds any.
     async fn recall_note(
         &self,
         prompt: &Prompt,
@@ -191,7 +188,6 @@ impl Completions {
         }
     }
 
-    /// Returns true if the window has room for the prompt and a reply.
     async fn fits(&self, prompt: &Prompt, preset: &Preset) -> bool {
         let room = preset.ctx_size.saturating_sub(preset.reply_reserve_tokens) as usize;
         let text = |text: &Option<session::JsonText>| text.as_ref().map_or(0, |text| text.0.len());
@@ -216,7 +212,6 @@ impl Completions {
         }
     }
 
-    /// Returns the conversation behind the client's instructions as they are now.
     fn new_head(
         &self,
         mut log: ClientLog,
@@ -229,7 +224,8 @@ impl Completions {
         Some((log.lay_out(&self.wording).prompt, new_head))
     }
 
-    /// Counts what a prompt with a note would have had to compute: the messages from `first` on, and the note.
+    /// Counts the tokens that a prompt with a note would have had to compute: those of the messages from `first` on,
+    /// and of the note.
     fn count_with_note(
         &self,
         mut log: ClientLog,
@@ -260,7 +256,7 @@ fn count_lines(changes: &[HeadChange]) -> u64 {
     changes.iter().map(|change| (change.removed.len() + change.added.len()) as u64).sum()
 }
 
-/// Two programs of one user are two clients, and so are two persons at one program.
+/// Identifies a client: two programs of one user are two clients, and so are two persons at one program.
 fn client_of(caller: &Caller, choice: &ModelChoice, request: &CompletionRequest, log: &ClientLog) -> PromptClient {
     let scope = &request.scope;
     let told = (

@@ -1,5 +1,5 @@
-//! A completion as a client of its session: what is said over HTTP is kept, seen by the session's websockets, and never two
-//! replies at once.
+//! Completion as a client of its session: the session keeps what a request says, shows it to its websockets, and never
+//! gives two replies at once.
 
 use runtime::{Connected, End, ToWrite, Written};
 use session::{Event, Failure, FailureCode, Input, JsonText, Refusal};
@@ -7,20 +7,19 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Reads what a session tells and passes on what belongs to one response.
+/// Reader of a session's events that passes on those of one response.
 pub struct Listening {
-    /// None: left to `Drop`.
+    /// Connection to the session, until `cancel` takes it.
     session: Option<(Connected, Written)>,
-    /// By which our inputs are known among those of other clients.
+    /// Mark that tells our inputs from those of other clients.
     mark: String,
-    /// By which our response is.
+    /// Metadata that tell our response from others.
     metadata: JsonText,
     response_id: Option<String>,
     pub is_over: bool,
-    /// The client wants no more of it.
     cancelled: CancellationToken,
     cancel_is_told: bool,
-    /// An event was passed on and is on its way to the client, so the session may keep it.
+    /// True while the session does not know that the last event was passed on.
     owes_done: bool,
 }
 
@@ -39,7 +38,7 @@ impl Listening {
         }
     }
 
-    /// Deletes an item. Nothing is told of that.
+    /// Deletes an item, without waiting for an answer.
     pub async fn unsay(&self, item_id: String) {
         if let Some((connected, _)) = &self.session {
             connected.say(None, Input::DeleteItem { item_id }).await;
@@ -50,7 +49,6 @@ impl Listening {
         self.cancelled.clone()
     }
 
-    /// The next event of the response. None after the last.
     pub async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
         while !self.is_over {
             let (connected, written) = self.session.as_mut()?;
@@ -96,17 +94,17 @@ impl Listening {
     }
 }
 
-/// What a response had become when its client had hung up.
+/// State of a response after its client hung up.
 #[derive(Debug, Default)]
 pub struct Stopped {
-    /// The session had taken what was said.
     pub is_taken: bool,
-    /// Items of the response.
+    /// Ids of the response's items.
     pub begun: Vec<String>,
 }
 
 impl Listening {
-    /// Cancels the response; the session keeps what was sent. `stopped` hears when the session says that it is over.
+    /// Cancels the response; the session keeps what was sent. The session reports to `stopped` when the response is
+    /// over.
     pub fn stop(mut self, stopped: oneshot::Sender<Stopped>) {
         self.cancel(Some(stopped));
     }

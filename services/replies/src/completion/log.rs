@@ -1,38 +1,37 @@
-//! The log that a client sends with each request, as it is recognised the next time: hashes of what was said, which do not
-//! change where clients write the same in another way. Pure.
+//! Recognition of the log that a client sends with each request, by hashes of what was said. The hashes do not change
+//! when a client writes the same in another way. Pure.
 //!
-//! Instructions and notes are let go, because the time may stand in them; so are ids and arguments of calls, which clients
-//! number and write anew, and words beside a call, which some drop.
+//! The hashes leave out instructions and notes, because the time may stand in them; ids and arguments of calls, which
+//! clients number and write anew; and words beside a call, which some clients drop.
 
 use session::{Message, MessageRole, Part};
 use sha2::{Digest, Sha256};
 
-/// Messages that recognise a log which was cut at its front.
+/// Number of last messages by which the service recognises a log whose client cut its front.
 const LAST_FEW: usize = 4;
 /// Hexadecimal digits of a hash: 128 bits.
 const HASH_DIGITS: usize = 32;
 
-/// The end of what the assistant said, or of a question that it answers, and all of a log up to there.
+/// Log up to the end of an utterance of the assistant, or of a question that the assistant answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     pub role: MessageRole,
-    /// Messages up to there.
+    /// Number of messages in it.
     pub messages: usize,
     pub hash: String,
-    /// Of the last few messages. None: there are no more than these.
+    /// Hash of its last few messages. `None`: it has no others.
     pub last_few: Option<String>,
 }
 
-/// What one or more messages of one role say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Utterance {
     pub role: MessageRole,
-    /// Messages up to its end.
+    /// Number of messages of the log up to its end.
     pub messages: usize,
     pub said: String,
 }
 
-/// In their order. What the assistant says in several messages is one utterance.
+/// Splits a log into utterances, in their order. Several messages of the assistant in a row are one.
 pub fn utterances(log: &[Message]) -> Vec<Utterance> {
     let mut all: Vec<(Utterance, bool)> = Vec::new();
     for (at, message) in log.iter().enumerate() {
@@ -65,7 +64,7 @@ pub fn utterances(log: &[Message]) -> Vec<Utterance> {
     all.into_iter().map(|(utterance, _)| utterance).collect()
 }
 
-/// Of each utterance of the assistant and of what it answers, in their order.
+/// Returns an end for each utterance of the assistant and for each question that the assistant answers, in their order.
 pub fn ends(log: &[Message]) -> Vec<LogEnd> {
     let utterances = utterances(log);
     let mut hash = String::new();
@@ -82,16 +81,15 @@ pub fn ends(log: &[Message]) -> Vec<LogEnd> {
     ends
 }
 
-/// By which a log is found again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecognisedBy {
     pub hash: String,
     pub of_last_few: bool,
-    /// Of the log without its reply: a client may come back with other words of it.
+    /// True if the hash leaves the reply out: a client may come back with other words of the reply.
     pub of_question: bool,
 }
 
-/// Of a log with its reply, which stands behind so many messages.
+/// Returns the marks of a log whose reply stands behind the first `question` messages.
 pub fn marks(log_with_reply: &[Message], question: usize) -> Vec<RecognisedBy> {
     let ends = ends(log_with_reply);
     let before = ends.iter().rev().find(|end| end.messages <= question && end.role != MessageRole::Assistant);
@@ -105,7 +103,8 @@ pub fn marks(log_with_reply: &[Message], question: usize) -> Vec<RecognisedBy> {
         .collect()
 }
 
-/// What is looked for: the longest part of a log first, then its last few messages. With each hash, how many messages it is.
+/// Returns the hashes to look for, each with its number of messages: the longest part of a log first, then its last few
+/// messages.
 pub fn wanted(log: &[Message]) -> Vec<(String, usize)> {
     let ends = ends(log);
     let newest = ends.iter().rev().take(MOST_ENDS);
@@ -121,7 +120,8 @@ pub fn wanted(log: &[Message]) -> Vec<(String, usize)> {
     whole.into_iter().chain(cut).collect()
 }
 
-/// Ends of a log that are looked for: clients say more than a few utterances themselves between two of ours, and never this many.
+/// Limits of the ends that are looked for. Between two of our replies a client may have a few utterances of its own,
+/// and never this many.
 const MOST_ENDS: usize = 64;
 const MOST_CUT_ENDS: usize = 4;
 
@@ -140,7 +140,7 @@ fn hashed(before: &str, utterances: &[Utterance]) -> String {
     digits[..HASH_DIGITS].to_owned()
 }
 
-/// Words with one space between. An image is what it is made of.
+/// Joins the words with one space between. A hash stands for each image.
 fn plain(message: &Message) -> String {
     let mut words: Vec<String> = Vec::new();
     for part in &message.parts {
@@ -228,7 +228,6 @@ mod tests {
     }
 
     proptest! {
-        /// A log is recognised by what it begins with, and by nothing else.
         #[test]
         fn only_the_same_begin_is_found(one in logs(), other in logs()) {
             let (marks, wanted) = (marks(&one, 0), wanted(&other));

@@ -9,11 +9,10 @@ use store::Store;
 
 pub struct PastOwners {
     store: Store,
-    /// Times at which owners were noted in the store last.
     noted: Mutex<HashMap<u64, Instant>>,
 }
 
-/// The time of the last use is as exact as this.
+/// Precision of the time of an owner's last use.
 const NOTED_FOR: Duration = Duration::from_secs(60);
 
 impl PastOwners {

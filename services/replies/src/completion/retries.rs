@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// One attempt at a request: its digest, and how often the client says that it sent it before.
+/// Attempt at a request: its digest, and the number of times that the client says it sent the request before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestAttempt {
     /// Digest of the request and of its scope: the same words of another person are another request.
@@ -29,13 +29,12 @@ pub struct RequestAttempt {
 }
 
 impl RequestAttempt {
-    /// Makes an attempt of a request's scope and body, and of the number of retries that its client counts.
     pub fn new(scope: &Scope, body: &[u8], retries: u32) -> RequestAttempt {
         RequestAttempt { digest: scope.digest(body), retries }
     }
 
-    /// Returns the digest with which the store knows the request. `session`: as the client named it. `None`: requests are
-    /// not remembered.
+    /// Returns the digest with which the store knows the request, or `None` if the store remembers no requests.
+    /// `session` is the name that the client gives.
     pub fn stored_digest(&self, limits: &LimitSettings, session: &str) -> Option<RequestDigest> {
         if limits.retry_s == 0 {
             return None;
@@ -60,7 +59,6 @@ impl RequestAttempt {
     }
 }
 
-/// The last requests that added something to durable sessions.
 pub struct RecentTurns {
     kept_for: Duration,
     most: usize,
@@ -69,7 +67,7 @@ pub struct RecentTurns {
 
 struct RecentTurn {
     user: String,
-    /// As the client named it: `new` may be one.
+    /// Name that the client gives the session: `new` may be one.
     session: String,
     digest: ScopeDigest,
     at: Instant,
@@ -81,7 +79,7 @@ impl RecentTurns {
         RecentTurns { kept_for, most, turns: Mutex::default() }
     }
 
-    /// What this request has got so far: nothing, unless it is a retry of one that is remembered.
+    /// Returns the reply so far: empty, unless this is a retry of a remembered request.
     pub fn reply(&self, scope: &Scope, session: &str, attempt: RequestAttempt) -> Arc<SharedReply> {
         let now = Instant::now();
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,18 +104,17 @@ impl RecentTurns {
         reply
     }
 
-    /// Forgets those of a user: something was deleted that an answer may hold.
+    /// Forgets a user's requests: their answers may hold words that were deleted.
     pub fn forget(&self, user: &str) {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner).retain(|turn| turn.user != user);
     }
 
-    /// Forgets all of them.
     pub fn clear(&self) {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// The answer to one request, for all attempts at it.
+/// Answer to one request, shared by all attempts at it.
 #[derive(Default)]
 pub struct SharedReply {
     progress: tokio::sync::Mutex<ReplyProgress>,
@@ -126,22 +123,19 @@ pub struct SharedReply {
 
 #[derive(Default)]
 pub struct ReplyProgress {
-    /// None: no session was opened or begun for it yet.
+    /// `None` until the request opens or begins a session.
     pub session: Option<SessionRef>,
-    /// The session has what the request adds.
     pub is_taken: bool,
-    /// The response under way.
     listening: Option<Listening>,
     cancelled: CancellationToken,
     events: Vec<Arc<Event>>,
     ended: Option<Ended>,
-    /// What the response had become whose client hung up.
+    /// State of the response whose client hung up, once the session reports it.
     stopped: Option<oneshot::Receiver<Stopped>>,
     /// Items of a response that a restart cut off.
     cut_off: Vec<String>,
 }
 
-/// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Answered,
@@ -153,7 +147,6 @@ impl SharedReply {
         self.progress.lock().await
     }
 
-    /// Reads the answer from its begin.
     pub fn reader(self: Arc<SharedReply>) -> ReplyReader {
         self.readers.fetch_add(1, Ordering::Relaxed);
         ReplyReader { reply: self, at: 0 }
@@ -161,7 +154,7 @@ impl SharedReply {
 }
 
 impl ReplyProgress {
-    /// Whether there is an answer, or one on its way.
+    /// Returns true if there is an answer, or one on its way.
     pub fn has_answer(&self) -> bool {
         self.listening.is_some() || self.ended == Some(Ended::Answered)
     }
@@ -202,7 +195,7 @@ impl ReplyProgress {
         self.listening = Some(listening);
     }
 
-    /// Waits until the session has taken what was said. Nothing is left of what it refused.
+    /// Waits until the session takes the turn. A refusal resets the progress.
     pub async fn begun(&mut self) -> Result<(), Failure> {
         match self.hear().await {
             Some(Err(failure)) => {
@@ -241,7 +234,7 @@ impl ReplyProgress {
     }
 }
 
-/// Events of a stored response, as a client that reads along would have heard them.
+/// Makes the events of a stored response, as a client that reads along would have heard them.
 fn events_of(stored: StoredResponse) -> Vec<Event> {
     let metadata = Some(JsonText::from(stored.metadata.to_string()));
     let begun = Response {
@@ -275,14 +268,14 @@ fn events_of(stored: StoredResponse) -> Vec<Event> {
     events
 }
 
-/// One attempt's end of it. When the last one is gone before the answer is, the client has hung up and the response stops.
+/// Reader of a shared reply, one for each attempt. When the last reader leaves before the answer ends, the client has
+/// hung up and the response stops.
 pub struct ReplyReader {
     reply: Arc<SharedReply>,
     at: usize,
 }
 
 impl ReplyReader {
-    /// Cancels the response; its events still come to their end.
     pub fn canceller(&self) -> CancellationToken {
         self.reply.progress.try_lock().map(|progress| progress.cancelled.clone()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Where the events of a completion come from: the model alone, or a durable session whose client the completion is.
+//! Source of a completion's events: the model alone, or a durable session whose client the completion is.
 
 use super::retries::ReplyReader;
 use model::Answer;
@@ -14,7 +14,7 @@ pub enum Source {
         one_shot: Box<OneShot>,
         ready: VecDeque<Event>,
     },
-    /// A session's, for all attempts at one request.
+    /// Events of a session, for all attempts at one request.
     Shared(ReplyReader),
 }
 
@@ -23,7 +23,6 @@ impl Source {
         Source::Model { answer, one_shot: Box::new(one_shot), ready: VecDeque::new() }
     }
 
-    /// Cancels the response; its events still come to their end.
     pub fn canceller(&self) -> CancellationToken {
         match self {
             Source::Model { answer, .. } => answer.canceller(),
@@ -31,7 +30,6 @@ impl Source {
         }
     }
 
-    /// The next event of the response. None after the last.
     pub async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
         match self {
             Source::Model { answer, one_shot, ready } => {

@@ -1,6 +1,6 @@
-//! What the service put into prompts of clients that send their whole conversation: which instructions stand at the head, and
-//! which notes before which question. It is laid out again when the client sends its log again, so that only what is new is
-//! computed. In memory alone, with a bound; asks no model, no store and no clock.
+//! Layout of prompts of clients that send their whole conversation: the instructions at the head, and the notes before
+//! each question. The service lays a log out in the same way when the client sends it again, so that the model computes
+//! only what is new. The layout stays in memory, with a bound; it needs no model, no store and no clock.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub type LogHash = [u8; 16];
 
-/// Instructions with their digest, by which they are compared: they are as long as a client likes, and as many as its turns.
+/// Instructions, compared by their digest: a client may send long ones, and others with each turn.
 #[derive(Clone, Debug)]
 pub struct Head {
     text: Arc<str>,
@@ -45,42 +45,42 @@ impl Deref for Head {
     }
 }
 
-/// The client whose prompt it is: what one is told stands in no prompt of another.
+/// Client whose prompt it is. No prompt shows what the service told another client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PromptClient {
     pub user: String,
-    /// Of all that tells it from the user's other clients, and of what stands in the prompt beside the instructions.
+    /// Digest of all that tells the client from the user's others, and of what stands in the prompt besides the
+    /// instructions.
     pub digest: LogHash,
 }
 
-/// What was put before a question, and behind which instructions it stands.
+/// Notes before a question, and the instructions that the question stands behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandingTurn {
     pub head: Head,
     pub recall: Option<String>,
-    /// Since `head`.
+    /// Note about changes since `head`.
     pub changed: Option<String>,
-    /// Newer instructions that were read meanwhile: they stand at the head from the next question on.
+    /// Newer instructions that the model has read meanwhile, which stand at the head from the next question on.
     pub read: Option<Head>,
 }
 
-/// How a log is laid out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StandingLog {
-    /// The instructions that stand in the prompt.
     pub head: Head,
-    /// What makes them the client's.
+    /// Changes that turn `head` into the client's instructions.
     pub changes: Vec<HeadChange>,
     /// Notes of earlier questions, by the message of the log that they stand before.
     pub notes: Vec<(usize, StandingTurn)>,
-    /// The last message of the log is a question: what was put before it when it was asked last.
+    /// Hash of the log up to its last message if that is a question, and the notes of the question if the client asked
+    /// it before.
     pub question: Option<(LogHash, Option<StandingTurn>)>,
-    /// Messages up to the reply to the last question that is known. None: it is a new log.
+    /// Number of messages up to the reply to the last known question. `None`: the log is new.
     pub known: Option<usize>,
-    /// With the client's instructions at the head although notes could have stood before the question: what makes those of the
-    /// last turn the client's.
+    /// Changes since the last turn's instructions, if the client's own stand at the head although a note could tell the
+    /// changes.
     pub could_note: Option<Vec<HeadChange>>,
-    /// So much changed that the new instructions should take the place of the old ones.
+    /// True if so much changed that the new instructions should replace the old ones.
     pub wants_new_head: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct StandingPrompts {
 struct Users {
     by_name: HashMap<String, UserPrompts>,
     reading: HashSet<PromptClient>,
-    /// Counts uses, so that what was not used for longest goes first.
+    /// Number of uses so far: what was not used for longest goes first.
     uses: u64,
 }
 
@@ -113,13 +113,13 @@ struct KeptPrompt {
     used: u64,
 }
 
-/// Instructions of one client that a new conversation may begin with, the newest ones.
+/// Number of a client's newest instructions that a new conversation may begin with.
 const HEADS: usize = 4;
-/// Lines that may change until they are other instructions, however short they are: the time to compare grows with them.
+/// Limit of changed lines, beyond which instructions count as other ones: the time to compare grows with them.
 const MOST_LINES: usize = 256;
-/// Where all behind the instructions is read anyway, such a part of `new_head_share` is enough for new ones.
+/// Part of `new_head_share` that is enough for new instructions if the model reads all behind them anyway.
 const CUT_LOG_PART: f64 = 0.25;
-/// What an entry takes besides its texts.
+/// Bytes of an entry besides its texts.
 const ENTRY_BYTES: usize = 192;
 
 impl StandingPrompts {
@@ -129,7 +129,6 @@ impl StandingPrompts {
         StandingPrompts { most_bytes, most_bytes_per_user, compared_bytes, users: Mutex::default() }
     }
 
-    /// How this log is laid out behind these instructions.
     pub fn look(
         &self,
         client: &PromptClient,
@@ -186,7 +185,7 @@ impl StandingPrompts {
         StandingLog { head, changes, notes: earlier, question, known, could_note, wants_new_head: share > enough }
     }
 
-    /// Lets notes of the past go that were put in before the last of these changes: words that they have copied may be gone.
+    /// Drops notes of the past from before the last of these changes: words that the notes copied may be deleted.
     pub fn follow(&self, user: &str, memory_changes: u64) {
         let mut users = self.users.lock();
         let Some(user) = users.by_name.get_mut(user).filter(|user| user.memory_changes != memory_changes) else {
@@ -196,7 +195,7 @@ impl StandingPrompts {
         user.turns.values_mut().for_each(|kept| kept.turn.recall = None);
     }
 
-    /// Keeps what was put before a question. `memory_changes`: before its note of the past was looked for.
+    /// Keeps the notes before a question. `memory_changes` is the count from before the search of the past.
     pub fn keep(&self, client: &PromptClient, question: LogHash, mut turn: StandingTurn, memory_changes: u64) {
         let mut users = self.users.lock();
         users.uses += 1;
@@ -212,13 +211,12 @@ impl StandingPrompts {
         users.shrink(self.most_bytes);
     }
 
-    /// New instructions of a client are to be read. None: others are on their way.
+    /// Marks new instructions of a client as being read. `None`: the model still reads others.
     pub fn begin_new_head(self: &Arc<Self>, client: &PromptClient, question: LogHash, head: Head) -> Option<NewHead> {
         let is_first = self.users.lock().reading.insert(client.clone());
         is_first.then(|| NewHead { prompts: self.clone(), client: client.clone(), question, head })
     }
 
-    /// Something of this user was deleted.
     pub fn forget(&self, user: &str) {
         self.users.lock().by_name.remove(user);
     }
@@ -227,7 +225,6 @@ impl StandingPrompts {
         self.users.lock().by_name.clear();
     }
 
-    /// The turns of a log that are known, by their questions.
     fn known_turns(&self, client: &PromptClient, hashes: &[(usize, LogHash)]) -> Vec<(usize, StandingTurn)> {
         let mut users = self.users.lock();
         users.uses += 1;
@@ -242,7 +239,7 @@ impl StandingPrompts {
         known.collect()
     }
 
-    /// The instructions of the client that stood last, the newest first.
+    /// Returns the instructions that stood last in the client's prompts, the newest first.
     fn newest_heads(&self, client: &PromptClient) -> Vec<Head> {
         let users = self.users.lock();
         let Some(user) = users.by_name.get(&client.user) else { return Vec::new() };
@@ -264,7 +261,7 @@ impl StandingPrompts {
     }
 }
 
-/// Instructions that are being read, until it is dropped.
+/// Instructions that the model reads, until this is dropped.
 pub struct NewHead {
     prompts: Arc<StandingPrompts>,
     client: PromptClient,
@@ -273,7 +270,7 @@ pub struct NewHead {
 }
 
 impl NewHead {
-    /// They were read.
+    /// Puts the instructions at the head of the next turn, because the model has read them.
     pub fn stands(self) {
         let mut users = self.prompts.users.lock();
         let user = users.by_name.get_mut(&self.client.user);
@@ -289,7 +286,7 @@ impl Drop for NewHead {
     }
 }
 
-/// The instructions of the last turn, or those that were read since to take their place.
+/// Returns the instructions of the last turn, or those that the model has read since to replace them.
 fn newest_head(turns: &[(usize, StandingTurn)]) -> Option<Head> {
     let (_, last) = turns.last()?;
     let read = turns.iter().rev().filter(|(_, turn)| turn.head == last.head).find_map(|(_, turn)| turn.read.clone());
@@ -307,7 +304,7 @@ impl Users {
 }
 
 impl UserPrompts {
-    /// Turns that were not used for longest go first, and some more, so that not each new one looks through all.
+    /// Drops the turns that were not used for longest, and some more, so that not each new one looks through all.
     fn shrink(&mut self, most: usize) {
         self.bytes = self.count_bytes();
         if self.bytes <= most {
@@ -325,7 +322,7 @@ impl UserPrompts {
         }
     }
 
-    /// Instructions that several turns share count once.
+    /// Counts the bytes of all turns. Instructions that several turns share count once.
     fn count_bytes(&self) -> usize {
         let mut heads: HashMap<*const u8, usize> = HashMap::new();
         let mut bytes = 0;
@@ -338,7 +335,8 @@ impl UserPrompts {
     }
 }
 
-/// Of each question, all of the log up to it. What a template does not print is let go.
+/// Returns the position of each question, with a hash of the log up to it. The hash leaves out what a template does not
+/// print.
 fn question_hashes(log: &[Message]) -> Vec<(usize, LogHash)> {
     let (mut hash, mut questions) = (LogHash::default(), Vec::new());
     for (at, message) in log.iter().enumerate() {

@@ -7,12 +7,11 @@ use settings::{KeptConversations, RuleClue, RuleCondition, Settings, WantedText}
 #[derive(Debug, Serialize)]
 pub struct Explanation {
     pub rules: Vec<RuleTrial>,
-    /// First rule that holds, counted from 1. None: no rule holds.
+    /// First rule that holds, counted from 1. `None`: no rule holds.
     pub rule: Option<usize>,
-    /// Empty: the home's guest.
+    /// Name of the person. Empty: the home's guest.
     pub person: String,
     pub room: String,
-    /// Fate of the conversation.
     pub kept: &'static str,
     /// True if the conversation leaves facts, and other conversations find what was said in it.
     pub is_remembered: bool,
@@ -23,7 +22,7 @@ pub struct Explanation {
 
 #[derive(Debug, Serialize)]
 pub struct RuleTrial {
-    /// Counted from 1.
+    /// Number of the rule, counted from 1.
     pub rule: usize,
     pub holds: bool,
     pub conditions: Vec<ConditionTrial>,
@@ -31,7 +30,6 @@ pub struct RuleTrial {
 
 #[derive(Debug, Serialize)]
 pub struct ConditionTrial {
-    /// Condition as the configuration writes it.
     pub condition: String,
     pub holds: bool,
     pub name: Option<String>,

@@ -1,8 +1,8 @@
 //! The persons and rooms of each user, how many of them clients may name, and the scope of each request.
 
 use super::{BodyClues, Clues, Recognised, Scope, TriedRules, changed_head_of, percent_decoded};
-use crate::Caller;
 use crate::Error;
+use access::Caller;
 use http::HeaderMap;
 use http::header::USER_AGENT;
 use parking_lot::Mutex;
@@ -17,15 +17,15 @@ use store::Store;
 pub struct Persons {
     settings: Arc<Settings>,
     store: Store,
-    /// Names of the users that were asked for.
+    /// Names of persons and rooms, by user.
     known: Mutex<HashMap<String, HashSet<String>>>,
 }
 
-/// The name of the request's speaker, for clients whose protocol has no field for it.
+/// Header with the speaker's name, for clients whose protocol has no field for it.
 const SPEAKER: &str = "x-reprise-speaker";
-/// Different speakers of one request whose persons are looked up.
+/// Limit of the speakers of one request whose persons are looked up.
 const MOST_SPEAKERS: usize = 32;
-/// Asks that nothing of the request is remembered.
+/// Header that asks the service to remember nothing of the request.
 const PRIVATE: &str = "x-reprise-private";
 
 impl Persons {
@@ -76,7 +76,7 @@ impl Persons {
         Ok(())
     }
 
-    /// Finds the person of a speaker in a conversation of several. None: no rule looks at speakers, or none holds.
+    /// Finds the person of a speaker in a conversation of several. `None`: no rule looks at speakers, or none holds.
     async fn person_of(
         &self,
         caller: &Caller,
@@ -135,7 +135,7 @@ impl Persons {
         })
     }
 
-    /// Whether the user has this person or room, or may have one more.
+    /// Returns true if the user has this person or room, or may have one more.
     async fn may_have(&self, user: &str, person: &str) -> Result<bool, Error> {
         if person.is_empty() {
             return Ok(true);
@@ -158,7 +158,6 @@ impl Persons {
         Ok(is_admitted)
     }
 
-    /// Gives back the place of a person that was deleted.
     pub fn forget(&self, user: &str, person: &str) {
         if let Some(known) = self.known.lock().get_mut(user) {
             known.remove(person);
@@ -166,7 +165,6 @@ impl Persons {
     }
 }
 
-/// Headers and body of a request, as far as rules may look at them.
 struct KnownClues<'a> {
     headers: Cow<'a, HeaderMap>,
     body: Cow<'a, BodyClues>,
@@ -217,5 +215,4 @@ fn speaker_named(headers: &HeaderMap) -> Result<Option<String>, Error> {
     }
 }
 
-/// The error of a speaker's name that is none.
 pub const WRONG_SPEAKER: &str = "a speaker is named in 1 to 64 characters on one line, without \"/\"";

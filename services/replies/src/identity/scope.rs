@@ -13,14 +13,13 @@ use store::{LogOwner, past_user};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     pub user: String,
-    /// Key and client secret that the client presented.
     pub key: Option<String>,
     pub secret: Option<String>,
     /// Person whose words the request holds. Empty: the home's guest.
     pub person: String,
     /// Room where they are said. Empty: unknown.
     pub room: String,
-    /// Whether the service must remember nothing of it.
+    /// True if the service must remember nothing of it.
     pub is_private: bool,
     /// Speaker of the last words, as the client names them in a header.
     pub name: Option<String>,
@@ -28,7 +27,6 @@ pub struct Scope {
     pub named: BTreeMap<String, String>,
     /// Minutes within which a new conversation goes on with the last one. 0: never.
     pub continue_minutes: u64,
-    /// Name that the client's program gives itself.
     pub agent: String,
     /// Layout of changed instructions that the rules choose for this client.
     pub changed_head: ChangedHead,
@@ -38,18 +36,15 @@ pub struct Scope {
 pub type ScopeDigest = [u8; 16];
 
 impl Scope {
-    /// Describes a session that holds the words of this scope.
     pub fn new_session<'a>(&'a self, model: &'a str) -> NewSession<'a> {
         let Scope { user, person, room, is_private, .. } = self;
         NewSession { user, person, room, is_private: *is_private, model, update: None }
     }
 
-    /// Returns the owner of conversations that the client holds.
     pub fn log_owner(&self) -> LogOwner {
         LogOwner { user: self.user.clone(), person: self.person.clone(), room: self.room.clone() }
     }
 
-    /// Marks what is computed for a request as this scope's.
     pub fn own(&self, request: &mut ModelRequest) {
         request.user = Some(past_user(&self.user));
         request.past_owner = Some(self.log_owner().past_owner());
@@ -75,7 +70,6 @@ impl Scope {
         }
     }
 
-    /// Gives the words of each named speaker the person that rules name.
     pub fn name_persons(&self, mut bodies: Vec<ItemBody>) -> Vec<ItemBody> {
         for body in &mut bodies {
             if let ItemBody::Message { speaker: Some(NamedSpeaker { name, person }), .. } = body {

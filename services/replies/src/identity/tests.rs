@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 const MOST: usize = 4096; // not a window: bytes of instructions
 const ULID: &str = "01KB2M5Q8V4T9W3X7Y1Z6A0C2E";
 
-/// Rules as an operator writes them. Empty: the defaults.
 fn rules(text: &str) -> Vec<PersonRule> {
     let mut sources = Sources::default();
     if !text.is_empty() {
@@ -47,7 +46,6 @@ fn body(change: impl FnOnce(&mut BodyClues)) -> Given {
     given
 }
 
-/// The person; None where no rule holds.
 fn person(text: &str, given: &Given) -> Option<String> {
     let recognised = recognise(&rules(text), &given.clues());
     recognised.rule.map(|_| if recognised.room.is_empty() { recognised.person } else { recognised.room })
@@ -198,7 +196,7 @@ fn ulids() {
 }
 
 proptest! {
-    /// Whatever a client writes, a name is one that is kept in one way, or the rule does not hold.
+    /// Checks that a rule finds only names that `person_name` leaves as they are, whatever a client writes.
     #[test]
     fn a_name_is_a_name(text in "\\PC{0,80}|[a-c \\x00-\\x7f\u{200b}\u{202e}%]{0,40}") {
         let text = &text;
@@ -237,7 +235,6 @@ fn voice_integrations_are_recognised() {
     }
 }
 
-/// A request pays for looking through its instructions once, and not for what it writes beyond the limit.
 #[test]
 fn long_instructions_are_looked_through_at_both_ends() {
     let rules = rules(r#"[{ person = "*", instructions = "serve {name}." }]"#);

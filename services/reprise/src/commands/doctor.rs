@@ -125,7 +125,7 @@ impl Findings {
 
     fn open_files(&mut self, settings: &Settings) {
         let (what, connections) = ("open files", settings.limits.connections);
-        let (state, says) = match doors::open_files::allowed() {
+        let (state, says) = match sockets::open_files::allowed() {
             Err(error) => (Note, format!("the limit could not be read: {error}")),
             Ok(files) => match settings.clone().fit_to_files(files) {
                 Ok(None) => (Good, format!("up to {files}: enough for limits.connections = {connections}")),

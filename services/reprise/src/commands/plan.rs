@@ -55,12 +55,10 @@ struct MemoryPlan {
     windows: Vec<PlannedWindow>,
 }
 
-/// Window with one pair of formats of keys and values.
 #[derive(Debug, Serialize)]
 struct PlannedWindow {
     #[serde(flatten)]
     cell: Cell,
-    /// Presets with this window and these formats.
     presets: Vec<String>,
     kv: [&'static str; 2],
     weight_bytes: u64,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use hub::{Fetched, HubClient, Listed, Listing, ModelFiles, Name};
 use indicatif::HumanBytes;
 use lab::output::{print_json, progress_bar};
+use model::{hub_client, hub_files, hub_name};
 use serde::Serialize;
 use settings::{Preset, Settings};
 
@@ -79,17 +80,12 @@ fn find(asked: &str, settings: &Settings) -> Result<Name> {
 }
 
 fn of_preset(preset: &Preset) -> Result<Name> {
-    let source = &preset.source;
-    match (&source.path, &source.repo) {
+    match (&preset.source.path, hub_name(preset)) {
         (Some(path), _) => {
             bail!("preset {} has its model at {}: there is nothing to fetch", preset.name, path.display())
         }
         (None, None) => bail!("preset {} names no repository to fetch its model from", preset.name),
-        (None, Some(repo)) => {
-            let name = match &source.file {
-                Some(file) => format!("{repo}/{file}"),
-                None => repo.clone(),
-            };
+        (None, Some(name)) => {
             Name::parse(&name).with_context(|| format!("preset {}: {name} is no name of a hub", preset.name))
         }
     }
@@ -97,25 +93,9 @@ fn of_preset(preset: &Preset) -> Result<Name> {
 
 async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
     let begin = Instant::now();
-    let config = &settings.hub;
-    let token_env = config.token_env.clone().unwrap_or_default();
-    let hub = HubClient::new(hub::HubOptions {
-        url: config.url.clone(),
-        token: std::env::var(&token_env).ok().filter(|token| !token.is_empty()),
-        token_env,
-        connect: Duration::from_millis(config.connect_ms),
-        silence: Duration::from_secs(config.silence_s),
-        retries: config.retries,
-        retry: Duration::from_millis(config.retry_ms),
-        listing_bytes: config.listing_bytes,
-        on_trouble: |why| eprintln!("{why}"),
-    })?;
+    let hub = hub_client(settings, |why| eprintln!("{why}"))?;
     let listing = hub.list(name).await?;
-    let chosen = hub::choose(&name.repo, &listing, name.file.as_deref())?;
-    let model_files = ModelFiles::new(name, chosen, &settings.model.models_dir);
-    if let Some(path) = settings.used_in_place_of(&name.repo, &model_files.model()) {
-        return Err(hub::Error::Another { path }.into());
-    }
+    let model_files = hub_files(name, &listing, settings)?;
     let files = fetch_all(&hub, name, &listing, &model_files).await?;
     let model = model_files.model();
     let trouble = weights::open(&model, true).err().map(|error| error.to_string());

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use runtime::wall_ms;
 use serde_json::{Value, json};
 use settings::Settings;
-use text::Template;
 use text::template::utc;
+use text::{Template, TemplateInput};
 
 /// Prints the prompt that a chat-completions body becomes
 #[derive(clap::Args)]
@@ -26,7 +26,7 @@ pub struct Args {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let body = read_body(&args.request)?;
-    let chat = text::chat::normalise(&body)?;
+    let prompt = doors::chat_prompt(&body)?;
     let (path, _) = model::resolve(settings, &args.model)?;
     let model = weights::open(&path, true)?;
     let template = match &model.chat_template {
@@ -38,7 +38,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     };
     // Only for templates that ask for the date. In UTC: what a household's clock says is known to its session, not here.
     let now = utc(wall_ms().div_euclid(1000));
-    let rendered = template.render(&chat.prompt(Some(now)))?;
+    let rendered = template.render(&TemplateInput { now: Some(now), ..TemplateInput::of(&prompt) })?;
     let mut out = std::io::stdout().lock();
     if args.json {
         let tokenizer = engine::vocabulary::tokenizer(model.vocab)?;

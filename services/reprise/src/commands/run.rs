@@ -6,7 +6,7 @@ use lab::answer::{LocalModel, TokenPrompt};
 use lab::opening::{self, ModelArgs};
 use model::sampling;
 use serde_json::{Value, json};
-use session::SamplingOverrides;
+use session::{Message, MessageRole, Prompt, SamplingOverrides};
 use settings::{Settings, Thinking};
 use std::io::Write;
 use std::time::Instant;
@@ -136,17 +136,19 @@ fn prompt(args: &Args, model: &LocalModel, thinking: bool) -> Result<TokenPrompt
     if args.raw {
         return Ok(plain(model.tokenizer.encode(&said)));
     }
-    let body = match &args.request {
+    let prompt = match &args.request {
         Some(request) => {
-            serde_json::from_str(&opening::text_or_file(request, "request")?).context("--request is not JSON")?
+            let body: Value =
+                serde_json::from_str(&opening::text_or_file(request, "request")?).context("--request is not JSON")?;
+            doors::chat_prompt(&body)?
         }
         None => {
-            let system = args.system.iter().map(|text| json!({"role": "system", "content": text}));
-            let messages: Vec<Value> = system.chain([json!({"role": "user", "content": said})]).collect();
-            json!({"messages": messages})
+            let system = args.system.iter().map(|text| Message::new(MessageRole::System, text));
+            let messages = system.chain([Message::new(MessageRole::User, said)]).collect();
+            Prompt { messages, ..Prompt::default() }
         }
     };
-    model.encode(&body, thinking)
+    model.encode(&prompt, thinking)
 }
 
 fn thinking(args: &Args, of_preset: Thinking) -> Result<ThinkingOptions> {

@@ -3,8 +3,8 @@
 mod logging;
 mod screen;
 
+use access::{LOCAL_USER, check_access};
 use anyhow::{Context, Result};
-use doors::access::{LOCAL_USER, check_access};
 use futures_util::FutureExt;
 use lab::opening;
 use model::Model;
@@ -68,8 +68,9 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")?;
     let mut settings = loaded.settings.clone();
     let few_files =
-        settings.fit_to_files(doors::open_files::raise().context("cannot read the limit of open files")?)?;
-    let notes: Vec<String> = few_files.into_iter().chain(settings.beyond_memory(model::machine_bytes())).collect();
+        settings.fit_to_files(sockets::open_files::raise().context("cannot read the limit of open files")?)?;
+    let old_keys = loaded.old_keys.iter().cloned();
+    let notes: Vec<String> = old_keys.chain(few_files).chain(settings.beyond_memory(model::machine_bytes())).collect();
     for note in &notes {
         tracing::warn!("{note}");
     }

@@ -2,12 +2,15 @@
 //!
 //! Works on the configuration and the store's file, also beside a running service.
 
+mod recorded;
+
 use crate::owners::{confirm, users};
-use anyhow::{Context, Result, anyhow, bail};
-use doors::recorded::{Explanation, RecordedRequest, explain};
+use anyhow::{Context, Result, bail};
 use engine::OwnerId;
 use lab::output::{clean, print_json, print_rows};
 use lab::store::with_store;
+use recorded::RecordedRequest;
+use replies::identity::Explanation;
 use runtime::wall_ms;
 use serde_json::{Value, json};
 use settings::{RuleClue, RuleName, Settings, WantedText, person_name};
@@ -69,7 +72,7 @@ fn explained(settings: &Settings, file: &Path, json: bool) -> Result<()> {
         })?;
     }
     let named = key.as_ref().map(|key| (key.id.as_str(), key.name.as_str()));
-    let explanation = explain(&request, named, settings).map_err(|error| anyhow!(error.message))?;
+    let explanation = request.explain(named, settings)?;
     if json {
         let mut value = serde_json::to_value(&explanation)?;
         value["user"] = json!(key.map(|key| key.user));

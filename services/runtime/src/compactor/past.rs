@@ -93,7 +93,7 @@ impl Past {
         self.items[..self.leading].iter().chain(&self.items[self.shown_from..]).cloned().collect()
     }
 
-    /// True if the item behind this one was read, so that a summary may end here.
+    /// Returns true if the item behind this one was read, so that a summary may end here.
     pub fn has_read_behind(&self, through: &str) -> bool {
         let at = self.items.iter().position(|item| item.id == through);
         self.is_whole || at.is_some_and(|at| at + 1 < self.shown_from)

@@ -14,7 +14,6 @@ pub struct Standing {
     pub newest_version: u64,
     pub text: String,
     pub text_version: Option<u64>,
-    /// Last item that is not in the prompt.
     pub covered_through: Option<String>,
     /// True if no summary covers some of them, or only one from before they were changed.
     pub owes_summary: bool,
@@ -73,7 +72,7 @@ impl Standing {
         }
     }
 
-    /// True if both lead to the same prompt.
+    /// Returns true if both lead to the same prompt.
     pub fn shows_the_same_as(&self, other: &Standing) -> bool {
         let shown = |standing: &Standing| Standing { newest_version: 0, ..standing.clone() };
         shown(self) == shown(other)

@@ -220,7 +220,7 @@ impl Task {
         }
     }
 
-    /// True if the summary in use may cover the changed item. The store decides.
+    /// Returns true if the summary in use may cover the changed item. The store decides.
     fn touches_what_is_told(&self, op: &StoreOp, is_shown: bool) -> bool {
         let through = self.standing.covered_through.as_ref();
         through.is_some()

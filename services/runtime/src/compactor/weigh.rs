@@ -119,7 +119,7 @@ impl SessionTools {
         let has_pins = pins.is_some();
         messages.extend(pins);
         messages.push(said());
-        let prompt = with_tools(config, &Context::default(), messages);
+        let prompt = with_tools(config, &Context::default(), messages, &self.wording);
         let measured = self.model.measure(&prompt, &self.preset).await?;
         let pins = if has_pins { measured.messages[4] } else { 0 };
         Ok([pins, measured.messages[1], measured.messages[2]])

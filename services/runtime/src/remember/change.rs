@@ -20,7 +20,6 @@ pub fn said_by<'a>(unheard: &'a UnheardSession, message: &'a SaidMessage) -> &'a
     message.person.as_deref().unwrap_or(&unheard.person)
 }
 
-/// Facts that hold today, and their changes.
 pub struct Remembered {
     held: Vec<HeldFact>,
     pub changes: FactChanges,
@@ -30,13 +29,11 @@ pub struct Remembered {
     now_ms: i64,
 }
 
-/// Facts that a user may have.
 #[derive(Default)]
 pub struct FactRoom {
     pub user: String,
     /// Limit for one person, besides the facts that were asked for.
     pub most: usize,
-    /// Number of facts that hold today, by person.
     pub held: HashMap<String, usize>,
     /// Number of facts that all persons of the user may still get.
     pub of_user: usize,

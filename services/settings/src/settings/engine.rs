@@ -41,7 +41,7 @@ sections! {
         pub snapshots: SnapshotFormat = choice(),
         /// `None` lets the memory plan choose.
         pub snapshot_spacing_tokens: Option<usize> = whole_or_auto(16..=1 << 20),
-        pub trail_tokens: usize = whole(0..=1 << 20),
+        pub recurrence_log_tokens: usize = whole(0..=1 << 20),
         pub token_cache_bytes: usize = bytes(0..=1 << 40),
         /// `None` for a sixteenth of `total`.
         pub prepare_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),

@@ -24,7 +24,6 @@ pub struct House {
     folder: Option<TempDir>,
     shim: Option<Shim>,
     sessions: Vec<Known>,
-    /// Memories that the service said it keeps.
     memories: Vec<String>,
     /// The exports of the old release's sessions when nothing goes wrong: imported, and migrated.
     imported: Option<BTreeMap<String, String>>,
@@ -56,9 +55,7 @@ pub struct Figures {
     pub warm_first_turns: u64,
 }
 
-/// Turns before a new conversation begins.
 const TURNS_OF_A_SESSION: usize = 60;
-/// Sessions before a new folder begins.
 const SESSIONS_OF_A_HOUSE: usize = 60;
 const EVENTS_UNTIL_KILL: u64 = 150;
 const MICROSECONDS_UNTIL_KILL: u64 = 20_000;

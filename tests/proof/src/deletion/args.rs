@@ -10,7 +10,7 @@ use serde_json::json;
 pub struct Args {
     #[arg(long, default_value_t = 1.0)]
     pub minutes: f64,
-    /// So many deletions, however long that takes
+    /// Number of deletions, however long that takes
     #[arg(long, conflicts_with = "minutes")]
     pub deletions: Option<u64>,
     /// Draws other moments and other words

@@ -22,7 +22,6 @@ impl Needles {
         }
     }
 
-    /// The words that these bytes hold.
     pub fn in_bytes(&self, bytes: &[u8]) -> Vec<String> {
         let ends = bytes.windows(NEEDLE).filter_map(|window| self.0.get(window));
         let mut found: Vec<String> = ends.cloned().collect();

@@ -24,11 +24,9 @@ pub struct House {
     random: Random,
     tokenizer: Arc<Tokenizer>,
     folder: Option<TempDir>,
-    /// Words that the service must have.
     alive: Vec<Planted>,
     /// Words whose deletion was asked for and not acknowledged before the kill.
     asked: Vec<(Planted, Way)>,
-    /// Words that are gone.
     gone: Needles,
     pub figures: Figures,
     pub failures: Vec<String>,
@@ -39,9 +37,7 @@ pub struct Figures {
     pub lives: u64,
     pub planted: u64,
     pub deletions: u64,
-    /// Deletions that a kill cut off.
     pub cut_off: u64,
-    /// Deletions by age.
     pub retired: u64,
     pub files: u64,
     pub bytes: u64,
@@ -61,7 +57,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// The service drops what was computed, and writes its log back, within seconds.
 const FILE_LOOKS: usize = 60;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-const SERVICE: [&str; 12] = [
+const SERVICE: [&str; 13] = [
     "serve",
     "--port=0",
     "--preset=builtin-1k",
@@ -74,6 +70,8 @@ const SERVICE: [&str; 12] = [
     "--set=limits.requests_per_minute_per_key=1000000",
     "--set=limits.requests_per_minute_per_address=1000000",
     "--set=memory.total=400MiB",
+    // Other programs may have the processors: threads that wait for each other would lose their time.
+    "--set=engine.threads=1",
 ];
 
 impl House {
@@ -118,7 +116,6 @@ impl House {
         Ok(())
     }
 
-    /// Looks once more, with nothing under way.
     pub async fn close(&mut self) -> Result<()> {
         if self.folder.is_none() {
             return Ok(());
@@ -181,7 +178,6 @@ impl House {
         Ok(())
     }
 
-    /// Deletes some words, while others are said, and kills the service in the middle.
     async fn delete_and_kill(&mut self, service: Service, ways: Ways) -> Result<TempDir> {
         let mut wanted = Vec::new();
         for _ in 0..DELETED.min(self.alive.len() as u64) {
@@ -261,7 +257,7 @@ impl House {
         // Memories outlive a session that grew old.
         let (kept, retired): (Vec<_>, Vec<_>) = std::mem::take(&mut self.alive)
             .into_iter()
-            .partition(|planted| planted.at_ms >= before_ms || matches!(planted.door, Door::Memory | Door::Told));
+            .partition(|planted| planted.at_ms >= before_ms || matches!(planted.door, Door::Memory | Door::Wish));
         self.alive = kept;
         for planted in retired {
             self.count(Way::Age);
@@ -271,7 +267,7 @@ impl House {
         Ok(())
     }
 
-    /// Whether what is gone is gone from all files, and what is not is still there.
+    /// Looks for deleted words in all files, and for some of the words that were not deleted.
     async fn look(&mut self, service: &Service, ways: &Ways) -> Result<()> {
         self.search_files(service.folder(), FILE_LOOKS).await?;
         for _ in 0..LOOKED_AT.min(self.alive.len()) {

@@ -22,7 +22,7 @@ pub enum Trouble {
 
 pub type Done<T> = Result<T, Trouble>;
 
-/// Where words come in, and as what they are kept.
+/// Door of a word, and the form in which the service keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Door {
     Realtime,
@@ -37,12 +37,11 @@ pub enum Door {
     /// A memory that a user wrote, which a conversation tells.
     Memory,
     /// A memory of what was said.
-    Told,
-    /// Words that the service looked up for another conversation.
+    Wish,
     Note,
     Pin,
     Summary,
-    /// Nothing of it is kept.
+    /// Private words, which are not kept.
     Private,
 }
 
@@ -56,14 +55,13 @@ pub const DOORS: [Door; 14] = [
     Door::Fork,
     Door::Wyoming,
     Door::Memory,
-    Door::Told,
+    Door::Wish,
     Door::Note,
     Door::Pin,
     Door::Summary,
     Door::Private,
 ];
 
-/// A word that the service has.
 #[derive(Clone, Debug)]
 pub struct Planted {
     pub word: String,
@@ -72,18 +70,16 @@ pub struct Planted {
     /// Session, response or pin that a deletion names.
     pub id: String,
     pub session: String,
-    /// When it was put there, in milliseconds since 1970.
+    /// Time of its arrival, in milliseconds since 1970.
     pub at_ms: i64,
 }
 
-/// Addresses of a running service.
 #[derive(Clone, Debug)]
 pub struct Ways {
     pub address: String,
     pub wyoming: SocketAddr,
 }
 
-/// Header in which a client names its person.
 pub const PERSON: &str = "x-name";
 
 impl Ways {
@@ -94,7 +90,6 @@ impl Ways {
         Ok((answer.0, serde_json::from_str(&answer.1).unwrap_or(Value::Null)))
     }
 
-    /// A request that must succeed.
     pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> Done<Value> {
         match self.http(method, path, headers, &body).await? {
             (200..300, answer) => Ok(answer),
@@ -165,7 +160,7 @@ impl Ways {
                 self.chat("new", "Good morning.", &headers).await?;
                 Ok(planted(text(&memory["id"]), ""))
             }
-            Door::Told => {
+            Door::Wish => {
                 let said = format!("Remember that my parrot is called {word}.");
                 let session = self.chat("new", &said, &headers).await?;
                 // A next conversation hears what was asked for.
@@ -259,7 +254,6 @@ async fn send(socket: &mut Socket, event: Value) -> Done<()> {
     socket.send(Message::text(event.to_string())).await.map_err(|_| Trouble::CutOff)
 }
 
-/// Reads on until an event of this kind.
 async fn until(socket: &mut Socket, kind: &str) -> Done<Value> {
     loop {
         let message = timeout(PATIENCE, socket.next()).await.map_err(|_| Trouble::Wrong(format!("no {kind} comes")))?;

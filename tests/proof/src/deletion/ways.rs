@@ -22,13 +22,12 @@ pub enum Way {
     /// 'Forget that ...', and then the session in which it was said.
     ForgetThat,
     Pin,
-    /// What is private is gone at once.
+    /// No deletion: private words are gone at once.
     Nothing,
-    /// By age, while the service does not run.
+    /// Deletion by age, while the service does not run.
     Age,
 }
 
-/// Ways in which the words of a door may go.
 pub fn ways_of(door: Door) -> &'static [Way] {
     match door {
         Door::Realtime => &[Way::Session, Way::Items, Way::ItemEvents],
@@ -39,7 +38,7 @@ pub fn ways_of(door: Door) -> &'static [Way] {
         Door::Fork => &[Way::Items, Way::Response],
         Door::Wyoming => &[Way::Session, Way::Items],
         Door::Memory => &[Way::Memory, Way::MemoriesOfPerson, Way::Person],
-        Door::Told => &[Way::Person, Way::Session, Way::Items, Way::ForgetThat],
+        Door::Wish => &[Way::Person, Way::Session, Way::Items, Way::ForgetThat],
         Door::Note => &[Way::Session, Way::Items, Way::Person],
         Door::Pin => &[Way::Pin, Way::Session],
         Door::Summary => &[Way::Items, Way::Session],
@@ -49,7 +48,7 @@ pub fn ways_of(door: Door) -> &'static [Way] {
 
 /// Doors whose replies may repeat the word in other conversations: there it stays until it is deleted, too.
 fn may_be_repeated(door: Door) -> bool {
-    matches!(door, Door::Memory | Door::Told | Door::Note | Door::Fork | Door::Responses)
+    matches!(door, Door::Memory | Door::Wish | Door::Note | Door::Fork | Door::Responses)
 }
 
 pub fn way(door: Door, random: &mut Random) -> Way {
@@ -63,7 +62,6 @@ enum Left {
     Memories,
 }
 
-/// A place in which a search finds a word.
 struct Hit {
     session: String,
     item: String,
@@ -115,11 +113,11 @@ impl Ways {
         self.wait(word, Left::Anything).await
     }
 
-    /// Whether the service has the word where its door put it.
+    /// Tells whether the service has the word where its door put it.
     pub async fn has(&self, planted: &Planted) -> Done<bool> {
         let Planted { word, door, session, .. } = planted;
         Ok(match door {
-            Door::Memory | Door::Told => !self.memories(word).await?.is_empty(),
+            Door::Memory | Door::Wish => !self.memories(word).await?.is_empty(),
             Door::Pin => {
                 let pins = self.ask("GET", &format!("/v1/sessions/{session}/pins"), &[], Value::Null).await?;
                 pins["data"].to_string().contains(word.as_str())
@@ -178,7 +176,6 @@ impl Ways {
         Err(Trouble::Wrong(format!("the items with {word} cannot be deleted")))
     }
 
-    /// Waits until nothing is left of the word.
     async fn wait(&self, word: &str, left: Left) -> Done<()> {
         for _ in 0..LOOKS {
             let is_found = left == Left::Anything && !self.hits(word).await?.is_empty();

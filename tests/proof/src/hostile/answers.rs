@@ -8,6 +8,7 @@ use compaction::{
 use hub::{Listing, ModelFiles, Name};
 use remember::{FactChange, estimate_tokens, extract, learn_request, learned};
 use serde_json::{Value, json};
+use session::Tool;
 use std::path::{Component, Path};
 use std::sync::LazyLock;
 
@@ -44,18 +45,29 @@ pub fn hub(bytes: &[u8]) -> Tried {
     Ok(is_taken)
 }
 
-pub fn tools() -> Vec<Value> {
+pub fn tools() -> Vec<Tool> {
+    let tool = |name: &str, parameters: Value| Tool {
+        name: name.to_owned(),
+        parameters: Some(parameters.to_string().into()),
+        ..Tool::default()
+    };
     vec![
-        json!({"type": "function", "function": {"name": "set_light", "parameters": {"type": "object", "properties": {
-            "room": {"type": "string"}, "percent": {"type": "integer"}, "on": {"type": "boolean"}}}}}),
-        json!({"type": "function", "function": {"name": "timer", "parameters": {"properties": {
-            "labels": {"type": "array"}, "more": {"type": "object"}, "any": {"type": ["null", "number"]}}}}}),
+        tool(
+            "set_light",
+            json!({"type": "object", "properties": {
+            "room": {"type": "string"}, "percent": {"type": "integer"}, "on": {"type": "boolean"}}}),
+        ),
+        tool(
+            "timer",
+            json!({"properties": {
+            "labels": {"type": "array"}, "more": {"type": "object"}, "any": {"type": ["null", "number"]}}}),
+        ),
     ]
 }
 
 /// An upstream's stream, in two ways to cut it.
 pub fn upstream(bytes: &[u8]) -> Tried {
-    static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(tools);
+    static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(tools);
     let of_pieces = |piece_bytes| model::hostile_answer(bytes, piece_bytes, &TOOLS);
     match (of_pieces(usize::MAX), of_pieces(3)) {
         (Ok(whole), Ok(cut)) if whole == cut => Ok(whole.finish.is_some()),

@@ -3,11 +3,11 @@
 use super::doors::{self, of_door};
 use super::told::told;
 use super::{answers, files, stored};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use text::grammar::{CallChoice, Grammar, GrammarEnv};
-use text::{ReplyParser, ReplyPart, Template, Tokenizer};
+use text::{ReplyParser, ReplyPart, Template, TemplateInput, Tokenizer, ToolSchema};
 
 pub struct HostileTarget {
     pub name: &'static str,
@@ -72,7 +72,7 @@ impl HostileTarget {
 
 /// Reads a model's words, cut in two ways: the parts must be the same, and arguments must be objects.
 fn calls(bytes: &[u8]) -> Result<bool, String> {
-    static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(answers::tools);
+    static TOOLS: LazyLock<Vec<ToolSchema>> = LazyLock::new(|| ToolSchema::of_all(&answers::tools()));
     let text = String::from_utf8_lossy(bytes);
     let in_reasoning = bytes.first().is_some_and(|first| first % 2 == 1);
     let of_pieces = |piece_chars: usize| {
@@ -128,7 +128,7 @@ fn schemas(bytes: &[u8]) -> Result<bool, String> {
         GrammarEnv::new(tokenizer, &stops).expect("it is a vocabulary")
     });
     let Ok(schema) = serde_json::from_slice::<Value>(bytes) else { return Ok(false) };
-    let tool = json!({ "type": "function", "function": { "name": "f", "parameters": schema, "strict": bytes.len().is_multiple_of(2) } });
+    let tool = ToolSchema { name: "f".to_owned(), strict: bytes.len().is_multiple_of(2), parameters: schema.clone() };
     let of_tool = Grammar::tool_calls(&[tool], &CallChoice::Required, true);
     let grammars = [of_tool, Grammar::json_schema(&schema)];
     let mut is_taken = false;
@@ -148,11 +148,11 @@ fn schemas(bytes: &[u8]) -> Result<bool, String> {
 fn template(bytes: &[u8]) -> Result<bool, String> {
     static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::family().expect("it is a template"));
     let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(false) };
-    let prompt = match text::chat::normalise(&body) {
+    let prompt = match ::doors::chat_prompt(&body) {
         Ok(prompt) => prompt,
-        Err(error) => return told(&error.to_string()),
+        Err(error) => return told(&error.message),
     };
-    match TEMPLATE.render(&prompt.prompt(None)) {
+    match TEMPLATE.render(&TemplateInput::of(&prompt)) {
         Ok(rendered) => {
             let is_there = |at: &usize| rendered.text.as_bytes().get(*at) == Some(&b'<');
             if !rendered.inert.iter().all(is_there) || !rendered.inert.is_sorted() {

@@ -83,7 +83,6 @@ struct TurnTaker {
     failure: Option<String>,
 }
 
-/// Connections that are begun at once.
 const OPENING: usize = 32;
 /// A share of those that listen lose their connection, so often.
 const STORM_SHARE: usize = 5;

@@ -29,7 +29,6 @@ pub struct Compactions {
     pub failed: u64,
     /// Times that oldest turns left the prompt because no summary was ready.
     pub dropped: u64,
-    /// Reasons why summaries were given up.
     pub reasons: BTreeMap<String, u64>,
 }
 

@@ -6,7 +6,7 @@ use engine::sampling::SamplingOptions;
 use engine::state::KvFormats;
 use engine::{
     Cpu, DiskLimits, DraftLimits, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, OwnerId, Precision,
-    RequestClass,
+    Priority,
 };
 use kernels::cpu::CpuLevel;
 use kernels::format::Format;
@@ -109,8 +109,8 @@ pub fn answers(
     let mut requests = requests.into_iter();
     let mut ids = Vec::new();
     if let Some(Early { request, steps }) = early {
-        let (tokens, class) = (request.tokens.clone(), RequestClass::Speculate);
-        let id = engine.submit(EngineRequest { class, speculative: true, ..request })?;
+        let (tokens, priority) = (request.tokens.clone(), Priority::Speculate);
+        let id = engine.submit(EngineRequest { priority, speculative: true, ..request })?;
         for _ in 0..steps {
             engine.step(&mut events);
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Sends the heaviest inputs to every route and event while another user talks
 #[derive(clap::Args, Clone)]
 pub struct Args {
-    /// Only routes and events whose name has this in it
+    /// Part of the names of the routes and events to attack
     #[arg(long)]
     pub only: Option<String>,
     /// Inputs that are sent at once
@@ -55,11 +55,8 @@ struct Figures {
     latest: Vec<Delay>,
 }
 
-/// Milliseconds by which a first word may be later in a run of every proof.
 pub const MOST_MS: f64 = 150.0;
-/// Turns before the first attack, of which the middle one is what calm is.
 const CALM_TURNS: usize = 100;
-/// Turns that begin while an attack goes on or behind it.
 const TURNS_BEHIND: usize = 1;
 const LATEST: usize = 12;
 const MOST_FAILURES: usize = 40;
@@ -166,7 +163,7 @@ async fn attacked(
 }
 
 impl Delay {
-    /// Whether the input was read and understood: it is taken, or there is nothing for it to do.
+    /// Tells whether the input was read and understood: the service took it, or found nothing to do for it.
     fn is_let_in(&self) -> bool {
         let is_known = |refused: &String| {
             let (status, code) = refused.split_once(' ').unwrap_or_default();

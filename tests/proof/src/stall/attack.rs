@@ -17,18 +17,17 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// Answer to an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It did what was asked for.
     Taken,
     /// It says why it does not, with this status (0: over a websocket) and code.
-    Refused { status: u16, code: String },
+    Refused {
+        status: u16,
+        code: String,
+    },
 }
 
-/// Time in which each input must have its answer.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Id of the event behind an input, whose answer says that the input was read.
 const BEHIND: &str = "behind";
 
 /// Sends the input `times` at once. `None`: one was not answered.

@@ -1,4 +1,4 @@
-//! The service with a user that attacks, who has a long past, and one that talks.
+//! Service with a user that attacks and has a long past, and one that talks.
 
 use super::inputs::{InputLimits, text};
 use anyhow::{Context, Result, anyhow, bail};
@@ -35,7 +35,6 @@ impl Sizes {
         })
     }
 
-    /// Limits for a short test.
     pub fn small() -> Sizes {
         Sizes {
             body_bytes: 512 << 10,    // not a window: bytes of a body
@@ -61,7 +60,6 @@ pub struct StallHouse {
     known: BTreeMap<String, Value>,
 }
 
-/// Ceiling of the service.
 pub const MEMORY: u64 = 1 << 30;
 const CONFIGURATION: &str = r#"
 [remember]
@@ -73,10 +71,8 @@ requests_per_minute_per_key = 1000000
 requests_per_minute_per_address = 1000000
 body_bytes_per_address = "1GiB"
 "#;
-/// Bytes of `memory.prepare_bytes` for a byte of the largest body, and in all.
 const PREPARED: usize = 20;
 const LEAST_PREPARED: usize = 64 << 20; // not a window: bytes of memory
-/// Tokens of each reply.
 const TOKENS: u64 = 4;
 
 impl StallHouse {
@@ -179,7 +175,6 @@ impl StallHouse {
         InputLimits { bytes, item_bytes, entries, known: self.known.clone() }
     }
 
-    /// Value of a parameter of a query.
     pub fn query(&self, name: &str) -> Option<String> {
         match name {
             // Words that stand in much of the attacker's past.
@@ -233,7 +228,6 @@ impl StallHouse {
         Ok(serde_json::from_str(&answer.body)?)
     }
 
-    /// Bytes that the process had at most.
     pub fn peak_bytes(&self) -> u64 {
         self.service.memory_bytes("VmHWM")
     }

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 pub struct HeavyField {
     path: String,
     way: Way,
-    /// Entry of a list.
     entry: Value,
 }
 
@@ -27,7 +26,6 @@ enum Way {
 /// Limits that an input reaches, and values that a schema does not tell.
 #[derive(Clone, Debug, Default)]
 pub struct InputLimits {
-    /// Bytes of a body or message.
     pub bytes: usize,
     pub item_bytes: usize,
     pub entries: usize,
@@ -35,15 +33,10 @@ pub struct InputLimits {
     pub known: BTreeMap<String, Value>,
 }
 
-/// Bytes of a body around its large field.
 const AROUND: usize = 4096; // not a window: bytes of JSON
-/// Bytes of an entry around its words.
 const AROUND_AN_ENTRY: usize = 64; // not a window: bytes of JSON
-/// Characters of a message that is looked through for facts.
 const LONGEST_LOOKED_THROUGH: usize = 999;
-/// Entries that share all bytes of a body.
 const FEW: usize = 8;
-/// Entries of a list that is beyond every limit.
 const FAR_TOO_MANY: usize = 30_000;
 const DEEPEST: usize = 5;
 
@@ -109,7 +102,6 @@ impl HeavyField {
     }
 }
 
-/// Returns a small value that fits a schema.
 fn light(root: &Value, schema: &Value, name: &str, limits: &InputLimits) -> Result<Value> {
     if let Some(known) = limits.known.get(name).filter(|known| fits(root, schema, known)) {
         return Ok(known.clone());
@@ -146,7 +138,6 @@ fn light(root: &Value, schema: &Value, name: &str, limits: &InputLimits) -> Resu
     })
 }
 
-/// Whether a known value is one of the schema's.
 fn fits(root: &Value, schema: &Value, value: &Value) -> bool {
     let schema = resolved(root, schema);
     let kinds: Vec<&str> = match &schema["type"] {
@@ -213,7 +204,7 @@ pub fn text(bytes: usize) -> String {
     text
 }
 
-/// As many facts as the longest message has that is looked through for them. Those of each number are others.
+/// Returns as many facts as fit into a message that is looked through for them. Each number has other facts.
 fn facts(number: usize) -> String {
     let word =
         |n: usize| (0..5).map(|place| char::from(b'a' + (n / 26_usize.pow(place) % 26) as u8)).collect::<String>();

@@ -1,4 +1,4 @@
-//! What is attacked: requests of every route in `/openapi.json`, and events of every websocket.
+//! Targets: requests of every route in `/openapi.json`, and events of every websocket.
 
 use super::house::StallHouse;
 use super::inputs::{HeavyField, InputLimits, heavy_fields};
@@ -72,11 +72,9 @@ fn bodies(root: &Value, schema: &Value, limits: &InputLimits, event: Option<&'st
     Ok(std::iter::once(first).chain(rest).collect())
 }
 
-/// Characters of a query's text: all headers together have `limits.header_bytes`.
 const QUERY_CHARS: usize = 8000;
 const QUERY_NUMBER: i64 = 1_000_000_000;
 
-/// Returns every target, those that delete last.
 pub fn targets(house: &StallHouse, document: &Value, events: &Value) -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     for (path, operations) in document["paths"].as_object().context("the document has paths")? {

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// Turn of the user, and when it began.
 #[derive(Clone, Copy, Debug)]
 pub struct TalkedTurn {
     pub asked: Instant,
@@ -23,9 +22,7 @@ pub struct Talker {
     task: JoinHandle<Result<()>>,
 }
 
-/// Pause of the user behind a reply.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Turns in one conversation.
 const TURNS: usize = 40;
 
 impl Talker {
@@ -66,7 +63,6 @@ impl Talker {
         }
     }
 
-    /// Returns the turns that ended after `from`.
     pub fn turns_since(&self, from: Instant) -> Vec<TalkedTurn> {
         let turns = self.turns.borrow();
         turns.iter().filter(|turn| turn.asked + turn.first_word >= from).copied().collect()

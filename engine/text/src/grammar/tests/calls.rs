@@ -1,12 +1,14 @@
 use serde_json::{Map, Value, json};
 
+use super::tool_schema;
 use super::validator::fits;
 use super::walk::{allowed, assert_masks_are_exact, env, feed, id, walk};
+use crate::ToolSchema;
 use crate::grammar::{CallChoice, Grammar, GrammarError};
 use crate::reply::{ReplyParser, ReplyPart};
 
-fn tools() -> Vec<Value> {
-    vec![
+fn tools() -> Vec<ToolSchema> {
+    [
         json!({ "type": "function", "function": {
             "name": "set_timer",
             "parameters": {
@@ -36,6 +38,8 @@ fn tools() -> Vec<Value> {
         } }),
         json!({ "type": "function", "function": { "name": "stop" } }),
     ]
+    .map(|tool| tool_schema(&tool))
+    .into()
 }
 
 fn read_calls(text: &str) -> Vec<(String, Map<String, Value>)> {
@@ -48,7 +52,7 @@ fn read_calls(text: &str) -> Vec<(String, Map<String, Value>)> {
         }
         rest = rest.strip_prefix("<tool_call>\n<function=").expect("a call begins");
         let (name, after) = rest.split_once(">\n").expect("the name ends");
-        let tool = tools.iter().map(|tool| tool.get("function").unwrap_or(tool)).find(|tool| tool["name"] == name);
+        let tool = tools.iter().find(|tool| tool.name == name);
         let tool = tool.unwrap_or_else(|| panic!("no tool {name:?}"));
         rest = after;
         let mut arguments = Map::new();
@@ -57,7 +61,7 @@ fn read_calls(text: &str) -> Vec<(String, Map<String, Value>)> {
             let (value, after) = after.split_once("</parameter>").expect("the value ends");
             let value = value.strip_suffix('\n').unwrap_or(value);
             rest = after.strip_prefix('\n').expect("a new line after the value");
-            let schema = &tool["parameters"]["properties"][key];
+            let schema = &tool.parameters["properties"][key];
             let value = match value {
                 text if schema["type"] == "string" || schema.get("enum").is_some() => json!(text),
                 "None" => Value::Null,
@@ -67,8 +71,8 @@ fn read_calls(text: &str) -> Vec<(String, Map<String, Value>)> {
             assert!(arguments.insert(key.to_string(), value).is_none(), "{key} comes twice");
         }
         rest = rest.strip_prefix("</function>\n</tool_call>").expect("the call ends");
-        if let Some(schema) = tool.get("parameters") {
-            let mut schema = schema.clone();
+        if !tool.parameters.is_null() {
+            let mut schema = tool.parameters.clone();
             schema["additionalProperties"] = json!(false);
             fits(&Value::Object(arguments.clone()), &schema, &schema).unwrap_or_else(|why| panic!("{why}"));
         }
@@ -267,7 +271,8 @@ fn more_parameters_than_bits_and_tools_without_any() {
     let properties: Map<String, Value> = (0..70).map(|n| (format!("p{n}"), json!({ "type": "integer" }))).collect();
     let many = json!({ "name": "many", "parameters": { "properties": properties, "required": ["p69"] } });
     let open = json!({ "name": "open", "parameters": { "type": "object", "additionalProperties": true } });
-    let grammar = Grammar::tool_calls(&[many, open], &CallChoice::Required, true).unwrap();
+    let grammar =
+        Grammar::tool_calls(&[many, open].map(|tool| tool_schema(&tool)), &CallChoice::Required, true).unwrap();
     let call = |name: &str, rest: &str| format!("<tool_call>\n<function={name}>\n{rest}</function>\n</tool_call>");
     for (text, may) in [
         (call("many", "<parameter=p69>\n1\n</parameter>\n<parameter=p3>\n2\n</parameter>\n"), true),
@@ -283,14 +288,14 @@ fn more_parameters_than_bits_and_tools_without_any() {
 #[test]
 fn choices_that_cannot_be_are_named() {
     let refused =
-        |tools: &[Value], choice: CallChoice| Grammar::tool_calls(tools, &choice, true).unwrap_err().to_string();
+        |tools: &[ToolSchema], choice: CallChoice| Grammar::tool_calls(tools, &choice, true).unwrap_err().to_string();
     assert_eq!(refused(&[], CallChoice::Auto), "a tool call is asked for but the request has no tools; send some");
     assert_eq!(
         refused(&tools(), CallChoice::Named("sing".into())),
         "there is no tool \"sing\"; the request's tools are: set_timer, turn_on, stop"
     );
     let odd = json!({ "name": "a", "parameters": { "properties": { "x": { "$ref": "#/$defs/none" } } } });
-    let text = refused(&[odd], CallChoice::Auto);
+    let text = refused(&[tool_schema(&odd)], CallChoice::Auto);
     assert!(text.starts_with("the schema of tool \"a\" is not supported at #/properties/x/$ref"), "{text}");
-    assert!(refused(&[json!({ "name": "a b" })], CallChoice::Auto).contains("\"a b\""));
+    assert!(refused(&[tool_schema(&json!({ "name": "a b" }))], CallChoice::Auto).contains("\"a b\""));
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
+use super::tool_schema;
 use super::walk::{env, tokenizer};
 use crate::grammar::{CallChoice, Grammar, GrammarEnv, GrammarError, Matcher, circles};
 
@@ -42,7 +43,7 @@ fn an_unsupported_part_is_named() {
             "ok": { "type": "string" },
             "x": { "type": "object", "properties": { "y": { "type": "array", "uniqueItems": true } } }
         } } });
-        env().matcher(&Grammar::tool_calls(&[tool], &CallChoice::Auto, true).unwrap()).map(|_| ())
+        env().matcher(&Grammar::tool_calls(&[tool_schema(&tool)], &CallChoice::Auto, true).unwrap()).map(|_| ())
     };
     assert_eq!(strict(false), Ok(()), "what cannot be promised is let go");
     let error = strict(true).unwrap_err();
@@ -76,7 +77,7 @@ fn the_least_integer_ends_no_process() {
                 (part, "numbers below -9e18 are not supported; choose a larger one")
             );
             let tool = json!({ "name": "t", "parameters": { "properties": { "x": schema } } });
-            let error = Grammar::tool_calls(&[tool], &CallChoice::Auto, true).unwrap_err();
+            let error = Grammar::tool_calls(&[tool_schema(&tool)], &CallChoice::Auto, true).unwrap_err();
             assert!(error.to_string().contains("numbers below"), "{error}");
         }
     }
@@ -100,7 +101,8 @@ fn a_schema_that_refers_to_nothing_but_itself_is_refused() {
     ] {
         let (refused_part, why) = refused(&schema);
         assert_eq!((refused_part.as_str(), why.as_str()), (part, circles::CIRCLE));
-        let tool = Grammar::tool_calls(&[json!({ "name": "t", "parameters": schema })], &CallChoice::Auto, true);
+        let tool =
+            Grammar::tool_calls(&[tool_schema(&json!({ "name": "t", "parameters": schema }))], &CallChoice::Auto, true);
         assert!(matches!(tool, Err(GrammarError::Tool { .. })), "{schema}");
     }
     // The library reads this reference as the root.
@@ -126,7 +128,10 @@ fn depth_size_and_cycles_are_errors() {
     }
     assert!(refused(&deep).1.contains("nested"));
     let tool = json!({ "name": "t", "parameters": { "properties": { "x": deep.clone() } } });
-    assert!(matches!(Grammar::tool_calls(&[tool], &CallChoice::Auto, true), Err(GrammarError::Tool { .. })));
+    assert!(matches!(
+        Grammar::tool_calls(&[tool_schema(&tool)], &CallChoice::Auto, true),
+        Err(GrammarError::Tool { .. })
+    ));
     // The deepest allowed nesting compiles, also on the small stack of a test thread.
     let mut nested = json!({ "type": "integer" });
     for _ in 0..31 {
@@ -144,7 +149,7 @@ fn depth_size_and_cycles_are_errors() {
         json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } } });
     let _ = Grammar::json_schema(&circle).map(|grammar| env().matcher(&grammar).map(|_| ()));
     let tool = json!({ "name": "t", "parameters": { "properties": { "x": { "$ref": "#/$defs/a" } }, "$defs": circle["$defs"] } });
-    let error = Grammar::tool_calls(&[tool], &CallChoice::Auto, true).unwrap_err();
+    let error = Grammar::tool_calls(&[tool_schema(&tool)], &CallChoice::Auto, true).unwrap_err();
     assert!(error.to_string().contains("circle"), "{error}");
 
     for pattern in ["(a{1,1000}){1,1000}", "((((a{100}){100}){100}){100})", "(", "\\", "a(?=b)", &"(".repeat(5000)] {
@@ -169,17 +174,18 @@ fn references_by_the_million_take_neither_time_nor_memory() {
         let parameters = json!({ "properties": { "x": { "$ref": "#/$defs/l0" } }, "$defs": bomb(key) });
         assert!(parameters.to_string().len() < 2400);
         let tool = json!({ "name": "t", "parameters": parameters });
-        let grammar = Grammar::tool_calls(std::slice::from_ref(&tool), &CallChoice::Required, true).unwrap();
+        let tools = [tool_schema(&tool)];
+        let grammar = Grammar::tool_calls(&tools, &CallChoice::Required, true).unwrap();
         assert!(env().matcher(&grammar).is_ok(), "ten million equal forms are one");
         let mut parts = Vec::new();
-        let mut parser = crate::ReplyParser::new(false, &[tool]);
+        let mut parser = crate::ReplyParser::new(false, &tools);
         let call = "<tool_call>\n<function=t>\n<parameter=x>\n{\"a\": 1}\n</parameter>\n</function>\n</tool_call>";
         parser.push(call, &mut parts);
         assert_eq!(parts[1], crate::ReplyPart::Arguments { index: 0, json: r#"{"x":{"a":1}}"#.into() });
     }
     let refused = |parameters: Value| {
         let tool = json!({ "name": "t", "parameters": parameters });
-        Grammar::tool_calls(&[tool], &CallChoice::Required, true).unwrap_err().to_string()
+        Grammar::tool_calls(&[tool_schema(&tool)], &CallChoice::Required, true).unwrap_err().to_string()
     };
     // Intersections are visited anew each time, because they are no choice.
     let all = json!({ "properties": { "x": { "$ref": "#/$defs/l0" } }, "$defs": bomb("allOf") });
@@ -188,7 +194,7 @@ fn references_by_the_million_take_neither_time_nor_memory() {
     ] } }, "$defs": bomb("allOf") });
     for parameters in [all, nested] {
         let tool = json!({ "name": "t", "parameters": parameters });
-        let _ = Grammar::tool_calls(&[tool], &CallChoice::Required, true);
+        let _ = Grammar::tool_calls(&[tool_schema(&tool)], &CallChoice::Required, true);
     }
     let choices: Vec<Value> = (0..101).map(|least| json!({ "type": "integer", "minimum": least })).collect();
     let message = refused(json!({ "properties": { "x": { "anyOf": choices } } }));
@@ -208,7 +214,7 @@ fn a_vocabulary_without_the_tokens_is_refused() {
     let mut control = vec![false; 257];
     control[256] = true;
     let env = GrammarEnv::from_tokens(tokens.clone(), &control, &[256], None).unwrap();
-    let calls = Grammar::tool_calls(&[json!({ "name": "a" })], &CallChoice::Auto, true).unwrap();
+    let calls = Grammar::tool_calls(&[tool_schema(&json!({ "name": "a" }))], &CallChoice::Auto, true).unwrap();
     assert_eq!(env.matcher(&calls).unwrap_err(), GrammarError::MissingToken { name: "<tool_call>" });
     let thinking = Grammar::json_object().after_reasoning();
     assert_eq!(env.matcher(&thinking).unwrap_err(), GrammarError::MissingToken { name: "</think>" });
@@ -302,7 +308,7 @@ proptest! {
             let _ = matcher.mask().map(|mask| mask.map(<[u32]>::len));
         }
         let tool = json!({ "name": name, "parameters": { "properties": { "x": schema.clone(), "y": {} }, "$defs": { "a": schema } } });
-        if let Ok(grammar) = Grammar::tool_calls(&[tool], &CallChoice::Required, true) {
+        if let Ok(grammar) = Grammar::tool_calls(&[tool_schema(&tool)], &CallChoice::Required, true) {
             // Every grammar that `tool_calls` accepts is valid Lark: only schemas and patterns may be refused from here
             // on.
             if let Err(error) = env().matcher(&grammar).map(|_| ()) {
@@ -313,7 +319,7 @@ proptest! {
 
     #[test]
     fn any_tokens_may_be_offered(tokens in prop::collection::vec(0u32..1100, 0..40)) {
-        let grammar = Grammar::tool_calls(&[json!({ "name": "a", "parameters": { "properties": { "x": {} } } })], &CallChoice::Auto, true);
+        let grammar = Grammar::tool_calls(&[tool_schema(&json!({ "name": "a", "parameters": { "properties": { "x": {} } } }))], &CallChoice::Auto, true);
         let mut matcher = env().matcher(&grammar.unwrap().after_reasoning()).unwrap();
         for token in tokens {
             let may = matcher.mask().unwrap().is_none_or(|mask| {

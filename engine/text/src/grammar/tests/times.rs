@@ -1,8 +1,10 @@
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::tool_schema;
 use super::walk::Dice;
+use crate::ToolSchema;
 use crate::grammar::{CallChoice, Grammar, GrammarEnv};
 
 /// Builds a vocabulary of the family's size and token lengths: bytes, words of syllables with and without a leading
@@ -67,7 +69,7 @@ fn time_of_a_mask() {
         "count": { "type": "integer", "minimum": 0 }, "place": schema.clone()
     }, "required": ["count"] } })
     };
-    let tools: Vec<Value> = (0..20).map(tool).collect();
+    let tools: Vec<ToolSchema> = (0..20).map(|n| tool_schema(&tool(n))).collect();
     let parameter = |key: &str| format!("\n<function=tool_7>\n<parameter={key}>\n");
     let words = "the canal on the river is in the dense region of the one rail";
     let calls = Grammar::tool_calls(&tools, &CallChoice::Auto, true).unwrap();

@@ -7,12 +7,13 @@ use anyhow::Result;
 use engine::DraftLimits;
 use experiment::median;
 use serde_json::{Value, json};
+use session::{Message, MessageRole, Prompt, Tool, ToolCall};
 use settings::Settings;
 use std::time::Duration;
 
 struct Text {
     kind: &'static str,
-    body: Value,
+    prompt: Prompt,
     repeats: bool, // such text repeats earlier text, so that drafts are right
 }
 
@@ -36,7 +37,7 @@ pub fn rows(model: ModelArgs, rounds: u64, settings: &Settings) -> Result<Vec<Wa
         for (with, drafts) in [model::drafts(settings), DraftLimits::default()].into_iter().enumerate() {
             model.use_drafts(drafts);
             for (text, seen) in texts.iter().zip(&mut seen) {
-                let written = write(&mut model, &text.body)?;
+                let written = write(&mut model, &text.prompt)?;
                 // In the first round the engine learns which drafts are right, and their cost.
                 if round > 0 {
                     seen[with].push(written);
@@ -47,8 +48,8 @@ pub fn rows(model: ModelArgs, rounds: u64, settings: &Settings) -> Result<Vec<Wa
     Ok(texts.iter().zip(&seen).map(|(text, seen)| row(text, seen)).collect())
 }
 
-fn write(model: &mut LocalModel, body: &Value) -> Result<Written> {
-    let prompt = model.encode(body, false)?;
+fn write(model: &mut LocalModel, prompt: &Prompt) -> Result<Written> {
+    let prompt = model.encode(prompt, false)?;
     let options = |request: &mut engine::EngineRequest| {
         request.max_new_tokens = REPLY_TOKENS;
         request.sampling.temperature = 0.0;
@@ -90,50 +91,49 @@ fn row(text: &Text, [with, without]: &[Vec<Written>; 2]) -> WaitRow {
 }
 
 fn texts(model: &LocalModel) -> Vec<Text> {
-    let say = |role: &str, text: &str| json!({"role": role, "content": text});
-    let system = say("system", "You are a voice assistant at home. Answer in short plain sentences.");
-    let asked = |told: &[Value], last: Value, tools: Value| {
+    use MessageRole::{Assistant, System, User};
+    let say = |role: MessageRole, text: &str| Message::new(role, text);
+    let system = say(System, "You are a voice assistant at home. Answer in short plain sentences.");
+    let asked = |told: &[Message], last: Message, tools: &[Tool]| {
         let messages = [std::slice::from_ref(&system), told, &[last]].concat();
-        let mut body = json!({"messages": messages});
-        if tools != json!([]) {
-            body["tools"] = tools;
-        }
-        body
+        Prompt { messages, tools: tools.to_vec(), ..Prompt::default() }
     };
-    let told: Vec<Value> =
-        TOLD.iter().flat_map(|(user, assistant)| [say("user", user), say("assistant", assistant)]).collect();
+    let told: Vec<Message> =
+        TOLD.iter().flat_map(|(user, assistant)| [say(User, user), say(Assistant, assistant)]).collect();
     let tool = |name: &str, description: &str, properties: Value| {
         let required: Vec<&String> = properties.as_object().into_iter().flatten().map(|(name, _)| name).collect();
         let parameters = json!({"type": "object", "properties": properties, "required": required});
-        json!({"type": "function", "function": {"name": name, "description": description, "parameters": parameters}})
+        let (name, parameters) = (name.to_owned(), Some(parameters.to_string().into()));
+        Tool { name, description: Some(description.to_owned()), parameters, verbatim: None }
     };
-    let tools = json!([
+    let tools = [
         tool("set_timer", "Starts a timer.", json!({"amount": {"type": "integer"}, "unit": {"type": "string"}})),
         tool("add_to_list", "Puts something on the shopping list.", json!({"item": {"type": "string"}})),
         tool("read_list", "Reads the shopping list.", json!({})),
-    ]);
+    ];
     let call = |name: &str, arguments: Value| {
-        let call = json!({"type": "function", "id": "call", "function": {"name": name, "arguments": arguments}});
-        json!({"role": "assistant", "content": "", "tool_calls": [call]})
+        let call = ToolCall { id: Some("call".to_owned()), name: name.to_owned(), arguments: arguments.to_string() };
+        Message { calls: vec![call], ..say(Assistant, "") }
     };
+    let result = |text: &str| say(MessageRole::Tool, text);
     let put = |item: &&str| {
         let (asked, done) = (format!("Put {item} on the shopping list."), format!("I put {item} on the list."));
         let call = call("add_to_list", json!({"item": item}));
-        [say("user", &asked), call, say("tool", "done"), say("assistant", &done)]
+        [say(User, &asked), call, result("done"), say(Assistant, &done)]
     };
-    let list: Vec<Value> = ITEMS.iter().flat_map(put).collect();
-    let read = [say("user", "What is on the shopping list?"), call("read_list", json!({}))];
-    let items = say("tool", &json!(ITEMS).to_string());
-    let pegs = say("user", "Put clothes pegs on the shopping list.");
-    let reminder = say("user", "Please note: on Saturday, remind me to call Plinni.");
+    let list: Vec<Message> = ITEMS.iter().flat_map(put).collect();
+    let read = [say(User, "What is on the shopping list?"), call("read_list", json!({}))];
+    let items = result(&json!(ITEMS).to_string());
+    let pegs = say(User, "Put clothes pegs on the shopping list.");
+    let reminder = say(User, "Please note: on Saturday, remind me to call Plinni.");
     let limits = runtime::limits_of(&model.preset);
-    let summary = say("user", &compaction::summary_request(&limits).text);
-    let text = |kind, body, repeats| Text { kind, body, repeats };
+    let summary = say(User, &compaction::summary_request(&limits).text);
+    let text = |kind, prompt, repeats| Text { kind, prompt, repeats };
     vec![
-        text("talk", asked(&told, reminder, json!([])), false),
-        text("a tool call", asked(&list, pegs, tools.clone()), true),
-        text("a list read back", asked(&[&list[..], &read].concat(), items, tools), true),
-        text("a summary", asked(&told, summary, json!([])), true),
+        text("talk", asked(&told, reminder, &[]), false),
+        text("a tool call", asked(&list, pegs, &tools), true),
+        text("a list read back", asked(&[&list[..], &read].concat(), items, &tools), true),
+        text("a summary", asked(&told, summary, &[]), true),
     ]
 }
 

@@ -20,7 +20,7 @@ fn message(text: &str) -> Message {
     Message::new(role, text)
 }
 
-/// Long enough that a line of it is little.
+/// Makes instructions of which one line is a small part.
 fn head(clock: &str) -> String {
     format!("{clock}\n{}", (0..40).map(|line| format!("Rule {line} of the home.\n")).collect::<String>())
 }
@@ -42,7 +42,6 @@ impl Talk {
         self.prompts.look(&self.client, mode, &self.limits, &Head::new(head), &self.log)
     }
 
-    /// Asks, keeps what stands, and hears a reply.
     fn turn(&mut self, mode: ChangedHead, head: &str, question: &str) -> StandingLog {
         self.log.push(message(question));
         let standing = self.look(mode, head);
@@ -187,7 +186,6 @@ fn what_is_deleted_is_gone_and_room_is_bounded() {
 }
 
 proptest! {
-    /// Whatever is asked, cut off, asked again and changed: what a model reads is what the client's instructions say.
     #[test]
     fn the_instructions_and_the_last_note_are_the_clients(turns in proptest::collection::vec((0..6_usize, 0..4_usize, any::<bool>()), 1..20)) {
         let mut talk = Talk::new(&prompts(1 << 20, 1 << 20), client("ann", 1));

@@ -1,0 +1,69 @@
+//! Bodies of requests: read before any handler, in a limited time, so that one count knows what all of them take.
+
+use crate::{ApiError, App};
+use axum::body::{Body, HttpBody};
+use axum::extract::Request;
+use axum::http::StatusCode;
+use futures_util::StreamExt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Reads the body of a request that is let in. The handler finds it in memory, and what was taken for it as an extension.
+pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Request, ApiError> {
+    let (mut parts, body) = request.into_parts();
+    let (limits, preparation) = (&app.replies.settings.limits, app.replies.model.preparation());
+    let mut share = preparation.share();
+    if body.is_end_stream() {
+        parts.extensions.insert(Arc::new(share));
+        return Ok(Request::from_parts(parts, body));
+    }
+    // The model gets ready while the rest comes.
+    app.replies.model.wake();
+    let (limit, most) = (limits.body_bytes as u64, preparation.most_body_bytes());
+    let check = |bytes: u64| match bytes {
+        bytes if bytes > limit => Err(too_large(limit, "limits.body_bytes")),
+        bytes if bytes > most => Err(too_large(most, "memory.prepare_bytes, about twelve for each of a body")),
+        _ => Ok(()),
+    };
+    let stated = parts.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
+    let mut place = app.access.gate.body(address);
+    let mut bytes = Vec::new();
+    let mut pieces = body.into_data_stream();
+    let read = async {
+        check(stated.unwrap_or(0))?;
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|_| ApiError::bad("invalid_body", "the body could not be read to its end"))?;
+            check((bytes.len() + piece.len()) as u64)?;
+            place.take(piece.len())?;
+            share.add_body(piece.len()).await?;
+            bytes.extend_from_slice(&piece);
+        }
+        share.take_work(bytes.len() as u64).await?;
+        Ok(())
+    };
+    match timeout(Duration::from_millis(limits.body_ms), read).await {
+        Ok(Ok(())) => {
+            parts.extensions.insert(Arc::new(share));
+            Ok(Request::from_parts(parts, Body::from(bytes)))
+        }
+        Ok(Err(error)) => {
+            // What is on its way is read, because closing on unread bytes would take the answer back.
+            let _ = timeout(LEFTOVER, async { while pieces.next().await.is_some_and(|piece| piece.is_ok()) {} }).await;
+            Err(error)
+        }
+        Err(_) => {
+            let message = format!("the body did not come within {} ms (limits.body_ms)", limits.body_ms);
+            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+        }
+    }
+}
+
+/// Time in which the rest of a refused body is read.
+const LEFTOVER: Duration = Duration::from_secs(1);
+
+fn too_large(most: u64, key: &str) -> ApiError {
+    let message = format!("the body is larger than {most} bytes ({key}): send less, or raise that");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+}
