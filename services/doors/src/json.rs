@@ -34,9 +34,18 @@ pub fn check_entries(field: &str, list: &[Value], most: usize) -> Read<()> {
     }
 }
 
-/// Refuses a name that is longer than any that a client chooses: rules and digests look at it.
-pub fn check_names(names: &[(&str, Option<&String>)], most: usize) -> Read<()> {
-    let is_long = |(_, name): &&(&str, Option<&String>)| name.is_some_and(|name| name.chars().nth(most).is_some());
+/// Refuses too long a name among those of a request in OpenAI's form: the model's, and the three by which a client names
+/// itself. Rules and digests look at them.
+pub fn check_request_names(model: &Option<String>, client: [&Option<String>; 3], most: usize) -> Read<()> {
+    let [user, safety_identifier, prompt_cache_key] = client;
+    let names = [
+        ("model", model),
+        ("user", user),
+        ("safety_identifier", safety_identifier),
+        ("prompt_cache_key", prompt_cache_key),
+    ];
+    let is_long =
+        |(_, name): &&(&str, &Option<String>)| name.as_ref().is_some_and(|name| name.chars().nth(most).is_some());
     match names.iter().find(is_long) {
         Some((field, _)) => Err(FieldError::too_large(field, most, "characters (limits.id_chars)")),
         None => Ok(()),

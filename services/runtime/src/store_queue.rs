@@ -4,7 +4,7 @@
 //! with all behind them: the end of a reply until its begin is stored, and a piece of a reply until it was written to a
 //! socket. The journal has each word before it is sent.
 //!
-//! What a full disk refuses did not happen, and the machine says so. The end of a reply did happen: the queue owes it
+//! A write that a full disk refuses did not happen, and the machine says so. The end of a reply did happen: the queue owes it
 //! to the store and tries it again before the next operation, so that no reply stays in progress forever.
 
 use crate::connections::SentLast;

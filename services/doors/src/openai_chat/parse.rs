@@ -2,7 +2,7 @@
 
 use super::messages::prompt_of;
 use crate::ApiError;
-use crate::json::{check_entries, check_names, read_body};
+use crate::json::{check_entries, check_request_names, read_body};
 use crate::options::{
     TOP_LOGPROBS, check_stop_count, check_tool_count, is_private, json_schema, number, priority, tokens, within,
 };
@@ -139,13 +139,8 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     check_entries("messages", given, settings.limits.request_items)?;
     let mut prompt = prompt_of(&body)?;
     let fields: ChatBody = read(&body)?;
-    let names = [
-        ("model", fields.model.as_ref()),
-        ("user", fields.user.as_ref()),
-        ("safety_identifier", fields.safety_identifier.as_ref()),
-        ("prompt_cache_key", fields.prompt_cache_key.as_ref()),
-    ];
-    check_names(&names, settings.limits.id_chars)?;
+    let client = [&fields.user, &fields.safety_identifier, &fields.prompt_cache_key];
+    check_request_names(&fields.model, client, settings.limits.id_chars)?;
     let choices = within("n", fields.n, 1..=settings.limits.choices as u64)?.unwrap_or(1) as usize;
     if fields.modalities.iter().flatten().any(|modality| modality != "text") {
         return Err(wrong("modalities", "this server answers in text: leave modalities out").into());

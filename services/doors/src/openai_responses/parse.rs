@@ -3,7 +3,7 @@
 use super::input::input;
 use super::tools::{tool_views, tools};
 use crate::ApiError;
-use crate::json::{check_names, read_body};
+use crate::json::{check_request_names, read_body};
 use crate::options::{TOP_LOGPROBS, is_private, json_schema, number, priority, tokens, within};
 use crate::tools::tool_choice_of;
 use fields::{KnownFields, Read, read, unsupported, wrong};
@@ -129,13 +129,8 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ResponsesRequest, ApiEr
 pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
     let mut fields: ResponsesBody = read(body)?;
     refuse(&fields)?;
-    let names = [
-        ("model", fields.model.as_ref()),
-        ("user", fields.user.as_ref()),
-        ("safety_identifier", fields.safety_identifier.as_ref()),
-        ("prompt_cache_key", fields.prompt_cache_key.as_ref()),
-    ];
-    check_names(&names, settings.limits.id_chars)?;
+    let client = [&fields.user, &fields.safety_identifier, &fields.prompt_cache_key];
+    check_request_names(&fields.model, client, settings.limits.id_chars)?;
     let tools = tools(fields.tools.as_deref().unwrap_or_default(), &settings.limits)?;
     let tool_choice = fields.tool_choice.as_ref().map_or(Ok(ToolChoice::Auto), |choice| {
         let message = "tool_choice must be auto, none, required, or {type: function, name} (as here) of a function";

@@ -87,6 +87,18 @@ async fn a_retry_reads_along_and_hears_again() {
     server.stop().await;
 }
 
+/// Sends the question again: the model reads it once, and the session has it once.
+async fn a_second_attempt_is_answered(server: &mut Server, body: &Value, id: &str) {
+    let second = posting(server, body, 1);
+    let mut asked = server.reply_asked().await;
+    let said: Vec<Value> = asked.chat().messages.iter().skip(1).map(|message| message["content"].clone()).collect();
+    assert_eq!(said, ["Hello?", "Hi.", "And who are you?"], "once, and nothing that no client heard");
+    asked.say("Me.");
+    asked.done(Finish::Stop);
+    assert_eq!(content(&second.await.unwrap().2), "Me.");
+    assert_eq!(kept(server, id).await[2..], ["user: And who are you?", "assistant: Me."]);
+}
+
 #[tokio::test]
 async fn a_retry_after_a_hang_up_is_answered_once() {
     let mut server = Server::start().await;
@@ -98,14 +110,7 @@ async fn a_retry_after_a_hang_up_is_answered_once() {
     first.abort();
     timeout(PATIENCE, asked.cancelled()).await.expect("the first one is cancelled");
     asked.done(Finish::Cancelled);
-    let second = posting(&server, &body, 1);
-    let mut asked = server.reply_asked().await;
-    let said: Vec<Value> = asked.chat().messages.iter().skip(1).map(|message| message["content"].clone()).collect();
-    assert_eq!(said, ["Hello?", "Hi.", "And who are you?"], "once, and nothing that no client heard");
-    asked.say("Me.");
-    asked.done(Finish::Stop);
-    assert_eq!(content(&second.await.unwrap().2), "Me.");
-    assert_eq!(kept(&server, &id).await[2..], ["user: And who are you?", "assistant: Me."]);
+    a_second_attempt_is_answered(&mut server, &body, &id).await;
     server.stop().await;
 }
 
@@ -179,14 +184,7 @@ async fn a_retry_of_a_request_that_a_restart_cut_off_is_stored_once() {
     })
     .0;
     let mut server = Server::in_folder(folder, |_| {}).await;
-    let second = posting(&server, &body, 1);
-    let mut asked = server.reply_asked().await;
-    let said: Vec<Value> = asked.chat().messages.iter().skip(1).map(|message| message["content"].clone()).collect();
-    assert_eq!(said, ["Hello?", "Hi.", "And who are you?"], "once, and nothing that no client heard");
-    asked.say("Me.");
-    asked.done(Finish::Stop);
-    assert_eq!(content(&second.await.unwrap().2), "Me.");
-    assert_eq!(kept(&server, &id).await[2..], ["user: And who are you?", "assistant: Me."]);
+    a_second_attempt_is_answered(&mut server, &body, &id).await;
     server.stop().await;
 }
 
