@@ -63,7 +63,7 @@ checked() {
     table+=("skipped       $name: there is no compute-sanitizer")
     return
   fi
-  run "$name" "$limit_s" env GPU_CASES=1 compute-sanitizer --error-exitcode 1 --tool "$tool" "$@"
+  run "$name" "$limit_s" env GPU_CASES=1 GPU_NO_OVERLAP=1 compute-sanitizer --error-exitcode 1 --tool "$tool" "$@"
 }
 tests() {
   # That every processor's programs compile needs no GPU, and takes minutes.
@@ -93,6 +93,7 @@ case "$mode" in
 quick)
   tests 110
   checked kernels-memcheck 110 memcheck ./kernels-on-gpu --skip nvrtc --skip stand_in delta attention convolution snapshot
+  checked kernels-racecheck 60 racecheck ./kernels-on-gpu --skip nvrtc --skip stand_in product::few attention
   checked models-memcheck 60 memcheck ./models-on-gpu a_past several
   ;;
 bench)

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::network::{Network, StepLane, WantedLogits};
+use engine::network::{Network, PredictionLane, StepLane, WantedLogits};
+use engine::recurrence_log::RecurrenceLog;
 use engine::sampling::SamplingOptions;
 use engine::snapshot::Snapshot;
 use engine::state::{KvFormats, SequenceState};
@@ -74,6 +75,7 @@ fn main() -> Result<(), Failure> {
     bench.windows()?;
     bench.contexts()?;
     bench.batches()?;
+    bench.predictions()?;
     bench.kernels()?;
     bench.compared()?;
     bench.turn(tokenizer, &memory)?;
@@ -169,6 +171,57 @@ impl Bench {
             alone = if batch == 1 { tokens_per_s } else { alone };
             tell(json!({"what": "batch", "ctx": ctx, "batch": batch, "ms": ms(step), "tokens_per_s": tokens_per_s,
                 "times_one": tokens_per_s / alone}));
+        }
+        Ok(())
+    }
+
+    /// Measures steps whose drafts are the guesses of the model's block, all of them taken. The guesses of a random model are wrong, so
+    /// how many tokens a second that makes is computed for shares of right ones.
+    fn predictions(&mut self) -> Result<(), Failure> {
+        let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
+        if self.network.prediction_cost(MTP_VOCAB).is_none() {
+            return Ok(());
+        }
+        let mut state = self.state(Q8)?;
+        self.fill(&mut state, ctx)?;
+        let plain = ms(self.decode(&mut [&mut state.branch()])?);
+        for count in 1..=3 {
+            let mut branch = state.branch();
+            let mut log = RecurrenceLog::new(&self.network.state_shape, MTP_LOG, &self.executor.meter());
+            let (mut guess_ms, mut step_ms) = (Vec::new(), Vec::new());
+            for at in 0..self.args.decode_tokens {
+                let token = self.tokens(at * 13, 1)[0];
+                let (begin, mut drafts) = (Instant::now(), Vec::new());
+                branch.reserve(1 + count);
+                let mut lanes = [PredictionLane { state: &mut branch, token, count, drafts: &mut drafts }];
+                self.executor.predict(&self.network, &mut lanes, MTP_VOCAB);
+                guess_ms.push(ms(begin.elapsed()));
+                let tokens: Vec<u32> = std::iter::once(token).chain(drafts).collect();
+                let mut lanes = [StepLane {
+                    state: &mut branch,
+                    tokens: &tokens,
+                    wanted: WantedLogits::Last,
+                    recurrence_log: Some(&mut log),
+                    snapshots: &mut [],
+                    drafts: count,
+                }];
+                if self.executor.forward(&self.network, &mut lanes).is_none() {
+                    return Err(self.executor.failure().unwrap_or("nothing was computed").into());
+                }
+                let outputs = std::mem::take(&mut branch.outputs);
+                let position = branch.position + count;
+                self.executor.replay(&self.network, &mut branch, &log, position);
+                branch.outputs = outputs;
+                branch.keep_output(count, self.network.shape().hidden);
+                step_ms.push(ms(begin.elapsed()));
+            }
+            let step = median(step_ms);
+            let times_plain = |right: f64| (0..=count as i32).map(|at| right.powi(at)).sum::<f64>() * plain / step;
+            let gains = [0.6, 0.7, 0.8, 0.9].map(|right| [right, times_plain(right)]);
+            tell(
+                json!({"what": "prediction", "ctx": ctx, "drafts": count, "plain_ms": plain, "guess_ms": median(guess_ms),
+                "step_ms": step, "right_and_times_plain": gains}),
+            );
         }
         Ok(())
     }
@@ -371,10 +424,10 @@ fn args() -> Result<Args, Failure> {
         text.split(',').filter(|part| !part.is_empty()).map(str::parse).collect::<Result<Vec<usize>, _>>()
     };
     let path = |text: String| (!text.is_empty()).then(|| PathBuf::from(text));
-    let (shape, quant) = (take("shape", ""), take("quant", "q4_k_m"));
+    let (shape, quant, mtp) = (take("shape", ""), take("quant", "q4_k_m"), take("mtp", "0") == "1");
     let model = PathBuf::from(take("model", ""));
     if !shape.is_empty() && !model.exists() {
-        make(&shape, &quant, &model)?;
+        make(SynthShape { mtp, ..SynthShape::find(&shape)? }, &quant, &model)?;
     }
     let args = Args {
         model,
@@ -397,8 +450,7 @@ fn args() -> Result<Args, Failure> {
 }
 
 /// Writes a random model of a real shape.
-fn make(shape: &str, quant: &str, out: &Path) -> Result<(), Failure> {
-    let shape = SynthShape::find(shape)?;
+fn make(shape: SynthShape, quant: &str, out: &Path) -> Result<(), Failure> {
     let mixture = Mixture::ALL.iter().find(|mixture| mixture.name().eq_ignore_ascii_case(quant));
     let mixture = *mixture.ok_or_else(|| format!("--quant {quant}: there is none of that name"))?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -421,4 +473,6 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+const MTP_VOCAB: usize = 30_000; // first tokens that are guessed from
+const MTP_LOG: usize = 256; // tokens that a step's recurrence log keeps
 const MIB: f64 = (1 << 20) as f64;
