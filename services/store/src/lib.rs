@@ -42,6 +42,7 @@
 //! # }
 //! ```
 
+mod clean_pages;
 mod config_form;
 mod delete;
 mod erase;

@@ -1,7 +1,7 @@
 //! Opening a store: the file, its schema, the rules of every connection.
 
 use crate::error::Result;
-use crate::{Error, lock};
+use crate::{Error, clean_pages, lock};
 use sqlx::ConnectOptions;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{
@@ -142,7 +142,12 @@ async fn take_lock(options: &StoreOptions) -> Result<Option<lock::Lock>, Error> 
 }
 
 fn shared_rules(options: &StoreOptions) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
+    let rules = SqliteConnectOptions::new();
+    let rules = match clean_pages::name() {
+        Some(name) => rules.vfs(name),
+        None => rules,
+    };
+    rules
         .filename(&options.path)
         .busy_timeout(Duration::from_millis(options.busy_timeout_ms))
         .synchronous(SqliteSynchronous::Full)

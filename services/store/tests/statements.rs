@@ -48,7 +48,11 @@ async fn every_statement_fits_the_schema() {
     let (mut count, mut complaints) = (0, Vec::new());
     for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap() {
         let path = file.unwrap().path();
-        assert!(path.is_file(), "this test does not look into {}", path.display());
+        if path.is_dir() {
+            let inside: Vec<_> = std::fs::read_dir(&path).unwrap().map(|file| file.unwrap().file_name()).collect();
+            assert_eq!(inside, ["tests.rs"], "this test does not look into {}", path.display());
+            continue;
+        }
         let source = std::fs::read_to_string(&path).unwrap();
         let found = statements(&source).unwrap_or_else(|complaint| panic!("{}: {complaint}", path.display()));
         for statement in found {

@@ -31,10 +31,11 @@ pub async fn prove(args: &Args) -> Result<Summary> {
     }
     house.close().await?;
     let House { figures, failures, .. } = house;
-    let Figures { lives, planted, deletions, cut_off, retired, files, bytes, by_door, by_way } = &figures;
+    let Figures { lives, planted, deletions, cut_off, retired, files, bytes, said_otherwise, by_door, by_way } =
+        &figures;
     let line = format!(
         "{deletions} deletions of {planted} words in {lives} lives, {cut_off} cut off by a kill, {retired} by age; {files} files with \
-         {bytes} bytes were searched; by door {by_door:?}, by way {by_way:?}"
+         {bytes} bytes were searched, without {said_otherwise} words that the model had said otherwise; by door {by_door:?}, by way {by_way:?}"
     );
     Ok(Summary {
         command: "deletion",

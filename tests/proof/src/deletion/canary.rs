@@ -22,6 +22,18 @@ impl Needles {
         }
     }
 
+    /// Leaves out words that a model said with another beginning: those stay with what it said. Returns how many.
+    pub fn leave_out_said_otherwise(&mut self, said: &str) -> usize {
+        let before = self.0.len();
+        for other in said.split(|letter: char| !letter.is_alphanumeric()) {
+            let Some(end) = other.as_bytes().last_chunk() else { continue };
+            if self.0.get(end).is_some_and(|word| word != other) {
+                self.0.remove(end);
+            }
+        }
+        before - self.0.len()
+    }
+
     pub fn in_bytes(&self, bytes: &[u8]) -> Vec<String> {
         let ends = bytes.windows(NEEDLE).filter_map(|window| self.0.get(window));
         let mut found: Vec<String> = ends.cloned().collect();
@@ -46,5 +58,10 @@ mod tests {
         assert_eq!(needles.in_bytes(words[0].get(5..).unwrap().as_bytes()), [words[0].clone()]);
         assert!(needles.in_bytes(words[0].get(6..).unwrap().as_bytes()).is_empty());
         assert!(needles.in_bytes(words[2].as_bytes()).is_empty() && needles.in_bytes(b"abc").is_empty());
+
+        assert_eq!(needles.leave_out_said_otherwise(&said), 0);
+        let otherwise = format!("Your parrot is called Z{}.", &words[0][1..]);
+        assert_eq!(needles.leave_out_said_otherwise(&otherwise), 1);
+        assert!(needles.in_bytes(words[0].as_bytes()).is_empty());
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use store::{OpenedBy, Store, StoreOptions};
 use tempfile::TempDir;
 use tests::random::Random;
-use tests::service::{Service, check_store};
+use tests::service::{Service, check_store, run_ok};
 use tests::wyoming::own_address;
 use text::Tokenizer;
 use tokio::sync::Mutex;
@@ -41,6 +41,8 @@ pub struct Figures {
     pub retired: u64,
     pub files: u64,
     pub bytes: u64,
+    /// Words that a model said with another first letter.
+    pub said_otherwise: u64,
     pub by_door: BTreeMap<Door, u64>,
     pub by_way: BTreeMap<Way, u64>,
 }
@@ -285,6 +287,11 @@ impl House {
                 break;
             }
             sleep(LOOK_EVERY).await;
+            searched = search(folder, &self.gone, &self.tokenizer)?;
+        }
+        if !searched.found.is_empty() {
+            let said = run_ok(folder, &["sessions", "export", "--all"]).await;
+            self.figures.said_otherwise += self.gone.leave_out_said_otherwise(&said) as u64;
             searched = search(folder, &self.gone, &self.tokenizer)?;
         }
         self.figures.files += searched.files;
