@@ -37,11 +37,17 @@ pub fn check_tool_count(count: usize, limits: &LimitSettings) -> Read<()> {
     }
 }
 
-pub fn check_stop_count(field: &str, count: usize, limits: &LimitSettings) -> Read<()> {
-    let most = limits.stop_strings;
-    match count <= most {
-        true => Ok(()),
-        false => Err(wrong(field, format!("{count} stop strings are more than {most} (limits.stop_strings)"))),
+pub fn check_stops(field: &str, texts: &[String], limits: &LimitSettings) -> Read<()> {
+    let (count, most) = (texts.len(), limits.stop_strings);
+    if count > most {
+        return Err(wrong(field, format!("{count} stop strings are more than {most} (limits.stop_strings)")));
+    }
+    match texts.iter().map(String::len).max().filter(|bytes| *bytes > limits.stop_bytes) {
+        None => Ok(()),
+        Some(bytes) => {
+            let most = limits.stop_bytes;
+            Err(wrong(field, format!("a stop string of {bytes} bytes is longer than {most} (limits.stop_bytes)")))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::ApiError;
 use crate::json::{check_entries, json_text, read_body};
-use crate::options::{check_stop_count, check_tool_count, json_schema};
+use crate::options::{check_stops, check_tool_count, json_schema};
 use crate::tools::{check_tool, tool_of};
 use fields::{Read, shown, wrong};
 use replies::{CompletionRequest, Scope};
@@ -216,7 +216,7 @@ fn stop(stop: Option<Stop>, limits: &LimitSettings) -> Read<Vec<String>> {
         Some(Stop::Many(texts)) => texts,
     };
     let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
-    check_stop_count("options.stop", texts.len(), limits)?;
+    check_stops("options.stop", &texts, limits)?;
     Ok(texts)
 }
 

@@ -4,7 +4,7 @@ use super::messages::prompt_of;
 use crate::ApiError;
 use crate::json::{check_entries, check_request_names, read_body};
 use crate::options::{
-    TOP_LOGPROBS, check_stop_count, check_tool_count, is_private, json_schema, number, priority, tokens, within,
+    TOP_LOGPROBS, check_stops, check_tool_count, is_private, json_schema, number, priority, tokens, within,
 };
 use crate::tools::{ToolChoiceView, tool_choice_of};
 use fields::{KnownFields, Read, read, wrong};
@@ -307,7 +307,7 @@ fn stop(stop: Option<Stop>, limits: &LimitSettings) -> Read<Vec<String>> {
     if texts.iter().any(String::is_empty) {
         return Err(wrong("stop", "stop must be text or a list of texts, none of them empty"));
     }
-    check_stop_count("stop", texts.len(), limits)?;
+    check_stops("stop", &texts, limits)?;
     Ok(texts)
 }
 

@@ -68,6 +68,21 @@ async fn a_name_that_rules_look_at_is_no_book() {
 }
 
 #[tokio::test]
+async fn stop_strings_are_few_and_short() {
+    let server = Server::with(|settings| settings.limits.stop_bytes = 8).await;
+    let many: Vec<String> = (0..17).map(|number| number.to_string()).collect();
+    for (path, at) in [("/v1/chat/completions", "stop"), ("/api/chat", "options")] {
+        for (stop, limit) in [(json!("123456789"), "limits.stop_bytes"), (json!(many), "limits.stop_strings")] {
+            let stop = if at == "options" { json!({ "stop": stop }) } else { stop };
+            let body = json!({ "model": "m", "messages": [entry()], (at): stop }).to_string();
+            let (status, answer) = server.http("POST", path, &[], &body).await;
+            assert!(status == 400 && answer.to_string().contains(limit), "{path}: {answer}");
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_pin_and_a_summary_are_no_longer_than_an_item() {
     let server = Server::with(|settings| settings.limits.item_bytes = 1024).await;
     let mut client = server.connect("").await;
