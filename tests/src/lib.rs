@@ -10,5 +10,6 @@ pub mod licenses;
 pub mod random;
 pub mod reprise;
 pub mod service;
+pub mod upload_hub;
 pub mod upstream;
 pub mod wyoming;

@@ -52,12 +52,16 @@ impl ModelWeights {
 }
 
 impl ModelWeights {
-    /// Returns a few bytes of each mapped file with matrices.
-    pub fn mapped_files(&self) -> Vec<ModelBytes> {
+    pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let of_layers = self.layers.iter().flat_map(Layer::matrices);
         let of_prediction = self.prediction.iter().flat_map(PredictionBlock::matrices);
+        [&self.embed].into_iter().chain(&self.head).chain(of_layers).chain(of_prediction)
+    }
+
+    /// Returns a few bytes of each mapped file with matrices.
+    pub fn mapped_files(&self) -> Vec<ModelBytes> {
         let mut files: Vec<ModelBytes> = Vec::new();
-        for matrix in [&self.embed].into_iter().chain(&self.head).chain(of_layers).chain(of_prediction) {
+        for matrix in self.matrices() {
             let path = matrix.data().mapped_file();
             if path.is_some() && !files.iter().any(|known| known.mapped_file() == path) {
                 files.push(matrix.data().clone());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, RANGE, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use serde_json::Value;
 
 use crate::error::Error;
 use crate::listing::Listing;
@@ -11,6 +12,8 @@ use crate::name::Name;
 
 pub struct HubClient {
     client: Client,
+    /// Client for what is sent: an answer may come long after the request began.
+    uploads: Client,
     /// Address without a slash at its end.
     url: String,
     options: HubOptions,
@@ -46,9 +49,12 @@ impl HubClient {
         Url::parse(&url).map_err(|error| wrong(error.to_string()))?;
         // Once for the process; a second call has no effect.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        let uploads = Client::builder().connect_timeout(options.connect);
         let client = Client::builder().connect_timeout(options.connect).read_timeout(options.silence);
-        let client = client.build().map_err(|error| wrong(chain(&error)))?;
-        Ok(HubClient { client, url, options })
+        let [client, uploads] = [client.build(), uploads.build()];
+        let client = client.map_err(|error| wrong(chain(&error)))?;
+        let uploads = uploads.map_err(|error| wrong(chain(&error)))?;
+        Ok(HubClient { client, uploads, url, options })
     }
 
     pub async fn list(&self, name: &Name) -> Result<Listing, Error> {
@@ -66,15 +72,8 @@ impl HubClient {
 
     async fn listed(&self, url: &str, name: &Name, revision: &str) -> Result<Listing, Trouble> {
         let response = self.send(self.client.get(url), name, revision).await?;
-        let no_hub = |why: String| Trouble::Final(Error::NoHub { url: self.url.clone(), why });
-        let (mut response, mut answer) = (response, Vec::new());
-        while let Some(piece) = response.chunk().await.map_err(|error| again(&error))? {
-            if answer.len() + piece.len() > self.options.listing_bytes {
-                return Err(no_hub(format!("its list of files has more than {} bytes", self.options.listing_bytes)));
-            }
-            answer.extend_from_slice(&piece);
-        }
-        Listing::parse(&answer).map_err(no_hub)
+        let answer = self.read(response).await?;
+        Listing::parse(&answer).map_err(|why| Trouble::Final(self.no_hub(&why)))
     }
 
     /// Requests the file's bytes from `start` on. The answer says if it begins there or, from a hub without ranges, at
@@ -89,7 +88,7 @@ impl HubClient {
     }
 
     /// Sends a request with the token, which the hub gets and no server that it redirects to.
-    async fn send(&self, request: RequestBuilder, name: &Name, revision: &str) -> Result<Response, Trouble> {
+    pub(crate) async fn send(&self, request: RequestBuilder, name: &Name, revision: &str) -> Result<Response, Trouble> {
         let request = match &self.options.token {
             Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
             None => request,
@@ -100,9 +99,8 @@ impl HubClient {
             return Ok(response);
         }
         if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) {
-            let after = text_of(response.headers(), &RETRY_AFTER).and_then(|text| text.parse().ok());
             let why = format!("the hub answered {}", status.as_u16());
-            return Err(Trouble::Again { why, after: after.map(Duration::from_secs) });
+            return Err(Trouble::Again { why, after: retry_after(&response) });
         }
         Err(Trouble::Final(self.refused(&response, name, revision)))
     }
@@ -124,6 +122,60 @@ impl HubClient {
                 Error::Refused { what: repo, status: status.as_u16(), why }
             }
         }
+    }
+
+    /// Posts JSON with the token.
+    pub(crate) async fn post(&self, url: &str, name: &Name, body: &Value) -> Result<Response, Trouble> {
+        self.send(self.client.post(url).json(body), name, name.revision.as_deref().unwrap_or("main")).await
+    }
+
+    /// Posts JSON, again where that may help, and reads the answer.
+    pub(crate) async fn again_and_again(&self, url: &str, name: &Name, body: &Value) -> Result<Value, Error> {
+        let mut tries = Tries::new(&self.options);
+        loop {
+            let answer = match self.post(url, name, body).await {
+                Ok(response) => self.read_json(response).await,
+                Err(trouble) => Err(trouble),
+            };
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(trouble) => tries.wait(&name.repo, trouble).await?,
+            }
+        }
+    }
+
+    pub(crate) async fn read_json(&self, response: Response) -> Result<Value, Trouble> {
+        let answer = self.read(response).await?;
+        serde_json::from_slice(&answer).map_err(|error| Trouble::Final(self.no_hub(&error.to_string())))
+    }
+
+    /// Reads an answer that is no longer than a list of files.
+    pub(crate) async fn read(&self, mut response: Response) -> Result<Vec<u8>, Trouble> {
+        let mut answer = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| again(&error))? {
+            if answer.len() + piece.len() > self.options.listing_bytes {
+                let why = format!("its list of files has more than {} bytes", self.options.listing_bytes);
+                return Err(Trouble::Final(self.no_hub(&why)));
+            }
+            answer.extend_from_slice(&piece);
+        }
+        Ok(answer)
+    }
+
+    pub(crate) fn no_hub(&self, why: &str) -> Error {
+        Error::NoHub { url: self.url.clone(), why: why.to_owned() }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn uploads(&self) -> &Client {
+        &self.uploads
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     pub(crate) fn options(&self) -> &HubOptions {
@@ -176,6 +228,10 @@ pub(crate) fn again(error: &reqwest::Error) -> Trouble {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+pub(crate) fn retry_after(response: &Response) -> Option<Duration> {
+    text_of(response.headers(), &RETRY_AFTER)?.parse().ok().map(Duration::from_secs)
 }
 
 fn text_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {

@@ -1,4 +1,4 @@
-//! Errors of a fetch.
+//! Errors of fetching and publishing.
 
 use std::path::PathBuf;
 
@@ -48,4 +48,16 @@ pub enum Error {
         "{file} came with {found} where the hub tells {expected}: the connection or the hub damages it, try another network"
     )]
     Damaged { file: String, found: String, expected: String },
+    #[error("{hub} publishes only for people that it knows: set a token that may write ({token})")]
+    NoToken { hub: String, token: String },
+    #[error("the token in {token} may not write to {repo} on {hub}: take one with that right, or another owner")]
+    NotAllowed { repo: String, hub: String, token: String },
+    #[error("{repo} has other files of these names: {files}; publish under other names, or say --replace")]
+    WouldReplace { repo: String, files: String },
+    #[error("{repo} changed while this was sent: look at what is there now, and publish again (what was sent is kept)")]
+    Changed { repo: String },
+    #[error("{file:?} is no name for a file of a repository: use letters, digits and -_.+")]
+    UploadName { file: String },
+    #[error("{file} changed while it was sent: publish it again when it is complete")]
+    FileChanged { file: String },
 }

@@ -7,6 +7,7 @@ pub mod licenses;
 pub mod logits;
 pub mod memories;
 pub mod plan;
+pub mod publish;
 pub mod pull;
 pub mod render;
 pub mod run;

@@ -100,7 +100,7 @@ sections! {
         pub page_rows: usize = whole(1..=10_000),
         pub search_words: usize = whole(1..=1024),
         pub stop_strings: usize = whole(0..=1024),
-        pub stop_bytes: usize = whole(1..=65_536),
+        pub stop_bytes: usize = whole(1..=1 << 20),
         pub choices: usize = whole(1..=64),
         pub retry_s: u64 = time(0..=3600),
         pub retry_turns: usize = whole(1..=1 << 20),

@@ -83,31 +83,28 @@ unsafe extern "C" fn write(file: *mut sqlite3_file, from: *const c_void, count: 
     let (Some(write), Some(size_of)) = (own.xWrite, own.xFileSize) else { return sqlite::SQLITE_IOERR_WRITE };
     // SAFETY: SQLite gives so many bytes.
     let page = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), usize::try_from(count).unwrap_or(0)) };
-    let mut size = i64::MAX;
-    match clean(page, offset) {
-        // SAFETY: the file's own method; a page of a file that cannot be measured stays as it is.
-        Some(clean)
-            if unsafe { size_of(file, &raw mut size) } == sqlite::SQLITE_OK
-                && size.max(offset) / i64::from(count) < UNCERTAIN_PAGES =>
-        {
-            // SAFETY: as many bytes as before.
-            unsafe { write(file, clean.as_ptr().cast(), count, offset) }
-        }
-        // SAFETY: the arguments are those that SQLite gave.
-        _ => unsafe { write(file, from, count, offset) },
-    }
+    let cleaned = clean(page, offset).filter(|_| {
+        let mut size = i64::MAX;
+        // SAFETY: the file's own method. A page of a file that cannot be measured stays as it is.
+        let measured = unsafe { size_of(file, &raw mut size) };
+        measured == sqlite::SQLITE_OK && size.max(offset) / i64::from(count) < UNCERTAIN_PAGES
+    });
+    let from = cleaned.as_ref().map_or(from, |cleaned| cleaned.as_ptr().cast());
+    // SAFETY: the file's own method, and as many bytes as SQLite gave.
+    unsafe { write(file, from, count, offset) }
 }
 
 /// Number of pages from which on the first byte of a page no longer tells a tree's from others: those begin with a page's number.
 const UNCERTAIN_PAGES: i64 = 1 << 25;
 const FILE_HEADER: usize = 100;
+const LARGEST_PAGE: usize = u16::MAX as usize + 1; // SQLite writes its number as 0
 /// Place of the page that locks stand for, which is never written.
 const LOCKS: i64 = 1 << 30;
 
 /// Returns a page of a tree with zeros between the places of its cells and the cells. `None`: it is no such page, or is clean.
 fn clean(page: &[u8], offset: i64) -> Option<Vec<u8>> {
     let size = page.len();
-    if !(512..=65_536).contains(&size) || !size.is_power_of_two() || offset % size as i64 != 0 {
+    if !(512..=LARGEST_PAGE).contains(&size) || !size.is_power_of_two() || offset % size as i64 != 0 {
         return None;
     }
     let number = offset / size as i64 + 1;
@@ -124,7 +121,7 @@ fn clean(page: &[u8], offset: i64) -> Option<Vec<u8>> {
         };
     let begin = places + 2 * of(header + 3);
     let end = match of(header + 5) {
-        0 => 65_536,
+        0 => LARGEST_PAGE,
         end => end,
     };
     let is_sound = begin <= end && end <= size && (places..begin).step_by(2).all(|at| (end..size).contains(&of(at)));

@@ -4,6 +4,7 @@
 use crate::client::PATIENCE;
 use crate::scripted::{Asked, Script};
 use crate::support::{Chat, Server};
+use crate::wyoming_client::{own_address, turn};
 use model::Purpose;
 use serde_json::{Value, json};
 use session::Finish;
@@ -137,6 +138,64 @@ async fn a_second_person_in_a_session_is_told_nothing_of_the_first_one() {
     drop(client);
     ask(&mut server, path, &[(NAME, "ben")], chat(&json!("new"), "Hello.")).await;
     assert_eq!(owners(&server, "Mimi").await, ["ben"]);
+    server.stop().await;
+}
+
+/// Says the same over every door as Anna, as Ben and as a guest, and looks at what the model is told each time.
+#[tokio::test]
+async fn no_door_tells_a_person_what_is_anothers() {
+    let address = own_address();
+    let mut server = Server::with(|settings| {
+        by_header(settings);
+        settings.remember.who.push(rule(RuleClue::Satellite));
+        (settings.wyoming.host, settings.wyoming.port) = (Some(address.ip()), Some(address.port()));
+    })
+    .await;
+    remember(&mut server).await;
+    let persons = [("anna", "Lisbon", "Oslo"), ("ben", "Oslo", "Lisbon"), ("", "", "Lisbon"), ("", "", "Oslo")];
+    let message = json!([{ "role": "user", "content": SISTER }]);
+    let doors = [
+        ("/v1/chat/completions", json!({ "messages": message })),
+        ("/v1/chat/completions", json!({ "messages": message, "metadata": { "session_id": "new" } })),
+        ("/v1/responses", json!({ "input": SISTER })),
+        ("/v1/responses", json!({ "input": SISTER, "store": false })),
+        ("/api/chat", json!({ "model": "", "stream": false, "messages": message })),
+        ("/api/generate", json!({ "model": "", "stream": false, "prompt": SISTER })),
+    ];
+    for (path, body) in doors {
+        for (person, own, others) in persons {
+            let headers = [(NAME, person)];
+            let headers = if person.is_empty() { &[][..] } else { &headers };
+            let (_, prompt) = ask(&mut server, path, headers, body.clone()).await;
+            only(&prompt, own, others, &format!("{path} {body} as {person:?}"));
+        }
+    }
+    for (person, own, others) in persons {
+        let context = json!({ "satellite_id": person, "device_id": "d1" });
+        let told = tokio::spawn(async move { turn(address, SISTER, context).await });
+        let mut asked = server.reply_asked().await;
+        let prompt: String = asked.chat().messages.iter().map(|message| message["content"].to_string()).collect();
+        asked.say("I see.");
+        asked.done(Finish::Stop);
+        told.await.unwrap();
+        only(&prompt, own, others, &format!("wyoming as {person:?}"));
+    }
+    for (person, own, others) in persons {
+        let headers = [(NAME, person)];
+        let headers = if person.is_empty() { &[][..] } else { &headers };
+        let mut client = server.try_connect("?extensions=reprise", headers).await.unwrap();
+        client
+            .say(json!({ "type": "conversation.item.create", "item": {
+            "type": "message", "role": "user", "content": [{ "type": "input_text", "text": SISTER }] } }))
+            .await;
+        client.say(json!({ "type": "response.create" })).await;
+        let mut asked = server.reply_asked().await;
+        let prompt: String = asked.chat().messages.iter().map(|message| message["content"].to_string()).collect();
+        asked.say("I see.");
+        asked.done(Finish::Stop);
+        client.until("turn.report").await;
+        only(&prompt, own, others, &format!("realtime as {person:?}"));
+    }
     server.stop().await;
 }
 
