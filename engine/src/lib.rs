@@ -66,6 +66,7 @@ mod engine;
 pub mod error;
 mod executor;
 pub mod gpu_network;
+pub mod importance;
 mod limits;
 pub mod memory;
 pub mod model_bytes;

@@ -16,6 +16,7 @@ use kernels::product::{Activations, MatrixOrder, Precision, Rounding, Weights, p
 use kernels::rotation::Rotation;
 use weights::{Ffn, LowRank, Matrix, Mixer, ModelBytes, ModelWeights, Shape};
 
+use crate::importance::InputProbe;
 use crate::recurrence_log::RecurrenceLog;
 use crate::snapshot::Snapshot;
 use crate::state::{SequenceState, StateShape};
@@ -33,6 +34,7 @@ pub struct Network {
     files: Vec<ModelBytes>, // files that hold the model's matrices
     /// Convolution taps of each linear layer, [kernel, channels]: the order in which a row of channels reads them.
     taps: Vec<Vec<f32>>,
+    pub probe: Option<InputProbe>,
 }
 
 pub struct StepLane<'a> {
@@ -84,7 +86,8 @@ impl Network {
         let taps = taps.collect();
         let rounding = rounding_for(&model);
         let files = model.mapped_files();
-        Network { state_shape: StateShape::new(shape), precision, rounding, rotation, files, taps, model }
+        let state_shape = StateShape::new(shape);
+        Network { state_shape, precision, rounding, rotation, files, taps, model, probe: None }
     }
 
     pub fn shape(&self) -> &Shape {
@@ -192,11 +195,19 @@ impl Network {
     }
 
     fn product(&self, cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut [f32]) {
+        self.watch(x, &[matrix]);
         product_of(cpu, x, [(self.precision, matrix, out)]);
     }
 
     fn products_into<const N: usize>(&self, cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>); N]) {
+        self.watch(x, &matrices.each_ref().map(|(matrix, _)| *matrix));
         products_at(cpu, x, matrices.map(|(matrix, out)| (self.precision, matrix, out)));
+    }
+
+    fn watch(&self, x: &Activations, matrices: &[&Matrix]) {
+        if let Some(probe) = &self.probe {
+            matrices.iter().for_each(|matrix| probe(matrix, x));
+        }
     }
 }
 

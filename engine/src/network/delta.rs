@@ -34,6 +34,7 @@ impl Network {
             (Precision::F32, &weights.a, &mut work.decay),
             (Precision::F32, &weights.b, &mut work.beta),
         ];
+        self.watch(&work.normed, &matrices.each_ref().map(|(_, matrix, _)| *matrix));
         products_at(cpu, &work.normed, matrices);
         for (decay, beta) in work.decay.chunks_exact_mut(value_heads).zip(work.beta.chunks_exact_mut(value_heads)) {
             for head in 0..value_heads {
