@@ -1,4 +1,4 @@
-//! What matrices are multiplied by: sums of the squares of each column's inputs over a text. Quantisers keep columns exact whose
+//! Inputs of matrices: sums of the squares of each column's inputs over a text. Quantisers keep columns exact whose
 //! inputs are large.
 
 use crate::memory::MemoryMeter;
@@ -6,7 +6,6 @@ use crate::network::{Network, StepLane, WantedLogits, Workspace};
 use crate::state::{KvFormats, SequenceState};
 use kernels::cpu::Cpu;
 use kernels::format::Format;
-use kernels::product::Activations;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,9 +21,6 @@ pub struct TensorInputs {
     /// Tokens that came to each expert.
     pub counts: Vec<u64>,
 }
-
-/// Function that sees each matrix with what it is multiplied by.
-pub type InputProbe = Box<dyn Fn(&Matrix, &Activations) + Send + Sync>;
 
 #[derive(Default)]
 struct Seen {

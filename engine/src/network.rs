@@ -16,7 +16,6 @@ use kernels::product::{Activations, MatrixOrder, Precision, Rounding, Weights, p
 use kernels::rotation::Rotation;
 use weights::{Ffn, LowRank, Matrix, Mixer, ModelBytes, ModelWeights, Shape};
 
-use crate::importance::InputProbe;
 use crate::recurrence_log::RecurrenceLog;
 use crate::snapshot::Snapshot;
 use crate::state::{SequenceState, StateShape};
@@ -24,6 +23,9 @@ use crate::state::{SequenceState, StateShape};
 pub use prediction::PredictionLane;
 pub(crate) use prediction::best;
 pub use workspace::Workspace;
+
+/// Function that sees each matrix with what it is multiplied by.
+pub type InputProbe = Box<dyn Fn(&Matrix, &Activations) + Send + Sync>;
 
 pub struct Network {
     pub model: ModelWeights,

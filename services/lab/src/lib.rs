@@ -10,6 +10,7 @@ pub mod hardware;
 mod household;
 pub mod opening;
 pub mod output;
+pub mod probe;
 mod script;
 pub mod store;
 pub mod synth;

@@ -36,12 +36,16 @@ impl ModelArgs {
         self.open_on(&Finder::host(settings), settings)
     }
 
-    fn open_on(&self, finder: &Finder, settings: &Settings) -> Result<ReadyModel> {
-        let precision = match self.precision {
+    pub fn chosen_precision(&self, settings: &Settings) -> Precision {
+        match self.precision {
             None => model::precision(settings),
             Some(PrecisionArg::Default) => Precision::Integer,
             Some(PrecisionArg::F32) => Precision::F32,
-        };
+        }
+    }
+
+    fn open_on(&self, finder: &Finder, settings: &Settings) -> Result<ReadyModel> {
+        let precision = self.chosen_precision(settings);
         let name = self.model.as_deref().unwrap_or(&settings.model.preset);
         let mut opened = model::open_on(finder, settings, name, precision, &mut progress())?;
         for note in &opened.model.notes {

@@ -29,7 +29,7 @@ pub fn drafts(settings: &Settings) -> DraftLimits {
 }
 
 /// Returns the engine's limits from the settings. The memory plan adds bytes and spacing.
-pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool) -> EngineLimits {
+pub fn limits(settings: &Settings, precision: Precision, on_device: bool) -> EngineLimits {
     let (engine, memory) = (&settings.engine, &settings.memory);
     EngineLimits {
         prefill_chunk_tokens: engine.chunk_tokens(on_device),

@@ -30,7 +30,7 @@ mod upstream;
 pub use answer::{Answer, Writer, channel, channel_for};
 pub use device::Finder;
 pub use engine_options::{
-    drafts, gpu_api, kv_format, kv_formats, longest, open_options, precision, sampling, thinking,
+    drafts, gpu_api, kv_format, kv_formats, limits, longest, open_options, precision, sampling, thinking,
 };
 pub use error::Error;
 pub use fetch::{hub_client, hub_files, hub_name};

@@ -1,0 +1,254 @@
+//! `reprise probe`: the largest window that a machine really holds, found by trials, each in a process of its own.
+
+mod trial;
+
+use crate::opening::{ModelArgs, PrecisionArg};
+use crate::output::{TextTable, print_json};
+use anyhow::{Context, Result, bail};
+use engine::network::Network;
+use engine::state::{KvFormats, PAGE_TOKENS};
+use model::Bytes;
+use serde::Serialize;
+use settings::{KvFormat, Settings};
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+use strum::VariantArray;
+use trial::{Held, Trial};
+
+/// Finds the largest window that fits into memory, by trials, and puts it beside the plan
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Formats of keys and values, such as q8,q4 [default: the preset's]
+    #[arg(long, value_parser = formats)]
+    kv: Option<[KvFormat; 2]>,
+    /// Memory that the whole program may take, such as 8GiB [default: the configuration's memory.total]
+    #[arg(long, value_parser = size)]
+    memory: Option<u64>,
+    /// Least window to try, in tokens [default: a page]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    lo: Option<u32>,
+    /// Largest window to try, in tokens [default: the model's own]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    hi: Option<u32>,
+    /// Prints one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Runs one trial in this process, with so many tokens
+    #[arg(long, hide = true)]
+    trial: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    kv: [&'static str; 2],
+    memory_bytes: u64,
+    /// Part of it that the service takes beside model and conversation, by the plan.
+    service_bytes: u64,
+    /// Largest window that fits; `None`: not even the least one.
+    window: Option<u32>,
+    /// Largest window by the plan.
+    planned_window: Option<u32>,
+    /// Share of the memory in use that the plan does not count, at the largest window.
+    missed_share: Option<f64>,
+    trials: Vec<Tried>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tried {
+    tokens: u32,
+    #[serde(flatten)]
+    held: Option<Held>,
+    free_bytes: Option<u64>,
+    planned_bytes: u64,
+    failed: Option<String>,
+}
+
+fn formats(text: &str) -> Result<[KvFormat; 2], String> {
+    let one = |name: &str| {
+        let known = KvFormat::VARIANTS.iter().find(|format| format.into_str() == name.trim());
+        known.copied().ok_or_else(|| format!("{name:?} is no format of keys and values"))
+    };
+    let (key, value) = text.split_once(',').unwrap_or((text, text));
+    Ok([one(key)?, one(value)?])
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    settings::bytes(text).map_err(|hint| hint.unwrap_or_else(|| "give a size such as 8GiB".to_owned()))
+}
+
+pub fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
+    let memory = args.memory.or(settings.memory.total).unwrap_or_else(|| model::machine_bytes() / 4 * 3);
+    if let Some(tokens) = args.trial {
+        return print_json(&trial::run(&args.model, args.kv, tokens, memory, settings)?);
+    }
+    let report = find(args, given, memory, settings)?;
+    if args.json { print_json(&report) } else { print(&report) }
+}
+
+fn find(args: &Args, given: &[OsString], memory: u64, settings: &Settings) -> Result<Report> {
+    let name = args.model.model.as_deref().unwrap_or(&settings.model.preset);
+    let (file, preset) = model::resolve(settings, name)?;
+    let precision = args.model.chosen_precision(settings);
+    let network = Network::new(weights::open(&file, true)?, precision);
+    let kv = args.kv.unwrap_or([preset.kv.k, preset.kv.v]);
+    let formats = KvFormats { key: model::kv_format(kv[0]), value: model::kv_format(kv[1]) };
+    let native = u32::try_from(network.shape().native_ctx).unwrap_or(u32::MAX);
+    let (lo, hi) = (args.lo.unwrap_or(PAGE_TOKENS as u32), args.hi.unwrap_or(native).min(native));
+    if lo > hi {
+        bail!("--lo {lo} is larger than the largest window to try, {hi}");
+    }
+    let mut planning = settings.clone();
+    planning.memory.total = Some(memory);
+    // Of model and conversation, and of the service beside them.
+    let planned = |tokens: u32| -> Result<(u64, u64)> {
+        let cells = model::windows(&planning, &network, None, formats, &[tokens])?;
+        let cell = cells.first().context("a window has a plan")?;
+        let plan = &cell.plan;
+        let of_model = plan.weight_bytes + plan.scratch_bytes + plan.vocabulary_bytes + cell.conversation_bytes;
+        Ok((of_model, cell.needed_bytes.saturating_sub(of_model)))
+    };
+    let (_, service_bytes) = planned(lo)?;
+    let room = memory.saturating_sub(service_bytes);
+    let mut trials = Vec::new();
+    let mut fits = |tokens: u32| -> Result<bool> {
+        let outcome = child(args, given, kv, tokens, room)?;
+        let (planned_bytes, _) = planned(tokens)?;
+        let (held, failed) = match outcome {
+            Ok(held) => (Some(held), None),
+            Err(why) => (None, Some(why)),
+        };
+        let free_bytes = held.as_ref().map(|held| room.saturating_sub(held.used_bytes));
+        let fits = held.is_some();
+        eprintln!("{tokens} tokens: {}", failed.as_deref().unwrap_or("fits"));
+        trials.push(Tried { tokens, held, free_bytes, planned_bytes, failed });
+        Ok(fits)
+    };
+    let window = bisect(lo, hi, &mut fits)?;
+    let planned_window = bisect(lo, hi, &mut |tokens| Ok(planned(tokens)?.0 <= room))?;
+    let at_window = trials.iter().find(|tried| Some(tried.tokens) == window);
+    let missed_share = at_window.and_then(|tried| {
+        let used = tried.held.as_ref()?.used_bytes as f64;
+        Some((used - tried.planned_bytes as f64) / used)
+    });
+    trials.sort_by_key(|tried| tried.tokens);
+    Ok(Report {
+        model: file.display().to_string(),
+        kv: kv.map(|format| format.into_str()),
+        memory_bytes: memory,
+        service_bytes,
+        window,
+        planned_window,
+        missed_share,
+        trials,
+    })
+}
+
+/// Returns the largest number of whole pages from `lo` to `hi` that fits, or `hi` itself. `None`: `lo` does not fit.
+fn bisect(lo: u32, hi: u32, fits: &mut dyn FnMut(u32) -> Result<bool>) -> Result<Option<u32>> {
+    if fits(hi)? {
+        return Ok(Some(hi));
+    }
+    if lo == hi || !fits(lo)? {
+        return Ok(None);
+    }
+    let page = PAGE_TOKENS as u32;
+    let (mut good, mut bad) = (lo, hi);
+    loop {
+        let middle = (good + (bad - good) / 2) / page * page;
+        if middle <= good || middle >= bad {
+            return Ok(Some(good));
+        }
+        match fits(middle)? {
+            true => good = middle,
+            false => bad = middle,
+        }
+    }
+}
+
+fn child(args: &Args, given: &[OsString], kv: [KvFormat; 2], tokens: u32, room: u64) -> Result<Result<Held, String>> {
+    let mut command = Command::new(std::env::current_exe().context("cannot find the path of this program")?);
+    command.args(given).args(["probe", "--trial", &tokens.to_string(), "--memory", &room.to_string()]);
+    command.arg("--kv").arg(kv.map(|format| format.into_str()).join(","));
+    if let Some(model) = &args.model.model {
+        command.args(["--model", model]);
+    }
+    if args.model.precision == Some(PrecisionArg::F32) {
+        command.args(["--precision", "f32"]);
+    }
+    let output = command.stdin(Stdio::null()).output().context("cannot start a trial")?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    let mut lines = words.lines().rev().filter(|line| !line.trim().is_empty());
+    let failed = words.lines().find(|line| line.contains("memory allocation"));
+    let last = failed.or_else(|| lines.next()).unwrap_or_default().trim();
+    if output.status.success() {
+        let trial: Trial = serde_json::from_slice(&output.stdout).context("a trial prints no result")?;
+        return Ok(match trial {
+            Trial::Held(held) => Ok(held),
+            Trial::Full { why } => Err(why),
+        });
+    }
+    match output.status.code() {
+        // Wrong arguments and unreadable models are no results.
+        Some(_) => bail!("a trial failed: {}", last.trim_start_matches("error: ")),
+        None => Ok(Err(format!("out of memory: {last}"))),
+    }
+}
+
+fn print(report: &Report) -> Result<()> {
+    let mut table = TextTable::new(&["tokens", "used", "free", "planned", ""]);
+    let bytes = |bytes: Option<u64>| bytes.map_or_else(String::new, |bytes| Bytes(bytes).to_string());
+    for tried in &report.trials {
+        table.row([
+            tried.tokens.to_string(),
+            bytes(tried.held.as_ref().map(|held| held.used_bytes)),
+            bytes(tried.free_bytes),
+            bytes(Some(tried.planned_bytes)),
+            tried.failed.clone().unwrap_or_else(|| "fits".to_owned()),
+        ]);
+    }
+    table.print()?;
+    let tokens = |window: Option<u32>| window.map_or_else(|| "none".to_owned(), |tokens| format!("{tokens} tokens"));
+    println!(
+        "largest window in {}, of which the service takes {}: {}; planned: {}",
+        Bytes(report.memory_bytes),
+        Bytes(report.service_bytes),
+        tokens(report.window),
+        tokens(report.planned_window)
+    );
+    if let Some(missed) = report.missed_share {
+        println!(
+            "the plan is {:.1} % of the memory in use {}",
+            missed.abs() * 100.0,
+            if missed < 0.0 { "above it" } else { "below it" }
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_whole_page_is_found() {
+        for (lo, hi, limit, expected) in [
+            (256, 4096, 10_000, Some(4096)),
+            (256, 4096, 1000, Some(768)),
+            (256, 4096, 256, Some(256)),
+            (256, 4096, 255, None),
+            (300, 4000, 999, Some(768)),
+            (512, 512, 100, None),
+        ] {
+            let mut tried = Vec::new();
+            let mut fits = |tokens| {
+                tried.push(tokens);
+                Ok(tokens <= limit)
+            };
+            assert_eq!(bisect(lo, hi, &mut fits).unwrap(), expected, "{lo} to {hi}, {limit} fit");
+            assert!(tried.len() < 12 && tried.iter().all(|tokens| (lo..=hi).contains(tokens)), "{tried:?}");
+        }
+    }
+}
