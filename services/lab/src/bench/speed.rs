@@ -3,6 +3,7 @@
 //! A round reads one prompt as long as the longest context and stops the clock at each context on the way, where copies
 //! of the state decode. So the contexts cost one prefill together, and each is met as a conversation meets it.
 
+mod compare;
 mod peaks;
 
 use super::BenchOutput;
@@ -21,6 +22,7 @@ use peaks::{TRIES, byte_speed, cpu_time, memory_speed};
 use serde_json::{Value, json};
 use settings::Settings;
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Measures how fast the model reads and writes
@@ -38,8 +40,17 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_values_t = [1])]
     pub(super) batch: Vec<usize>,
     /// Number of rounds; the median counts
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, visible_alias = "measure", default_value_t = 3)]
     pub(super) rounds: usize,
+    /// Number of rounds before these, which do not count
+    #[arg(long, default_value_t = 0)]
+    pub(super) warmup: usize,
+    /// Tokens to read behind a past that is there already, as a turn does
+    #[arg(long, value_name = "TOKENS", default_value_t = 32)]
+    pub(super) cached: usize,
+    /// Compares two measurements that --json printed, and measures nothing
+    #[arg(long, num_args = 2, value_names = ["A.json", "B.json"])]
+    pub(super) compare: Vec<PathBuf>,
     /// Memory to read for measuring the speed of this machine's memory, in MiB; 0 leaves that out
     #[arg(long, value_name = "MIB", default_value_t = 512)]
     pub(super) memory_mib: usize,
@@ -48,6 +59,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, settings: &Settings) -> Result<()> {
+    if let [a, b] = &args.compare[..] {
+        return compare::run(a, b, &args.output);
+    }
     let measured = measure(args, settings)?;
     args.output.tell(&measured, &[&rows_of(&measured["contexts"])], &charts(&measured))
 }
@@ -57,8 +71,8 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     contexts.sort_unstable();
     contexts.dedup();
     let zero = |numbers: &[usize]| numbers.is_empty() || numbers.contains(&0);
-    if zero(&contexts) || zero(&args.batch) || zero(&[args.decode, args.rounds]) {
-        bail!("--ctx, --decode, --batch and --rounds take numbers from 1 upwards");
+    if zero(&contexts) || zero(&args.batch) || zero(&[args.decode, args.rounds, args.cached]) {
+        bail!("--ctx, --decode, --cached, --batch and --rounds take numbers from 1 upwards");
     }
     let begin = Instant::now();
     let ReadyModel { mut opened, mut executor, device, precision, kv } = args.model.open(settings)?;
@@ -69,10 +83,12 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     if let Some(Err(what)) = opened.model.keeping.take().map(Keeping::wait) {
         eprintln!("note: {what}");
     }
-    let longest = contexts.last().copied().unwrap_or_default() + args.decode;
+    let longest = contexts.last().copied().unwrap_or_default() + args.decode.max(args.cached);
     let native_ctx = opened.model.network.shape().native_ctx;
     if longest > native_ctx {
-        bail!("the model was made for {native_ctx} tokens, and the longest --ctx with --decode is {longest}");
+        bail!(
+            "the model was made for {native_ctx} tokens, and the longest --ctx with --decode or --cached is {longest}"
+        );
     }
     let most = settings.engine.max_sequences;
     if device.is_some() && args.batch.iter().any(|batch| *batch > most) {
@@ -105,6 +121,8 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
         "bench": "speed",
         "machine": machine,
         "rounds": args.rounds,
+        "warmup": args.warmup,
+        "cached_tokens": args.cached,
         "prefill_chunk_tokens": chunk,
         "load_ms": load_ms,
         "packed_now": packed_now,
@@ -152,6 +170,7 @@ struct Round {
 struct SeenContext {
     prefill: Took,
     last_chunk_tokens_per_s: f64,
+    cached: Took,
     decode: Vec<Took>, // one for each batch
     memory: Option<ProcessMemory>,
     gpu_bytes: Option<usize>,
@@ -173,6 +192,9 @@ impl SpeedBench<'_> {
         self.write(std::slice::from_mut(&mut state), 2, executor)?;
         drop(state);
         let mut rounds = Vec::new();
+        for _ in 0..self.args.warmup {
+            self.round(executor, &ProgressBar::hidden())?;
+        }
         for round in 0..self.args.rounds {
             bar.set_message(format!("round {} of {}", round + 1, self.args.rounds));
             let contexts = self.round(executor, &bar)?;
@@ -199,16 +221,20 @@ impl SpeedBench<'_> {
                 }
                 bar.inc(tokens as u64);
             }
+            let mut turn = state.branch();
+            // The first token copies the page that the branches share.
+            self.write(std::slice::from_mut(&mut turn), 1, executor)?;
+            let cached = self.read(&mut turn, self.args.cached, executor)?;
+            drop(turn);
             let mut decode = Vec::new();
             for batch in &self.args.batch {
                 let mut lanes: Vec<SequenceState> = (0..*batch).map(|_| state.branch()).collect();
-                // The first token copies the page that the branches share.
                 self.write(&mut lanes, 1, executor)?;
                 decode.push(self.write(&mut lanes, self.args.decode, executor)?);
                 bar.inc(self.args.decode as u64);
             }
             let (memory, gpu_bytes) = (ProcessMemory::own(), executor.device_used_bytes());
-            seen.push(SeenContext { prefill, last_chunk_tokens_per_s, decode, memory, gpu_bytes });
+            seen.push(SeenContext { prefill, last_chunk_tokens_per_s, cached, decode, memory, gpu_bytes });
         }
         Ok(seen)
     }
@@ -259,6 +285,8 @@ impl SpeedBench<'_> {
             "prefill_tokens_per_s": prefill_tokens_per_s,
             // The last piece of it, where attention reads most.
             "prefill_last_chunk_tokens_per_s": median(seen.iter().map(|seen| seen.last_chunk_tokens_per_s))?,
+            // Some tokens behind all of it, as a turn of a conversation has them.
+            "cached_prefill_ms": median(seen.iter().map(|seen| seen.cached.wall.as_secs_f64() * 1e3))?,
             "prefill_cpu_ms": least_cpu_ms(&|seen| seen.prefill.cpu),
             // Multiplications and additions with weights, as a share of the processor's peak with bytes.
             "prefill_share_of_int8": int8_gops.map(|peak| gops / peak),
