@@ -2,6 +2,7 @@
 //!
 //! The crate `weights` reads model files, and this one is above the engine, so that a tool may run a model too.
 
+pub mod apr;
 mod error;
 pub mod gguf_writer;
 pub mod mixture;

@@ -1,13 +1,16 @@
-//! A Hugging Face folder: config.json, safetensors in one file or several, and the tokenizer's files.
+//! A Hugging Face folder: config.json, safetensors in one file or several, and the tokenizer's files. Or the same in one APR file.
 
+mod apr;
 mod config;
 mod folder;
 mod header;
 
+use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
 
+use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
 use crate::layers::{self, Source};
@@ -21,6 +24,24 @@ pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     load(folder::read(path, mmap)?)
 }
 
+pub(crate) fn open_apr(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
+    load(apr::folder(path, mmap)?)
+}
+
+/// True if a file begins as an APR file does.
+pub(crate) fn is_apr(path: &Path) -> bool {
+    let mut begin = [0; apr::MAGIC.len()];
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && apr::is_apr(&begin)
+}
+
+/// Adds the tensors of one file of a folder, and returns the bytes that describe them.
+fn add_tensors(path: &Path, bytes: &ModelBytes, tensors: &mut Tensors) -> Result<ModelBytes, Error> {
+    match apr::is_apr(bytes) {
+        true => apr::add_tensors(path, bytes, tensors),
+        false => header::add_tensors(path, bytes, tensors),
+    }
+}
+
 pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     let config_path = folder.path.join("config.json");
     let json = parse(&config_path, &folder.config)?;
@@ -30,7 +51,7 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     let mut tensors = Tensors::new(&folder.path);
     let mut described = vec![folder.config.clone()];
     for (path, bytes) in &folder.shards {
-        described.push(header::add_tensors(path, bytes, &mut tensors)?.to_vec());
+        described.push(add_tensors(path, bytes, &mut tensors)?.to_vec());
     }
     if tensors.has_any(|name| name.ends_with(".trellis")) {
         let what =

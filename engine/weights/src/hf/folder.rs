@@ -91,7 +91,7 @@ struct Index {
     weight_map: std::collections::HashMap<String, String>,
 }
 
-fn optional(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error> {
+pub(super) fn optional(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error> {
     let path = folder.join(name);
     let io = |source| Error::Io { path: path.clone(), source };
     match std::fs::metadata(&path) {
