@@ -27,6 +27,8 @@ pub struct ModelOptions {
     /// Folder of packed weights for the next start. `None`: each start packs them.
     pub packed: Option<PackedFolder>,
     pub prediction: bool,
+    /// Factor by which YaRN stretches the window; 1: not at all.
+    pub yarn: f64,
     /// `None`: the CPU computes.
     pub gpu: Option<GpuOptions>,
 }
@@ -70,6 +72,7 @@ pub fn open(path: &Path, options: &ModelOptions, progress: &mut dyn FnMut(usize,
     // Weights on a GPU need not be in memory as well.
     let mmap = options.mmap || options.gpu.is_some();
     let mut model = weights::open(path, mmap)?;
+    model.stretch(options.yarn)?;
     if !options.prediction {
         model.leave_out_prediction();
     }

@@ -62,6 +62,37 @@ fn logits_in_one_pass_in_two_and_in_chunks() {
     }
 }
 
+/// The folder with YaRN, without it and stretched by a preset, is the model that its maker stretched.
+#[test]
+fn a_stretched_model_is_the_one_that_states_its_stretch() {
+    let (golden, source) = (GoldenFile::of_folder("dense-yarn"), reference_models().join("dense-yarn"));
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["model.safetensors", "tokenizer.json", "config.json"] {
+        std::fs::copy(source.join(file), folder.path().join(file)).unwrap();
+    }
+    let config = std::fs::read_to_string(source.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let text = if config["text_config"].is_object() { &mut config["text_config"] } else { &mut config };
+    let rope = &mut text["rope_parameters"];
+    let (factor, original) = (rope["factor"].as_f64().unwrap(), rope["original_max_position_embeddings"].clone());
+    rope["rope_type"] = "default".into();
+    text["max_position_embeddings"] = original;
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+
+    let stated = weights::open(&source, true).unwrap();
+    let mut stretched = weights::open(folder.path(), true).unwrap();
+    let plain = stretched.fingerprint;
+    stretched.stretch(factor).unwrap();
+    assert_eq!((&stretched.shape.rope, stretched.shape.native_ctx), (&stated.shape.rope, stated.shape.native_ctx));
+    assert!(stretched.fingerprint != plain, "its states are its own");
+    assert!(stretched.stretch(2.0).is_err() && stated.clone().stretch(2.0).is_err());
+    assert!(stated.clone().stretch(1.0).is_ok());
+    let (cpu, network) = (Cpu::new(2), Network::new(stretched, Precision::F32));
+    let mut state = SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap();
+    let ours = logits(&network, &cpu, &mut state, &golden.tokens("prompt"), 64);
+    close("stretched", &ours, &golden.floats("logits"), 1e-4);
+}
+
 #[test]
 fn state_after_a_hundred_tokens() {
     let cpu = Cpu::new(2);

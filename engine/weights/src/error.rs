@@ -14,6 +14,9 @@ pub enum Error {
     #[error("{}: {what}", path.display())]
     File { path: PathBuf, what: String },
 
+    #[error("the file states a YaRN of factor {factor} itself: leave rope.yarn at 1")]
+    Stretched { factor: f64 },
+
     #[error("{}: key '{key}': found {found}, expected {expected}", path.display())]
     Key { path: PathBuf, key: String, found: String, expected: String },
 

@@ -1,8 +1,12 @@
 //! A model as the engine uses it: matrices as the file holds them, small vectors ready to use.
 
+use kernels::rotation::Yarn;
+use sha2::{Digest, Sha256};
+
 use crate::bytes::ModelBytes;
+use crate::error::Error;
 use crate::matrix::Matrix;
-use crate::shape::Shape;
+use crate::shape::{Shape, yarn_magnitude};
 
 #[derive(Debug, Clone)]
 pub struct ModelWeights {
@@ -72,6 +76,25 @@ impl ModelWeights {
 }
 
 impl ModelWeights {
+    /// Stretches the window by YaRN, as a configuration with `factor` does. An error if the file is stretched itself.
+    pub fn stretch(&mut self, factor: f64) -> Result<(), Error> {
+        if factor <= 1.0 {
+            return Ok(());
+        }
+        if let Some(Yarn { factor, .. }) = self.shape.rope.scaling {
+            return Err(Error::Stretched { factor });
+        }
+        let original_ctx = self.shape.native_ctx;
+        let magnitude = yarn_magnitude(factor as f32, 1.0);
+        self.shape.rope.scaling =
+            Some(Yarn { factor, original_ctx, beta_fast: 32.0, beta_slow: 1.0, magnitude, truncate: true });
+        self.shape.native_ctx = (original_ctx as f64 * factor) as usize;
+        // What was computed with other positions is not this model's.
+        self.fingerprint =
+            Sha256::new().chain_update(self.fingerprint).chain_update(factor.to_le_bytes()).finalize().into();
+        Ok(())
+    }
+
     /// Drops the block for multi-token prediction: then a sequence keeps nothing for it.
     pub fn leave_out_prediction(&mut self) {
         (self.prediction, self.shape.mtp_blocks) = (None, 0);

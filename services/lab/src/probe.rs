@@ -92,7 +92,9 @@ fn find(args: &Args, given: &[OsString], memory: u64, settings: &Settings) -> Re
     let name = args.model.model.as_deref().unwrap_or(&settings.model.preset);
     let (file, preset) = model::resolve(settings, name)?;
     let precision = args.model.chosen_precision(settings);
-    let network = Network::new(weights::open(&file, true)?, precision);
+    let mut opened = weights::open(&file, true)?;
+    opened.stretch(preset.rope.yarn)?;
+    let network = Network::new(opened, precision);
     let kv = args.kv.unwrap_or([preset.kv.k, preset.kv.v]);
     let formats = KvFormats { key: model::kv_format(kv[0]), value: model::kv_format(kv[1]) };
     let native = u32::try_from(network.shape().native_ctx).unwrap_or(u32::MAX);

@@ -122,7 +122,7 @@ impl Local {
         let OpenedPreset { model, file, preset } = opened;
         let precision = model.network.precision;
         let config = EngineConfig {
-            options: open_options(settings, precision),
+            options: ModelOptions { yarn: preset.rope.yarn, ..open_options(settings, precision) },
             finder: match &model.executor {
                 Some((_, memory)) => finder.again(memory),
                 None => Finder::host(settings),

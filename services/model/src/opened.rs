@@ -54,7 +54,8 @@ pub fn open_on(
 ) -> Result<OpenedPreset, Error> {
     let (file, preset) = resolve(settings, name)?;
     let finder = finder.with_room_for(longest(settings, &preset, precision));
-    let options = ModelOptions { gpu: finder.find()?, ..open_options(settings, precision) };
+    let yarn = preset.rope.yarn;
+    let options = ModelOptions { gpu: finder.find()?, yarn, ..open_options(settings, precision) };
     let mut model = engine::open::open(&file, &options, progress)?;
     let mut settings = settings.clone();
     model.notes.extend(builtin::is_built_in(&file).then(builtin::what_it_is));
@@ -76,8 +77,8 @@ fn first_model(folder: &Path) -> Option<PathBuf> {
 }
 
 fn is_model(path: &Path) -> bool {
-    let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-    is_gguf && path.is_file() && !builtin::is_built_in(path) || path.join("config.json").is_file()
+    let is = |wanted: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted));
+    (is("gguf") || is("apr")) && path.is_file() && !builtin::is_built_in(path) || path.join("config.json").is_file()
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

@@ -99,7 +99,9 @@ pub(crate) fn start_engine(
     let renamed = settings.model.path.is_some() && !opened.preset.model.is_empty();
     let same = |preset: &Preset| {
         let same_file = preset.model_path(&folder).is_some_and(|file| file == opened.file);
-        same_file || (renamed && preset.model == opened.preset.model)
+        // Another stretch is another model.
+        let same_stretch = preset.rope == opened.preset.rope;
+        same_stretch && (same_file || (renamed && preset.model == opened.preset.model))
     };
     let others: Vec<String> = settings.presets.values().filter(|p| same(p)).map(|p| p.name.clone()).collect();
     let mut notes = opened.model.notes.clone();

@@ -109,10 +109,13 @@ pub(crate) fn preset(preset: &Preset, findings: &Findings) {
     let Preset { name, ctx_size, reply_reserve_tokens: reserve, compaction, .. } = preset;
     let path = join("presets", name);
     let (path, fills, of) = (path.as_str(), format!("{path}.compaction"), format!(" in preset {name:?}"));
-    if let Some(native) = preset.native_ctx.filter(|native| ctx_size > native) {
+    let stretched = |native: u32| (f64::from(native) * preset.rope.yarn) as u32;
+    if let Some(native) = preset.native_ctx.map(stretched).filter(|native| ctx_size > native) {
         let keys = [(path, "ctx_size"), (path, "native_ctx")];
         let found = format!("{ctx_size} tokens for preset {name:?}, whose model has a window of {native}");
-        let allowed = format!("at most {native}; for a file that carries YaRN set native_ctx to the window it states");
+        let allowed = format!(
+            "at most {native}; for a file that carries YaRN set native_ctx to the window it states, and rope.yarn stretches one that carries none"
+        );
         findings.contradiction(&keys, found, &allowed);
     }
     if let Some(budget) = preset.thinking.budget_tokens().filter(|budget| budget >= reserve) {

@@ -21,6 +21,7 @@ pub struct Preset {
     /// Window that the model was made for. `None` for the one in the model file.
     pub native_ctx: Option<u32>,
     pub ctx_size: u32,
+    pub rope: RopeSettings,
     pub kv: Kv,
     pub reply_reserve_tokens: u32,
     pub thinking: Thinking,
@@ -74,6 +75,11 @@ sections! {
         pub repo: Option<String> = optional_text(),
         pub file: Option<String> = optional_text(),
         pub path: Option<PathBuf> = optional_path(),
+    }
+
+    #[derive(Copy)]
+    pub struct RopeSettings {
+        pub yarn: f64 = number(1.0..=64.0),
     }
 
     #[derive(Copy, Eq)]
@@ -295,6 +301,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     let (remember, remembered) = r.section("remember", read_remember);
     let prompt = r.section("prompt", PresetPrompt::read);
     let source = r.section("source", ModelSource::read);
+    let rope = r.section("rope", RopeSettings::read);
     let kv = r.section("kv", Kv::read);
     let (compaction, tail, summary) = r.section("compaction", read_compaction);
     let preset = Preset {
@@ -303,6 +310,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
         source,
         native_ctx: (native_ctx > 0).then_some(native_ctx),
         ctx_size,
+        rope,
         kv,
         reply_reserve_tokens: 0,
         thinking,

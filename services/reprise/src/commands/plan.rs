@@ -83,7 +83,8 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
 fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
     let found = find(args, settings)?;
     let precision = model::precision(settings);
-    let opened = weights::open(&found.file, true)?;
+    let mut opened = weights::open(&found.file, true)?;
+    opened.stretch(found.preset.rope.yarn)?;
     let network = Network::new(opened, precision);
     let (card, mut notes) = card(args, settings)?;
     let native_ctx = network.shape().native_ctx;
