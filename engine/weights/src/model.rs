@@ -13,7 +13,6 @@ pub struct ModelWeights {
     pub head: Option<Matrix>,
     pub output_norm: Vec<f32>,
     pub layers: Vec<Layer>,
-    /// Predicts the token after the next one.
     pub prediction: Option<PredictionBlock>,
     pub vocab: VocabSource,
     pub chat_template: Option<String>,
@@ -52,7 +51,6 @@ impl ModelWeights {
 }
 
 impl ModelWeights {
-    /// Returns a few bytes of each mapped file with matrices.
     pub fn mapped_files(&self) -> Vec<ModelBytes> {
         let of_layers = self.layers.iter().flat_map(Layer::matrices);
         let of_prediction = self.prediction.iter().flat_map(PredictionBlock::matrices);
@@ -68,7 +66,6 @@ impl ModelWeights {
 }
 
 impl ModelWeights {
-    /// Drops the block for multi-token prediction: then a sequence keeps nothing for it.
     pub fn leave_out_prediction(&mut self) {
         (self.prediction, self.shape.mtp_blocks) = (None, 0);
     }
@@ -127,16 +124,14 @@ impl Mixer {
     }
 }
 
-/// Matrices and vectors are those of a file, or of a device that has a copy of them.
+/// Matrices and vectors are those of a file, or of a device that has a copy of them. `k` and `v` are
+/// [kv_heads * head_dim, hidden], `o` is [hidden, q_heads * head_dim].
 #[derive(Debug, Clone)]
 pub struct AttentionWeights<M = Matrix, V = Vec<f32>> {
     /// [q_heads * 2 * head_dim, hidden]: of each head first the query, then the gate.
     pub q: M,
-    /// [kv_heads * head_dim, hidden]
     pub k: M,
-    /// [kv_heads * head_dim, hidden]
     pub v: M,
-    /// [hidden, q_heads * head_dim]
     pub o: M,
     pub q_norm: V,
     pub k_norm: V,
@@ -182,14 +177,12 @@ impl Ffn {
     }
 }
 
-/// A gated feed-forward, down · (silu(gate · x) ⊙ (up · x)): a dense layer's, or one expert's.
+/// A gated feed-forward, down · (silu(gate · x) ⊙ (up · x)): a dense layer's, or one expert's. `gate` and `up` are
+/// [width, hidden], `down` is [hidden, width].
 #[derive(Debug, Clone)]
 pub struct SwigluWeights<M = Matrix> {
-    /// [width, hidden]
     pub gate: M,
-    /// [width, hidden]
     pub up: M,
-    /// [hidden, width]
     pub down: M,
 }
 
@@ -212,7 +205,6 @@ pub struct MoeWeights<M = Matrix, R = Vec<f32>> {
     pub shared: Option<SharedExpert<M, R>>,
 }
 
-/// The expert that every token visits, and the row whose sigmoid weighs it.
 #[derive(Debug, Clone)]
 pub struct SharedExpert<M = Matrix, R = Vec<f32>> {
     pub expert: SwigluWeights<M>,
@@ -220,7 +212,6 @@ pub struct SharedExpert<M = Matrix, R = Vec<f32>> {
     pub router: R,
 }
 
-/// Data of which another crate makes the tokenizer.
 #[derive(Debug, Clone)]
 pub enum VocabSource {
     Gguf {
@@ -232,6 +223,5 @@ pub enum VocabSource {
         /// Name of the splitting before the merges, such as `qwen35`.
         pre: String,
     },
-    /// The bytes of tokenizer.json.
     Json(Vec<u8>),
 }
