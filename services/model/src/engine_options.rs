@@ -28,7 +28,6 @@ pub fn drafts(settings: &Settings) -> DraftLimits {
     DraftLimits { ngram: draft.ngram, tokens: draft.tokens, mtp: draft.mtp, mtp_vocab: draft.mtp_vocab }
 }
 
-/// Returns the engine's limits from the settings. The memory plan adds bytes and spacing.
 pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool) -> EngineLimits {
     let (engine, memory) = (&settings.engine, &settings.memory);
     EngineLimits {
@@ -93,7 +92,6 @@ fn snapshot_format(format: SnapshotFormat) -> Format {
     }
 }
 
-/// Returns the request's sampling, and the preset's for the rest, with or without thinking.
 pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) -> SamplingOptions {
     let preset = preset.sampling_for(thinking);
     SamplingOptions {
