@@ -39,7 +39,6 @@ pub enum AttemptStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryRequest {
     pub through: String,
-    /// Passages that the prompt replaces by [`LEFT_OUT`](crate::LEFT_OUT).
     pub left_out: Vec<String>,
     pub messages: Vec<PlainMessage>,
     pub max_tokens: u32,
@@ -56,9 +55,7 @@ pub struct SummaryReply {
 pub struct AttemptOutcome {
     pub through: String, // the last passage that the summary covers
     pub summary: String,
-    /// True if no model made the summary: it quotes the conversation.
     pub fell_back: bool,
-    /// Facts that the model's summary lacked; they are appended to it.
     pub appended: Vec<Fact>,
     pub lost: Vec<Fact>, // facts without room; the history has them
     pub rejected: Vec<RejectionReason>,
@@ -118,7 +115,6 @@ impl Attempt {
         }
     }
 
-    /// Reports that no reply came, and that the same request would fail again.
     pub fn failed(&mut self) -> AttemptStep {
         self.rejected.push(RejectionReason::Failed);
         self.settle()

@@ -34,7 +34,6 @@ pub struct Fact {
     pub said_by: Speaker, // `Context`: it is in the summary before
 }
 
-/// Reason for rejecting a summary. Events and metrics use its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum RejectionReason {

@@ -51,7 +51,6 @@ impl Phases {
         Phases { phase: if made { Phase::Made } else { Phase::Quiet }, look_is_due: false, warmings: 0 }
     }
 
-    /// Reports that the conversation may have outgrown its window.
     pub fn look_soon(&mut self) {
         self.look_is_due = true;
     }
@@ -74,7 +73,6 @@ impl Phases {
         }
     }
 
-    /// Reports that the look found a summary worth making, and that the session is making it.
     pub fn making(&mut self) {
         self.phase = Phase::Making;
     }
@@ -83,7 +81,6 @@ impl Phases {
         (self.phase, self.warmings) = (Phase::Made, 0);
     }
 
-    /// Reports that the compacted prompt is computed, or cannot be.
     pub fn warmed(&mut self, activity: Activity) -> Option<NextStep> {
         let Phase::Warming { epoch } = self.phase else { return None };
         self.phase = Phase::Made;
@@ -105,7 +102,6 @@ impl Phases {
         ready
     }
 
-    /// Reports that the compaction succeeded, failed, or was not worth it.
     pub fn over(&mut self) {
         (self.phase, self.warmings) = (Phase::Quiet, 0);
     }

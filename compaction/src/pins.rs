@@ -11,7 +11,6 @@ pub enum Admission {
     Full,
 }
 
-/// Returns the sentences of a user's passage that become pins, as they were said. Other passages have none.
 pub fn detect(passage: &Passage) -> Vec<String> {
     if passage.kind == PassageKind::User { asked_to_keep(&passage.text) } else { Vec::new() }
 }

@@ -16,7 +16,6 @@ pub enum PlanMoment {
     Reply,   // the user has spoken, and `PromptView::passages` ends with their words
 }
 
-/// Events use its word.
 #[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum CompactionPlan {
@@ -60,7 +59,6 @@ pub struct SummaryPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropPlan {
     pub through: String, // the new `PromptView::dropped_through`
-    /// The new `PromptView::trimmed_through`, if the turns that stay are too large as they are.
     pub trim_through: Option<String>,
     pub expected_tokens: u32,
 }

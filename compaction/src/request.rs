@@ -19,7 +19,6 @@ pub fn first(words: u32) -> PlainMessage {
     PlainMessage { speaker: Speaker::User, text }
 }
 
-/// Builds the second request, with the first summary and the facts that it lacks.
 pub fn again(words: u32, summary: &str, missing: &[Fact]) -> Vec<PlainMessage> {
     let mut said: Vec<String> = missing.iter().map(|fact| format!("\"{}\"", escape(&fact.sentence))).collect();
     let mut seen = HashSet::new();

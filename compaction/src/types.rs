@@ -27,7 +27,6 @@ pub enum PassageKind {
 pub struct PromptView {
     pub passages: Vec<Passage>, // passages that no summary tells yet, oldest first
     pub summary: String,        // tells all before `passages`; empty: there is none
-    /// Passages up to this one left the prompt, and no summary tells them yet.
     pub dropped_through: Option<String>,
     pub trimmed_through: Option<String>, // up to this one, results of tools are only marked
     /// Last passage when an attempt gave up: the next attempt waits until there is more to gain.
@@ -102,7 +101,6 @@ impl CompactionLimits {
         self.tokens_at(self.target_fill)
     }
 
-    /// Length to request from the model. A part of `summary_tokens` stays free, for facts that it lacks.
     pub fn ask_tokens(&self) -> u32 {
         self.summary_tokens - self.summary_tokens / 4
     }
@@ -129,12 +127,10 @@ impl PromptView {
         self.count_through(self.dropped_through.as_deref())
     }
 
-    /// Passages at the head whose results of tools are only marked.
     pub fn trimmed(&self) -> usize {
         self.count_through(self.trimmed_through.as_deref())
     }
 
-    /// Counts the passages up to and with this one; 0 for an unknown id.
     pub fn count_through(&self, id: Option<&str>) -> usize {
         let position = id.and_then(|id| self.passages.iter().position(|passage| passage.id == id));
         position.map_or(0, |index| index + 1)

@@ -1,6 +1,5 @@
 //! Texts for the model. They are files, because models are trained on exactly these.
 
-/// Text in the prompt in the place of a passage that was left out.
 pub const LEFT_OUT: &str = include_str!("../wording/left_out.txt").trim_ascii_end();
 
 pub const INSTRUCTION: &str = include_str!("../wording/instruction.txt").trim_ascii_end();

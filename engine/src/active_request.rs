@@ -34,7 +34,6 @@ pub(crate) struct ActiveRequest {
     pub tokens: Vec<u32>,
     pub prompt_tokens: usize,
     pub given_tokens: usize,
-    /// Request that computes the prompt for this one, which waits until that is done or gone.
     pub choice_of: Option<RequestId>,
     pub marks: Vec<usize>,   // ascending positions of the prompt where a later prompt may branch
     pub fork: Option<usize>, // position where another head differs from this prompt's, or may differ
@@ -67,8 +66,6 @@ impl ActiveRequest {
         &self.tokens[self.position()..]
     }
 
-    /// Returns true once the prompt is computed and the reply up to its last token, or its last few if these were
-    /// forced.
     pub fn is_decoding(&self) -> bool {
         self.tokens.len() > self.prompt_tokens && self.pending().len() <= MOST_FORCED && self.has_prompt()
     }
@@ -103,7 +100,6 @@ impl ActiveRequest {
         self.given_tokens.saturating_sub(self.position())
     }
 
-    /// Marks a sequence from which the request begins as its own.
     pub fn take_over(&self, sequence: &mut CachedSequence) {
         sequence.speculative = self.speculative || self.passing;
         sequence.unsaved = self.unsaved;
@@ -339,7 +335,6 @@ impl ReplyWriter {
         self.grammar.as_ref().is_some_and(|grammar| grammar.is_finished())
     }
 
-    /// Returns the held text at the end of the reply: the beginning of a possible stop string or character.
     fn rest(&mut self) -> String {
         let mut text = self.matcher.push(&self.decoder.finish());
         text += &self.matcher.finish();

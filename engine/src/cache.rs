@@ -55,7 +55,6 @@ pub(crate) struct SequenceCache {
     worth_reading_tokens: usize, // fewest tokens that a file must give beyond memory to be read
 }
 
-/// The sequence that a request begins with, and the reason why the rest of its prompt has to be computed.
 pub(crate) struct PrefixMatch {
     pub sequence: Option<CachedSequence>,
     pub reason: PrefillReason,
@@ -170,7 +169,6 @@ impl SequenceCache {
         }
     }
 
-    /// Reads the newest heads from disk, as far as they may take memory.
     pub fn read_heads(&mut self, shape: &StateShape, cpu: Option<&Cpu>) {
         let Some(disk) = &mut self.disk else { return };
         // The newest last, so that it was used last.
@@ -227,7 +225,6 @@ impl SequenceCache {
         self.entries.push(CacheEntry { tokens, sequence, used: self.uses, saved: false, left: false });
     }
 
-    /// Marks the sequence from which a prompt will begin as just used, so that it is evicted last.
     pub fn touch(&mut self, tokens: &[u32], layout: PageLayout, scope: ReuseScope) {
         self.uses += 1;
         let uses = self.uses;

@@ -12,7 +12,6 @@ use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::Snapshot;
 use crate::state::{PAGE_TOKENS, SequenceState};
 
-/// A computed sequence of tokens. Its owner holds the tokens themselves.
 pub(crate) struct CachedSequence {
     pub state: SequenceState,
     pub snapshots: Vec<Arc<Snapshot>>, // ascending by position, none after the end

@@ -64,7 +64,6 @@ pub struct DeviceMemoryPlan {
 }
 
 impl DeviceMemoryPlan {
-    /// Makes a plan before anything is copied. A model that leaves no room for a sequence is an error.
     pub fn new(
         facts: &DeviceFacts,
         model: &ModelWeights,

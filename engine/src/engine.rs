@@ -28,7 +28,6 @@ use crate::request::{EngineEvent, EngineRequest, OwnerId, Priority, RequestId};
 use crate::self_check::MemoryChecksums;
 use pace::Pace;
 
-/// A model and the cache of its sequences. One thread calls it.
 pub struct Engine {
     network: Network,
     tokenizer: Arc<Tokenizer>,
@@ -120,7 +119,6 @@ impl Engine {
         self.pace.took(time);
     }
 
-    /// Reads the newest heads from disk, so that the first conversation with one of them computes only its own words.
     pub fn read_heads(&mut self) {
         self.cache.read_heads(&self.network.state_shape, self.executor.cpu());
     }
@@ -184,7 +182,6 @@ impl Engine {
         }
     }
 
-    /// Takes the notes about files on disk since the last call, one line each.
     pub fn take_notes(&mut self) -> Vec<String> {
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(self.cache.disk().map(|disk| std::mem::take(&mut disk.notes)).unwrap_or_default());

@@ -38,7 +38,6 @@ impl Executor {
         Executor { kind: ExecutorKind::Cpu { cpu, work: Workspace::default() }, meter: MemoryMeter::default() }
     }
 
-    /// Copies a model to a GPU. Its matrices must not be packed.
     pub fn on_gpu(device: &Device, model: &ModelWeights, precision: Precision) -> Result<Executor, Error> {
         let network = GpuNetwork::new(device, model, precision, model.layers.len())?;
         let kind = ExecutorKind::Gpu { network, work: GpuWorkspace::new(device)?, host: None };
@@ -67,7 +66,6 @@ impl Executor {
         self.meter.clone()
     }
 
-    /// Returns the CPU's threads. `None`: a GPU computes.
     pub fn cpu(&self) -> Option<&Cpu> {
         match &self.kind {
             ExecutorKind::Cpu { cpu, .. } => Some(cpu),
@@ -89,12 +87,10 @@ impl Executor {
         }
     }
 
-    /// Waits until a GPU has done all its work. `None`: it failed.
     pub fn wait(&self) -> Option<()> {
         self.meter.device().map_or(Some(()), |device| self.meter.keep_failure(device.synchronize()))
     }
 
-    /// Measures the speed of copies in a GPU's memory. `None`: the CPU computes.
     pub fn copy_gb_per_s(&self, bytes: usize, rounds: usize) -> Option<f64> {
         gpu::buffer::copy_gb_per_s(self.meter.device()?, bytes, rounds).ok()
     }

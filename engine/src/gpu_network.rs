@@ -278,8 +278,6 @@ impl GpuNetwork {
         Ok(to)
     }
 
-    /// Returns the forms of rows that this network's products read. Decays and routers are computed exactly: they read
-    /// values of many rows too.
     fn forms(&self, rows: usize) -> Forms {
         forms(rows, self.exactness)
     }

@@ -12,7 +12,6 @@ pub struct EngineLimits {
     /// Prompt tokens of one step. A new request or a cancel waits for one step at most.
     pub prefill_chunk_tokens: usize,
     pub max_sequences: usize,
-    /// Requests of one priority that may wait to run.
     pub max_waiting: usize,
     /// Tokens of one request that may have a logit bias. Each costs time at every token of the reply.
     pub max_logit_bias: usize,
@@ -28,7 +27,6 @@ pub struct EngineLimits {
 }
 
 impl EngineLimits {
-    /// Bytes for a conversation of `tokens` tokens: to answer it, go back in it and continue it.
     pub fn bytes_of(&self, shape: &StateShape, kv: KvFormats, tokens: usize) -> Result<usize, Error> {
         let pages = tokens.div_ceil(PAGE_TOKENS) + 1;
         let log = RecurrenceLog::new(shape, self.recurrence_log_tokens, &MemoryMeter::default());

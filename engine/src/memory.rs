@@ -21,7 +21,6 @@ use memmap2::MmapMut;
 /// Size from which on a buffer is a mapping: that costs a system call and the rest of a page.
 const MAPPED_BYTES: usize = 1 << 16; // not a window: bytes of a buffer
 
-/// Allocator and counter of the memory of sequences. Clones share their counts.
 #[derive(Clone, Default)]
 pub struct MemoryMeter {
     counts: Arc<[AtomicUsize; MemoryKind::COUNT]>,
@@ -37,7 +36,6 @@ struct SpareMappings {
 
 pub(crate) const SPARE_PART: usize = 8; // divisor of the ceiling that waiting mappings may take
 
-/// The smallest page of any system.
 const SMALLEST_PAGE: usize = 4096; // not a window: bytes
 
 struct MeteredDevice {
@@ -85,7 +83,6 @@ impl MemoryMeter {
         self.device.as_ref()?.failure.get().map(String::as_str)
     }
 
-    /// Keeps the error if it is the first, and returns `None` for it.
     pub(crate) fn keep_failure<R>(&self, result: Result<R, gpu::Error>) -> Option<R> {
         let keep = |error: gpu::Error| self.device.as_ref().map(|on| on.failure.set(error.to_string()));
         result.map_err(keep).ok()
@@ -106,7 +103,6 @@ impl MemoryMeter {
         self.spare.lock().ceiling_bytes = if self.device.is_some() { 0 } else { bytes };
     }
 
-    /// Returns a waiting mapping of this size, with its old contents.
     fn take_spare(&self, bytes: usize) -> Option<MmapMut> {
         let mut spare = self.spare.lock();
         let at = spare.maps.iter().rposition(|map| map.len() == bytes)?;
@@ -157,7 +153,6 @@ impl MemoryMeter {
         }
     }
 
-    /// Allocates zeros where the meter's memory is.
     pub fn zeroed<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         match self.device() {
             None => MeteredBuffer::Host(self.staged(kind, len)),
@@ -165,7 +160,6 @@ impl MemoryMeter {
         }
     }
 
-    /// Copies values to where the meter's memory is.
     pub fn copied<T: Pod>(&self, kind: MemoryKind, values: &[T]) -> MeteredBuffer<T> {
         match self.device() {
             None => {
@@ -250,7 +244,6 @@ pub struct DeviceMemory<T> {
     count: CountedBytes,
 }
 
-/// Counted memory where its meter's is.
 pub enum MeteredBuffer<T> {
     Host(HostMemory<T>),
     Device(DeviceMemory<T>),
@@ -302,7 +295,6 @@ impl<T> DeviceMemory<T> {
     }
 }
 
-/// The bytes of pages that the CPU attends to.
 impl AsRef<[u8]> for MeteredBuffer<u8> {
     fn as_ref(&self) -> &[u8] {
         self.host()
@@ -328,7 +320,6 @@ impl<T: Pod> MeteredBuffer<T> {
         }
     }
 
-    /// Returns the values for the CPU to change. Empty: they are on a GPU.
     pub fn host_mut(&mut self) -> &mut [T] {
         match self {
             MeteredBuffer::Host(memory) => memory,
@@ -336,7 +327,6 @@ impl<T: Pod> MeteredBuffer<T> {
         }
     }
 
-    /// Copies the values on the same side.
     pub fn copy_as(&self, kind: MemoryKind) -> MeteredBuffer<T> {
         match self {
             MeteredBuffer::Host(memory) => memory.count.meter.copied(kind, memory),
@@ -359,7 +349,6 @@ impl<T: Pod> MeteredBuffer<T> {
         }
     }
 
-    /// Returns the address on a GPU, for kernels.
     pub(crate) fn address(&self) -> Result<u64, gpu::Error> {
         match self {
             MeteredBuffer::Host(_) => Err(gpu::Error::Lost { reason: "the memory lies on the host".to_string() }),

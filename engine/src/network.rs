@@ -96,7 +96,6 @@ impl Network {
         &self.model.shape
     }
 
-    /// Returns a mapped file of the model that was cut: all results since then are wrong.
     pub fn cut_file(&self) -> Option<&Path> {
         self.files.iter().find(|file| file.is_cut())?.mapped_file()
     }

@@ -19,7 +19,6 @@ pub use weights::{Keeping, PackedFolder};
 
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
-    /// Map the files instead of reading them into memory.
     pub mmap: bool,
     pub precision: Precision,
     /// Cache of texts and their tokens, so that a conversation is not tokenised again at every turn; 0: no cache.

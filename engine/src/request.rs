@@ -43,7 +43,6 @@ pub struct EngineRequest {
     /// Used if `sampling` has no seed.
     pub seed: u64,
     pub stop: Vec<String>,
-    /// True if stop tokens cannot be chosen: the reply continues to its limit.
     pub ignore_eos: bool,
     pub thinking: ThinkingOptions,
     pub grammar: Option<text::grammar::Grammar>,
@@ -109,7 +108,6 @@ impl ReuseScope {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThinkingOptions {
-    /// The prompt ends inside a think block.
     pub open: bool,
     /// Tokens after which the engine ends the think block. `None`: the model ends it.
     pub budget_tokens: Option<u32>,
@@ -120,22 +118,10 @@ pub struct RequestId(pub u64);
 
 #[derive(Debug)]
 pub enum EngineEvent {
-    /// The request begins. `reused_tokens` of its prompt were cached.
-    Started {
-        id: RequestId,
-        reused_tokens: usize,
-        reason: PrefillReason,
-    },
+    Started { id: RequestId, reused_tokens: usize, reason: PrefillReason },
     Token(ReplyToken),
-    Done {
-        id: RequestId,
-        stop_reason: StopReason,
-        report: RequestReport,
-    },
-    Failed {
-        id: RequestId,
-        error: Error,
-    },
+    Done { id: RequestId, stop_reason: StopReason, report: RequestReport },
+    Failed { id: RequestId, error: Error },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -152,22 +138,11 @@ pub struct ReplyToken {
 /// Reason why a reply ended. `rest` is the held text, which might have become a stop string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    End {
-        rest: String,
-    },
-    StopString {
-        stop: String,
-    },
-    Length {
-        rest: String,
-    },
-    Window {
-        rest: String,
-    },
-    Cancelled {
-        rest: String,
-    },
-    /// The request wanted no token.
+    End { rest: String },
+    StopString { stop: String },
+    Length { rest: String },
+    Window { rest: String },
+    Cancelled { rest: String },
     Warm,
 }
 
@@ -190,15 +165,19 @@ pub struct RequestReport {
 pub enum PrefillReason {
     #[default]
     Cold,
-    /// All cached tokens of the prompt were reused.
     NewText,
     /// The prompt differs from a cached sequence from this token on.
-    Edited { at: usize },
+    Edited {
+        at: usize,
+    },
     /// `known_tokens` were cached once, but the state to continue from was evicted.
-    Evicted { known_tokens: usize },
+    Evicted {
+        known_tokens: usize,
+    },
     /// `known_tokens` are cached on disk for another model, whose state this model cannot use.
-    OtherModel { known_tokens: usize },
-    /// The request resumed, and no prompt had to be computed.
+    OtherModel {
+        known_tokens: usize,
+    },
     Resumed,
 }
 

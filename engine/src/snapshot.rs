@@ -27,7 +27,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Allocates room for a state at a position that its sequence has not reached yet.
     pub fn unwritten(position: usize, shape: &StateShape, format: Format, meter: &MemoryMeter) -> Snapshot {
         Snapshot {
             position,
@@ -38,7 +37,6 @@ impl Snapshot {
         }
     }
 
-    /// Copies a state. `cpu` has the threads to use, if the states are on the host.
     pub fn of(state: &SequenceState, format: Format, cpu: Option<&Cpu>) -> Snapshot {
         let mut snapshot = Snapshot::unwritten(state.position, &state.shape, format, &state.meter);
         snapshot.take(state, cpu);

@@ -323,7 +323,6 @@ fn a_plan_is_what_is_taken() {
     assert!(error.contains("does not fit") && error.contains("raise memory.gpu_total"), "{error}");
 }
 
-/// A window takes its planned bytes, by the device's own count, for every format of keys and values.
 #[test]
 fn a_window_takes_what_is_planned() {
     let Some(device) = own_device() else { return };
@@ -412,7 +411,6 @@ const LIMITS: engine::EngineLimits = engine::EngineLimits {
     heads: 4,
 };
 
-/// Opens a device for this test alone. A GPU's memory is shared with other programs.
 fn own_device() -> Option<Device> {
     let folder = std::env::temp_dir().join("reprise-gpu-tests");
     let emulator = testing::open_emulator(&folder);

@@ -17,13 +17,10 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 
 pub struct Client {
     socket: WebSocketStream<TcpStream>,
-    /// The sub-protocol that the server chose.
     pub protocol: Option<String>,
-    /// Every event that the server sent.
     pub heard: Vec<Value>,
 }
 
-/// Answer of a server that refuses a websocket.
 #[derive(Debug)]
 pub struct Refused {
     pub status: u16,
@@ -35,7 +32,6 @@ pub struct Refused {
 pub struct Closed(pub Option<u16>);
 
 impl Refused {
-    /// The status, and the error's code.
     pub fn code(&self) -> (u16, String) {
         (self.status, self.body["error"]["code"].as_str().unwrap_or_default().to_owned())
     }
@@ -47,13 +43,11 @@ impl Client {
         Client::at(address, &format!("/v1/realtime{query}"), headers).await
     }
 
-    /// Connects to another websocket of the server.
     pub async fn at(address: &str, path: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
         let stream = TcpStream::connect(address).await.expect("a connection");
         Client::on(stream, address, path, headers).await
     }
 
-    /// Connects from another address, such as 127.0.0.2.
     pub async fn from(ip: [u8; 4], address: &str) -> Result<Client, Refused> {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((ip, 0).into()).expect("an address of its own");
@@ -103,7 +97,6 @@ impl Client {
         timeout(PATIENCE, self.socket.send(message)).await.expect("the server reads")
     }
 
-    /// Sends what the user said and asks for a response.
     pub async fn ask(&mut self, text: &str) {
         self.say(user(text)).await;
         self.say(json!({"type": "response.create"})).await;
@@ -140,7 +133,6 @@ impl Client {
         }
     }
 
-    /// The next event of this type. Skips others, but for errors, which fail the test.
     pub async fn until(&mut self, kind: &str) -> Value {
         loop {
             let event = self.event().await;
@@ -173,7 +165,6 @@ impl Client {
         }
     }
 
-    /// The next event of one of these types.
     pub async fn until_one_of(&mut self, kinds: &[&str]) -> Value {
         loop {
             let event = self.event().await;
@@ -183,7 +174,6 @@ impl Client {
         }
     }
 
-    /// The code with which the server closes, skipping events.
     pub async fn closed(&mut self) -> Closed {
         loop {
             if let Err(closed) = self.next().await {
@@ -203,7 +193,6 @@ pub fn user(text: &str) -> Value {
     }})
 }
 
-/// The words of an item.
 pub fn words(item: &Value) -> String {
     let parts = item["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     parts.iter().filter_map(|part| part["text"].as_str()).collect()

@@ -7,11 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The first lines of a request.
 #[derive(Default)]
 pub struct Head {
     pub path: String,
-    /// Headers by their names in lower case.
     headers: BTreeMap<String, String>,
 }
 
@@ -34,7 +32,6 @@ impl Head {
     }
 }
 
-/// One request over HTTP: the status and the body.
 pub async fn http(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
     try_http(address, method, path, headers, body).await.expect("the service answers")
 }
@@ -51,7 +48,6 @@ pub async fn try_http(
     Ok((answer.status, answer.body))
 }
 
-/// The bytes of a request, after which the connection ends.
 pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -66,11 +62,9 @@ pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)]
     [request.as_bytes(), body].concat()
 }
 
-/// Answer to a request.
 #[derive(Debug)]
 pub struct HttpAnswer {
     pub status: u16,
-    /// Status line and headers, in lower case.
     pub head: String,
     pub body: String,
 }

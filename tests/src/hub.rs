@@ -19,15 +19,12 @@ pub struct StandInHub {
 #[derive(Default)]
 struct State {
     files: BTreeMap<String, Vec<u8>>,
-    /// The token that the repository demands of a client.
     token: Option<String>,
     gated: bool,
-    /// Failures of the next downloads, in order.
     troubles: VecDeque<Trouble>,
     seen: Vec<Seen>,
 }
 
-/// Failure of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The connection ends after so many bytes.
@@ -41,10 +38,8 @@ pub enum Trouble {
     Stall(usize),
 }
 
-/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// True for the server of downloads.
     pub download: bool,
     pub path: String,
     pub range: Option<String>,
@@ -87,7 +82,6 @@ impl StandInHub {
         lock(&self.state).files.insert(name.to_owned(), bytes);
     }
 
-    /// The requests since the last call.
     pub fn seen(&self) -> Vec<Seen> {
         std::mem::take(&mut lock(&self.state).seen)
     }

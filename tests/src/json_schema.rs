@@ -3,7 +3,6 @@
 
 use serde_json::Value;
 
-/// Checks `value` against `$defs/definition` of a schema.
 pub fn check(root: &Value, definition: &str, value: &Value) -> Result<(), String> {
     let schema = root["$defs"].get(definition).ok_or_else(|| format!("no definition {definition}"))?;
     validate(root, schema, value, "$")

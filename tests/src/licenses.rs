@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A crate from outside.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignCrate {
     pub name: String,
@@ -101,7 +100,6 @@ fn known(name: &str, allowed: &[String]) -> Option<BTreeSet<String>> {
     allowed.iter().any(|known| known == name).then(|| BTreeSet::from([name.to_owned()]))
 }
 
-/// The licences that `deny.toml` allows, in the order in which they are taken.
 pub fn allowed() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
     let table: toml::Table = toml::from_str(&text).expect("TOML");

@@ -11,7 +11,6 @@ pub fn binary() -> &'static Path {
     BINARY.get_or_init(|| std::env::var_os("REPRISE_BINARY").map_or_else(build, PathBuf::from))
 }
 
-/// The binary in this folder, with nothing of this machine's configuration.
 pub fn command(folder: &Path) -> Command {
     let mut command = Command::new(binary());
     command.current_dir(folder).env_clear().env("HOME", folder);

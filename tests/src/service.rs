@@ -24,18 +24,14 @@ pub struct Service {
     folder: Option<TempDir>,
     /// `127.0.0.1:PORT`.
     pub address: String,
-    /// Screen of the ready service.
     pub screen: String,
-    /// Reads the service's log to its end.
     log: Option<JoinHandle<String>>,
     /// Lines of the log that hold a key, or what a user said.
     leaks: Arc<Mutex<Vec<String>>>,
 }
 
-/// End of the process, and its log.
 pub type NotStarted = (ExitStatus, String);
 
-/// Place of a service's log lines, besides memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Log {
     Shown,
@@ -50,19 +46,16 @@ impl Service {
         Service::in_folder(tempfile::tempdir().expect("a folder"), more).await
     }
 
-    /// Starts as a fresh clone does: with the model inside the binary.
     pub async fn with_the_built_in_model() -> Service {
         Service::built_in_model_in_folder(tempfile::tempdir().expect("a folder"), &[]).await
     }
 
-    /// The same, in a folder that may hold a configuration.
     pub async fn built_in_model_in_folder(folder: TempDir, more: &[&str]) -> Service {
         let first = ["serve", "--port", "0", "--preset", "builtin", "--set", "wyoming.port=0"];
         let command = command(folder.path(), &[&first, more].concat());
         started(Service::launch(command, folder, Log::Shown).await)
     }
 
-    /// Starts with a model file that the test made.
     pub async fn with_model(folder: TempDir, model: &Path, more: &[&str]) -> Service {
         let model = model.to_string_lossy();
         let first = ["serve", "--port", "0", "--model", &*model, "--set", "wyoming.port=0"];
@@ -70,7 +63,6 @@ impl Service {
         started(Service::launch(command, folder, Log::Shown).await)
     }
 
-    /// Starts with the files that an earlier service left in the folder.
     pub async fn in_folder(folder: TempDir, more: &[&str]) -> Service {
         started(Service::try_start(folder, more).await)
     }
@@ -116,7 +108,6 @@ impl Service {
         started(Service::launch(command, folder, Log::Shown).await)
     }
 
-    /// `reprise` with these arguments and no others, which must be those of a service.
     pub async fn with_arguments(
         folder: TempDir,
         variables: &[(&str, PathBuf)],
@@ -183,7 +174,6 @@ impl Service {
         self.folder.as_ref().expect("the folder is here until the end").path()
     }
 
-    /// The folder as the service sees it, with what the script mounted.
     pub fn folder_inside(&self) -> PathBuf {
         let pid = self.child.id().expect("it runs");
         let folder = self.folder().strip_prefix("/").expect("a whole path");
@@ -208,7 +198,6 @@ impl Service {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
     }
 
-    /// Files that the process has open.
     pub fn open_files(&self) -> usize {
         let pid = self.child.id().expect("it runs");
         std::fs::read_dir(format!("/proc/{pid}/fd")).expect("Linux tells").count()
@@ -257,7 +246,6 @@ impl Service {
         folder
     }
 
-    /// Stops the service and returns its log.
     pub async fn stop_and_read_log(mut self) -> String {
         self.ask_to_stop();
         let status = timeout(PATIENCE, self.child.wait()).await.expect("it stops").expect("a status");
@@ -265,7 +253,6 @@ impl Service {
         self.read_log().await
     }
 
-    /// All of the log of a service that has ended.
     async fn read_log(&mut self) -> String {
         match self.log.take() {
             Some(log) => timeout(PATIENCE, log).await.expect("the log ends").expect("the log is text"),
@@ -309,14 +296,12 @@ fn serve(more: &[&str]) -> Vec<String> {
     first.iter().chain(more).map(|argument| argument.to_string()).collect()
 }
 
-/// `reprise::command` for tests that wait for other things at the same time.
 pub fn command<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Command {
     let mut command = Command::from(crate::reprise::command(folder));
     command.args(arguments).kill_on_drop(true);
     command
 }
 
-/// Runs a command to its end.
 pub async fn run(folder: &Path, arguments: &[&str]) -> Output {
     let output = command(folder, arguments).stdin(Stdio::null()).output();
     let output = timeout(PATIENCE, output).await.expect("it ends").expect("the binary starts");
@@ -333,7 +318,6 @@ pub async fn run_ok(folder: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Checks every page, index and checksum of the store.
 pub async fn check_store(folder: &Path) {
     let report = run_ok(folder, &["sessions", "check", "--json"]).await;
     let report: Value = serde_json::from_str(&report).expect("JSON");

@@ -25,7 +25,6 @@ impl StandIn {
         StandIn::at("127.0.0.1:0").await
     }
 
-    /// Listens at an address that a configuration already names.
     pub async fn at(address: &str) -> StandIn {
         let listener = TcpListener::bind(address).await.expect("a port");
         let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
@@ -38,7 +37,6 @@ impl StandIn {
         StandIn { url, asked }
     }
 
-    /// The next reply that the service asks for.
     pub async fn next(&mut self) -> Asked {
         timeout(PATIENCE, self.asked.recv()).await.expect("something is asked").expect("it listens")
     }
@@ -63,7 +61,6 @@ impl Asked {
         self.stream.write_all(b"data: [DONE]\n\n").await.expect("the service reads");
     }
 
-    /// Waits until the service hangs up.
     pub async fn hung_up(mut self) {
         let mut byte = [0];
         // A connection that is reset is over too.
@@ -76,7 +73,6 @@ impl Asked {
     }
 }
 
-/// One request a connection.
 async fn serve(mut stream: BufReader<TcpStream>, asked: mpsc::UnboundedSender<Asked>) -> std::io::Result<()> {
     let mut head = Head::default();
     let mut line = String::new();

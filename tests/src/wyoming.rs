@@ -34,7 +34,6 @@ impl WyomingClient {
         self.stream.write_all(bytes).await.expect("the service reads");
     }
 
-    /// Says an event as the stock library writes it.
     pub async fn say(&mut self, kind: &str, data: Value) {
         kept_secret::note_said(&data);
         let mut line = json!({ "type": kind, "version": "1.10.2" });
@@ -45,7 +44,6 @@ impl WyomingClient {
         self.send(format!("{line}\n{data}").as_bytes()).await;
     }
 
-    /// The next event, its kind and its data. None: the service closed the connection.
     pub async fn event(&mut self) -> Option<(String, Value)> {
         timeout(PATIENCE, self.read()).await.expect("an event")
     }
@@ -81,7 +79,6 @@ impl WyomingClient {
     }
 }
 
-/// One turn on a connection of its own.
 pub async fn turn(address: SocketAddr, text: &str, context: Value) -> (String, Value) {
     WyomingClient::connect(address).await.turn(text, context).await
 }

@@ -15,7 +15,6 @@ fn bench(args: &[&str]) -> Output {
     Command::new(binary()).args(["--threads", "1", "bench"]).args(args).output().unwrap()
 }
 
-/// Measures with the model, `--json` and a plot, which must be a file of its own.
 fn measure(args: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let (model, plot) = (model(), folder.path().join("plot.svg"));

@@ -21,7 +21,6 @@ struct Page {
     target: Value,
 }
 
-/// Returns the browser where Debian and others have it, or prints that there is none.
 fn browser() -> Option<&'static str> {
     let places = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
     let found = places.into_iter().find(|place| Path::new(place).exists());
@@ -68,7 +67,6 @@ impl Page {
         page
     }
 
-    /// Returns the answer of the browser, or its error.
     async fn ask(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.asked += 1;
         let mut message = json!({"id": self.asked, "method": method, "params": params});
@@ -87,7 +85,6 @@ impl Page {
         }
     }
 
-    /// Returns the result of a script.
     async fn run(&mut self, script: &str) -> Value {
         let params = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
         let answer = self.ask("Runtime.evaluate", params).await.unwrap();

@@ -127,10 +127,9 @@ async fn a_retry_after_a_kill_is_stored_once() {
     }
 }
 
-/// State of a session as its client knows it.
 #[derive(Default)]
 struct Session {
-    /// Empty until it was told.
+    /// Empty until the service told it.
     id: String,
     turns: u64,
     items: BTreeMap<String, Expected>,
@@ -217,13 +216,11 @@ impl Session {
     }
 }
 
-/// The words of an item as `/v1/sessions/{id}/items` has it.
 fn text_of(item: &Value) -> String {
     let parts = item["body"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
     parts.iter().filter_map(|part| part["text"].as_str()).collect()
 }
 
-/// The conversation of one round.
 struct Talk<'a> {
     client: Client,
     session: &'a mut Session,
@@ -233,7 +230,6 @@ struct Talk<'a> {
     sent_all: bool,
 }
 
-/// The service is dead.
 struct CutOff;
 
 impl Talk<'_> {

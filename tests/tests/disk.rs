@@ -123,7 +123,6 @@ async fn a_full_disk_refuses_what_is_new_loses_nothing_and_goes_on_when_there_is
     service.stop().await;
 }
 
-/// Writes until there is no room.
 fn fill_up(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();
     loop {
@@ -161,7 +160,6 @@ async fn cut_off_by_a_full_disk(stand_in: &mut StandIn, service: &Service, clien
     (heard, rest)
 }
 
-/// Returns the first words of the assistant in the store.
 async fn first_reply(service: &Service, session: &str) -> Value {
     let items = service.get(&format!("/v1/sessions/{session}/items")).await;
     let mut items = items["data"].as_array().unwrap().iter();
@@ -352,7 +350,6 @@ async fn a_socket_that_does_not_read_is_closed_and_the_session_lives_on() {
     service.stop().await;
 }
 
-/// The names of what was computed and kept, and every byte that stands in the folder.
 fn pasts(folder: &Path) -> BTreeSet<String> {
     let Ok(entries) = std::fs::read_dir(folder.join("data/state")) else { return BTreeSet::new() };
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -8,7 +8,6 @@ use tests::service::Service;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// Returns when the service has counted so many of a metric's line.
 async fn counted(service: &Service, line: &str, least: u64) {
     let counting = async {
         loop {

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 /// Tokens of the replies that are spoken meanwhile.
 const LONG: usize = 1500; // not a window: tokens of a reply
 
-/// A reply on its way, and how many pieces of it have come.
 struct Talker {
     pieces: Arc<AtomicUsize>,
     begun: Arc<Notify>,

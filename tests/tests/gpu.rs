@@ -103,7 +103,6 @@ async fn a_service_outlives_a_gpu_that_it_cannot_open_again() {
     assert!(cached > 16, "what was written was read: {again}");
 }
 
-/// A port that is free a moment later too: a service that begins anew asks for the same one.
 fn free_port() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
 }

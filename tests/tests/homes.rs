@@ -45,7 +45,6 @@ fn homes() -> Vec<Value> {
     records.filter(|record| record["what"] == "first turn" && record["entities"].is_u64()).collect()
 }
 
-/// A reply's words, and tokens of its prompt.
 struct Answer {
     words: String,
     prompt: u64,
@@ -55,7 +54,6 @@ struct Answer {
     cached: Option<u64>,
 }
 
-/// Posts it not streamed.
 async fn ask(service: &Service, path: &str, body: &Value) -> Answer {
     let mut body = body.clone();
     (body["stream"], body["model"]) = (json!(false), json!("default"));

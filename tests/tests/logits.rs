@@ -50,7 +50,6 @@ fn logits(model: &Path, tokens: &[i64], more: &[&str]) -> Tensors {
     Tensors::open(&out)
 }
 
-/// ‖a − b‖ / ‖b‖
 fn distance(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let square = |x: f64| x * x;

@@ -39,7 +39,6 @@ impl Home {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The files that came, of something that is no model.
     fn pulled_files(&self, asked: &str) -> Vec<String> {
         let output = self.pull(asked, &[]);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
@@ -47,14 +46,12 @@ impl Home {
         files.iter().map(|file| file["path"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Returns the message of a refused download.
     fn refused(&self, asked: &str, sets: &[&str]) -> String {
         let output = self.pull(asked, sets);
         assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// Files of the repository, without the record of what was fetched.
     fn names(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.models().join(REPO)).unwrap();
         let mut names: Vec<String> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -7,7 +7,6 @@ use tests::service::Service;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Returns the code of a section of a page, by the language of its fences.
 fn snippets(page: &str, heading: &str, language: &str) -> Vec<String> {
     let page = std::fs::read_to_string(tests::house::files::root().join(page)).unwrap();
     let section = page.split(&format!("\n## {heading}\n")).nth(1).expect("the section is there");

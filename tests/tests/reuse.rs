@@ -9,7 +9,6 @@ fn instructions() -> String {
     (0..60).map(|n| format!("Rule {n}: be short. ")).collect()
 }
 
-/// Tokens that a reply read from the cache, and its items.
 struct CountedAnswer {
     computed: u64,
     reused: u64,

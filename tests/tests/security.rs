@@ -20,16 +20,12 @@ fn table() -> Vec<(String, Vec<String>)> {
 const COLUMNS: [&str; 7] =
     ["no key", "own key", "other user's key", "client secret", "admin key", "this machine", "foreign page"];
 
-/// A service and a user's session in it, with a turn.
 struct House {
     service: Service,
     session: String,
-    /// Another one, which may be deleted before it.
     conversation: String,
     response: String,
-    /// Item of the conversation.
     item: String,
-    /// Pin of the session.
     pin: String,
     memory: String,
 }
@@ -56,7 +52,6 @@ impl House {
         House { service, session, conversation, response, item, pin, memory }
     }
 
-    /// Returns the word of the table for the answer.
     async fn ask(&self, route: &str, headers: &[(&str, &str)]) -> String {
         let (method, path) = route.split_once(' ').unwrap();
         let path =

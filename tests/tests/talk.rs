@@ -210,7 +210,6 @@ async fn interrupted(client: &mut Client, question: &str, chars: usize) -> (Valu
 /// A random model ends when it likes; nine of ten long replies are long enough.
 const ATTEMPTS: usize = 20;
 
-/// Returns the item before an item, as a client was told when it was added.
 fn previous_of(client: &Client, item: &Value) -> String {
     let mut added = client.heard.iter().filter(|event| event["type"] == "conversation.item.added");
     let added = added.find(|event| event["item"]["id"] == item["id"]).expect("it was added");

@@ -6,7 +6,6 @@ use tempfile::TempDir;
 use tests::service::{Service, check_store, run};
 use tests::wyoming::{WyomingClient, own_address, turn};
 
-/// A service whose Wyoming port is here.
 async fn service(folder: TempDir, address: SocketAddr, more: &[&str]) -> Service {
     let (host, port) = (format!("wyoming.host={}", address.ip()), format!("wyoming.port={}", address.port()));
     Service::in_folder(folder, &[&["--set", &host, "--set", &port], more].concat()).await

@@ -6,7 +6,6 @@ use crate::types::{CompactionLimits, Speaker};
 use crate::wording;
 use remember::{escape, estimate_tokens};
 
-/// Appends the missing facts to a summary, as far as there is room.
 pub fn with_facts(reply: &SummaryReply, missing: &[Fact], limits: &CompactionLimits) -> AttemptOutcome {
     append(reply.text.trim(), missing, limits.summary_tokens.saturating_sub(reply.tokens))
 }

@@ -31,7 +31,6 @@ fn has_planted_instruction(summary: &str, covered: &[Passage], earlier: &str) ->
     })
 }
 
-/// Returns the lines of the section that tells the assistant how to behave.
 fn instructions(summary: &str) -> Vec<&str> {
     let mut inside = false;
     let mut lines = Vec::new();

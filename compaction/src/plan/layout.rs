@@ -8,7 +8,6 @@ pub struct PlanLayout<'a> {
     pub view: &'a PromptView,
     pub sizes: &'a PromptSizes,
     pub limits: &'a CompactionLimits,
-    /// Passages at the head that left the prompt, and those whose results of tools are only marked.
     pub dropped: usize,
     pub trimmed: usize,
     pub now: u64, // tokens of the prompt as it is, and the most it may have
@@ -77,20 +76,17 @@ impl<'a> PlanLayout<'a> {
         outputs.unwrap_or(0)
     }
 
-    /// Tokens that trimming all passages before `through` saves.
     pub fn saved_by_trimming(&self, through: usize) -> u64 {
         let from = self.trimmed.max(self.dropped);
         let passages = self.view.passages.iter().take(through).skip(from);
         passages.map(|passage| shown(passage, false, self.sizes) - shown(passage, true, self.sizes)).sum()
     }
 
-    /// Tokens of a prompt with a summary of all before the cut, as long as allowed.
     pub fn after_summary(&self, cut: usize) -> u64 {
         let around = u64::from(self.sizes.fixed_tokens) + u64::from(self.sizes.pins_tokens);
         around + u64::from(self.limits.summary_tokens) + self.tail[cut]
     }
 
-    /// Tokens of a prompt with the first `trimmed` passages trimmed and none dropped.
     pub fn after_trim(&self, trimmed: usize) -> u64 {
         self.now - self.saved_by_trimming(trimmed)
     }
@@ -160,7 +156,6 @@ impl<'a> PlanLayout<'a> {
         Some(self.view.passages.get(cut.checked_sub(1)?)?.id.clone())
     }
 
-    /// Lists starts of turns, and the present start of the prompt.
     fn cuts_from(&self, first: usize) -> impl Iterator<Item = usize> {
         let first = first.max(1);
         let dropped = (self.dropped >= first).then_some(self.dropped);

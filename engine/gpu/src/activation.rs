@@ -1,12 +1,9 @@
-//! Elementwise functions.
-
 use bytemuck::{Pod, Zeroable};
 
 use crate::device::{Device, Launch};
 use crate::error::Error;
 use crate::rows::RowsArguments;
 
-/// `SiluTimes` in `activation.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct SiluTimes {
@@ -20,7 +17,6 @@ struct SiluTimes {
 /// Columns of a block where a row may be cut: a few rows alone would leave most of the device idle.
 const COLUMNS: usize = 1024;
 
-/// Writes silu(gate) · up; both are [rows, cols].
 pub fn silu_times(device: &Device, rows: usize, gate: u64, up: u64, to: RowsArguments) -> Result<(), Error> {
     let columns = if to.has_halves() { to.padded() } else { COLUMNS.min(to.padded()) };
     let grid = (rows as u32, to.padded().div_ceil(columns) as u32, 1);

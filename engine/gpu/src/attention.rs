@@ -6,7 +6,6 @@ use crate::device::{Device, Launch, Processors};
 use crate::error::Error;
 use crate::rows::{PADDED_TO, RowsArguments};
 
-/// `Heads` in `attention.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct AttentionHeads {
@@ -19,7 +18,6 @@ pub struct AttentionHeads {
     pub layer: u32,
 }
 
-/// `Prepare` in `attention.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct PrepareArguments {
@@ -65,7 +63,6 @@ pub struct PastParts {
     pub stats: u64,
 }
 
-/// Checks that there are kernels for such heads.
 pub fn check(q_heads: usize, kv_heads: usize, dim: usize) -> Result<(), Error> {
     if ![32, 64, 128, 256].contains(&dim) {
         return Err(Error::Shape { what: format!("attention heads have {dim} values"), wanted: "32, 64, 128 or 256" });
@@ -83,28 +80,25 @@ pub fn check(q_heads: usize, kv_heads: usize, dim: usize) -> Result<(), Error> {
 pub struct Spread {
     blocks: Blocks,
     dim: usize,
-    /// Blocks for the rows of a lane at one key head.
     row_tiles: usize,
     pub splits: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Blocks {
-    /// Blocks of 16 rows.
     Few,
     /// Blocks of 128 rows, which go through `tile` positions at a time.
-    Many { tile: usize },
+    Many {
+        tile: usize,
+    },
 }
 
 /// `MOST_SPLITS` in `attention.cu`.
 const MOST_SPLITS: usize = 128;
-/// Many rows leave many parts behind.
 const MOST_SPLITS_OF_MANY: usize = 32;
-/// Shared memory of each block that a processor keeps for itself.
 const KEPT_OF_SHARED: usize = 1024;
 
 impl Spread {
-    /// `longest`: rows of the lane with the most.
     pub fn new(processors: Processors, lanes: usize, longest: usize, (q_heads, kv_heads, dim): HeadCounts) -> Spread {
         let group = q_heads / kv_heads;
         let large = Blocks::Many { tile: 64 };
@@ -156,7 +150,6 @@ impl Blocks {
     }
 }
 
-/// Query heads, key heads, values of a head.
 pub type HeadCounts = (usize, usize, usize);
 
 pub fn prepare(device: &Device, rows: usize, arguments: &PrepareArguments) -> Result<(), Error> {
@@ -189,7 +182,6 @@ pub fn attend(
     device.launch("attention", &blocks.kernel(dim), launch, &arguments)
 }
 
-/// Puts the parts together and multiplies with the gates, in the forms of `to`.
 pub fn combine(
     device: &Device,
     heads: AttentionHeads,

@@ -8,10 +8,8 @@ use kernels::cuda::Program;
 use crate::error::Error;
 use crate::hardware::{Capabilities, GpuApi, Launch, Properties};
 
-/// Work that a backend times, profiles or records.
 pub type GpuWork<'w> = &'w mut dyn FnMut() -> Result<(), Error>;
 
-/// Kernels that a backend has recorded.
 pub type Recording = Box<dyn Any + Send + Sync>;
 
 /// Returns the programs that GPUs of an interface run. Empty: no kernel is written for it yet.
@@ -49,16 +47,13 @@ pub trait Backend: Send + Sync {
 
     fn is_profiled(&self) -> bool;
 
-    /// Waits until all work is done.
     fn synchronize(&self) -> Result<(), Error>;
 
-    /// Returns the milliseconds of `work` by the GPU's clock; NaN without one.
     fn time(&self, work: GpuWork) -> Result<f32, Error>;
 
     /// Records the kernels that `work` starts, without running them.
     fn record(&self, work: GpuWork) -> Result<Recording, Error>;
 
-    /// Starts the kernels of a recording that this backend made.
     fn replay(&self, recording: &Recording) -> Result<(), Error>;
 
     fn allocate(&self, bytes: usize) -> Result<u64, Error>;

@@ -1,5 +1,3 @@
-//! Memory of a device.
-
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -18,7 +16,6 @@ pub struct Buffer<T> {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// Allocates values of undefined content.
     pub fn new(device: &Device, len: usize) -> Result<Buffer<T>, Error> {
         let address = device.allocate(len * size_of::<T>())?;
         Ok(Buffer { device: device.clone(), address, len, values: PhantomData })
@@ -48,12 +45,10 @@ impl<T: Pod> Buffer<T> {
         &self.device
     }
 
-    /// Returns the address for kernels.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Returns the address of the value at `start`.
     pub fn at(&self, start: usize) -> u64 {
         assert!(start <= self.len, "an address beyond its buffer");
         self.address + (start * size_of::<T>()) as u64
@@ -65,7 +60,6 @@ impl<T: Pod> Buffer<T> {
         unsafe { self.device.copy_in(self.at(start), bytemuck::cast_slice(values)) }
     }
 
-    /// Waits until everything before is done.
     pub fn read(&self, start: usize, values: &mut [T]) -> Result<(), Error> {
         assert!(start + values.len() <= self.len, "values beyond their buffer");
         // SAFETY: the range lies in this buffer.
@@ -143,7 +137,6 @@ impl<T: Pod> HostBuffer<T> {
         HostBuffer { device: device.clone(), memory: HostMemory::Plain(Vec::new()) }
     }
 
-    /// Makes room for `len` values of any content.
     pub fn room(&mut self, len: usize) -> Result<&mut [T], Error> {
         if self.values().len() < len {
             self.release();

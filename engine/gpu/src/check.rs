@@ -10,7 +10,6 @@ use crate::norm::{NormRowsArguments, norm_rows};
 use crate::product::{Exactness, FEW_ROWS, GROUP_ROWS, product, product_by_groups};
 use crate::rows::{DeviceRows, Forms, Halves, RowsArguments};
 
-/// Result of a check: the largest difference, as a share of the largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checked {
     pub distance: f32,
@@ -25,7 +24,6 @@ pub const TOLERANCE: f32 = 1e-4;
 /// Products that round activations to halves keep 11.
 const ROUNDED_TOLERANCE: f32 = 2e-3;
 
-/// Norms and products with quantised weights, of one row by warps and of many by tensor cores.
 pub fn check(device: &Device) -> Result<Checked, Error> {
     let exact = [1, MANY_ROWS].map(|rows| distance(device, rows, Exactness::Exact));
     let [one, many] = exact;
@@ -33,7 +31,6 @@ pub fn check(device: &Device) -> Result<Checked, Error> {
     Ok(Checked { distance, is_right: distance <= TOLERANCE && rounded.is_right })
 }
 
-/// Checks the products of prompts, whose kernels differ most between GPUs.
 pub fn check_rounded(device: &Device) -> Result<Checked, Error> {
     let mut worst = distance(device, MANY_ROWS, Exactness::Rounded)?;
     if device.uses(GpuFeature::GroupProducts) {
@@ -46,7 +43,6 @@ pub fn check_rounded(device: &Device) -> Result<Checked, Error> {
     Ok(Checked { distance: worst, is_right: worst <= ROUNDED_TOLERANCE })
 }
 
-/// More than one tile of most kernels.
 const MANY_ROWS: usize = 3 * FEW_ROWS + 120;
 
 fn distance(device: &Device, rows: usize, exactness: Exactness) -> Result<f32, Error> {
@@ -88,7 +84,6 @@ fn expected(x: &[f32], weights: &[f32]) -> Vec<f32> {
     rows.collect()
 }
 
-/// NaN where there is one.
 fn largest_difference(ours: &[f32], theirs: &[f32]) -> f32 {
     let largest = theirs.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
     let worse =
@@ -97,7 +92,6 @@ fn largest_difference(ours: &[f32], theirs: &[f32]) -> f32 {
     difference / largest
 }
 
-/// Values without a pattern that a wrong order of them would keep.
 fn wave(len: usize, step: f32) -> Vec<f32> {
     (0..len).map(|i| ((i as f32 * step).sin() * 40.0).fract()).collect()
 }

@@ -5,15 +5,11 @@ use bytemuck::{Pod, Zeroable};
 use crate::device::{Device, Launch};
 use crate::error::Error;
 
-/// Most inputs that a channel looks back at.
 const MOST_PAST: usize = 4;
 const THREADS: u32 = 64;
-/// Channels of a thread.
 const CHANNELS: u32 = 4;
-/// Gates of a thread, of many rows.
 const GATES: u32 = 4;
 
-/// `Convolve` in `convolution.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct ConvolveArguments {
@@ -38,7 +34,6 @@ pub struct ConvolveArguments {
     pub unused: u32,
 }
 
-/// `ReadLog` in `convolution.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct ReadLogArguments {
@@ -51,13 +46,11 @@ pub struct ReadLogArguments {
     pub heads: u32,
 }
 
-/// Copies rows of the recurrence log for some tokens of a layer.
 pub fn read_log(device: &Device, rows: usize, arguments: &ReadLogArguments) -> Result<(), Error> {
     let launch = Launch { grid: (rows as u32, 1, 1), threads: 256, shared_bytes: 0 };
     device.launch("convolution", "read_log", launch, arguments)
 }
 
-/// Checks that there is a kernel for channels that look back at `past` inputs.
 pub fn check(past: usize, channels: usize) -> Result<(), Error> {
     if !(1..=MOST_PAST).contains(&past) {
         return Err(Error::Shape { what: format!("convolutions look back at {past} inputs"), wanted: "1 to 4" });

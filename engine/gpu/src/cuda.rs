@@ -26,18 +26,14 @@ pub(crate) struct Cuda {
     stream: sys::CUstream,
     /// Kernels are recorded on a stream of their own, so that what other threads ask for meanwhile is not recorded.
     recorder: Mutex<sys::CUstream>,
-    /// Thread whose kernels are recorded, and their stream.
     recording: Mutex<Option<(ThreadId, Stream)>>,
     /// Copies to the host that no reply waits for: by one thread at a time.
     side: Mutex<SideStream>,
     modules: HashMap<&'static str, sys::CUmodule>,
-    /// Kernels that were used, and the shared memory that was allowed to them.
     functions: Mutex<HashMap<String, (sys::CUfunction, usize)>>,
-    /// Compute capability, as 90 for 9.0.
     target: u32,
     /// True if the device reads the host's own memory where it lies, at a time of its own.
     reads_host: bool,
-    /// Each kernel that was started since `profile` began.
     profile: Mutex<Option<Vec<profile::Span>>>,
 }
 
@@ -45,7 +41,6 @@ struct Stream(sys::CUstream);
 
 struct SideStream {
     stream: sys::CUstream,
-    /// Event behind the work that a copy waits for.
     asked: sys::CUevent,
 }
 
@@ -457,7 +452,6 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
     check("keeping memory", unsafe { sys::cuMemPoolSetAttribute(pool, what, (&raw mut threshold).cast()) })
 }
 
-/// Returns the device's memory pool, which outlives the context.
 fn pool(device: sys::CUdevice) -> Result<sys::CUmemoryPool, Error> {
     let mut pool = null_mut();
     // SAFETY: the device exists, and the pool is a place for one.
@@ -509,7 +503,6 @@ fn lost(result: CUresult) -> Option<Error> {
     fatal.contains(&result).then(|| Error::Lost { reason: describe(result) })
 }
 
-/// Returns the driver's own words for a result.
 fn describe(result: CUresult) -> String {
     let mut text = null();
     // SAFETY: the driver gives a constant text, or leaves null where it does not know the number.

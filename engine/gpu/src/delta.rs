@@ -12,7 +12,6 @@ const OF_CHUNK: usize = 2 * CHUNK * CHUNK + CHUNK;
 /// Most tokens of a lane that go one by one: for them too the state is read and written once.
 pub const WORTH_CHUNKS: usize = 32;
 
-/// `Delta` in `delta.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct DeltaArguments {
@@ -31,12 +30,10 @@ pub struct DeltaArguments {
     pub most_chunks: u32,
 }
 
-/// Values that `chunks` needs room for.
 pub fn scratch(lanes: usize, longest: usize, value_heads: usize) -> usize {
     if longest <= WORTH_CHUNKS { 0 } else { lanes * longest.div_ceil(CHUNK) * value_heads * OF_CHUNK }
 }
 
-/// Checks that there are kernels for heads of this size.
 pub fn check(key_dim: usize, value_dim: usize) -> Result<(), Error> {
     if ![32, 64, 128].contains(&key_dim) {
         return Err(Error::Shape {

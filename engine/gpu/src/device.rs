@@ -10,24 +10,20 @@ use crate::backend::{Backend, Recording};
 use crate::error::Error;
 pub use crate::hardware::{Capabilities, GpuApi, GpuFeature, GpuMemory, Launch, MatrixUnits, Processors, Properties};
 
-/// A GPU. A clone is the same one.
 #[derive(Clone)]
 pub struct Device(Arc<OpenDevice>);
 
 struct OpenDevice {
     backend: Arc<dyn Backend>,
-    /// Features that kernels may use, by `GpuFeature`.
     wanted: [AtomicBool; GpuFeature::COUNT],
 }
 
-/// Kernels that were recorded once and are started again together.
 pub struct Graph {
     device: Device,
     recording: Recording,
 }
 
 impl Device {
-    /// Takes a GPU with all features that it has.
     pub fn new(backend: Arc<dyn Backend>) -> Device {
         Device(Arc::new(OpenDevice { backend, wanted: [const { AtomicBool::new(true) }; GpuFeature::COUNT] }))
     }
@@ -48,7 +44,6 @@ impl Device {
         self.backend().properties()
     }
 
-    /// Returns whether kernels use a feature: the GPU has it, and no caller has switched it off.
     pub fn uses(&self, feature: GpuFeature) -> bool {
         self.0.wanted[feature as usize].load(Ordering::Relaxed) && feature.is_in(self.capabilities())
     }
@@ -58,17 +53,14 @@ impl Device {
         self.0.wanted[feature as usize].store(wanted, Ordering::Relaxed);
     }
 
-    /// Returns the bytes of all buffers. Freed memory is not among them, though no other program has it.
     pub fn used_bytes(&self) -> Result<usize, Error> {
         self.backend().used_bytes()
     }
 
-    /// Reserves memory of the system for later buffers, so that no other program takes it.
     pub fn hold(&self, bytes: usize) -> Result<(), Error> {
         self.backend().hold(bytes)
     }
 
-    /// Starts a kernel. `arguments` is the structure that the kernel's source declares.
     pub fn launch<A: NoUninit>(
         &self,
         program: &'static str,
@@ -93,12 +85,10 @@ impl Device {
         self.backend().is_profiled()
     }
 
-    /// Waits until all work is done.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.backend().synchronize()
     }
 
-    /// Returns the milliseconds of `work` by the GPU's clock; NaN without one.
     pub fn time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f32, Error> {
         self.backend().time(&mut once(work))
     }

@@ -1,5 +1,3 @@
-//! Errors between a program and its GPU, each with a way out.
-
 use crate::hardware::GpuApi;
 
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,3 @@
-//! Sequences that are computed together, as kernels see them.
-
 use bytemuck::{Pod, Zeroable};
 
 /// `Lane` in `lanes.cuh`. Addresses of what the sequence owns, and which rows of the step are its tokens.
@@ -13,7 +11,6 @@ pub struct LaneArguments {
     pub first: u32,
     pub count: u32,
     pub position: u32,
-    /// `Kind`s of keys and of values.
     pub key_kind: u32,
     pub value_kind: u32,
     pub unused: u32,

@@ -1,7 +1,7 @@
 //! Memory and kernels of a GPU: buffers in, buffers out. Knows no model and no file.
 //!
 //! The kernels are in `kernels/src/*.cu`, beside their twins for CPUs. A `Backend` runs them, and one file a stem starts
-//! them.
+//! them. A structure `X` or `XArguments` here is laid out as `X` in the kernel file of the same stem.
 
 pub mod activation;
 pub mod attention;

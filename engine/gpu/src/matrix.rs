@@ -71,7 +71,6 @@ pub struct DeviceMatrix {
     planes: Arc<[Buffer<u8>; 4]>,
 }
 
-/// `Matrix` in `formats.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct MatrixArguments {
@@ -82,7 +81,6 @@ pub struct MatrixArguments {
     kind: u32,
 }
 
-/// Bytes of a matrix's planes, row after row.
 struct Planes {
     kind: DeviceFormat,
     bytes: [Vec<u8>; 4],
@@ -124,13 +122,11 @@ impl DeviceMatrix {
         Ok(DeviceMatrix { kind, rows, cols, stride, planes })
     }
 
-    /// Returns the matrix without its last rows.
     pub fn first_rows(&self, rows: usize) -> DeviceMatrix {
         let DeviceMatrix { kind, cols, stride, ref planes, .. } = *self;
         DeviceMatrix { kind, rows: rows.min(self.rows), cols, stride, planes: planes.clone() }
     }
 
-    /// Bytes on the device.
     pub fn bytes(&self) -> usize {
         self.planes.iter().map(Buffer::len).sum()
     }
@@ -146,7 +142,6 @@ impl DeviceMatrix {
     }
 }
 
-/// Bytes that a matrix takes on the device, for plans.
 pub fn device_bytes(format: Format, rows: usize, cols: usize) -> usize {
     let kind = DeviceFormat::of(format);
     if !kind.is_quantised() {
@@ -186,7 +181,6 @@ fn in_order(kind: DeviceFormat, format: Format, cols: usize, parts: &[&[u8]]) ->
     })
 }
 
-/// Bytes of rows for which a thread is begun.
 const WORTH_A_THREAD: usize = 256 << 10; // not a window: bytes
 
 /// Rows of numbers, filled up with zeros to the stride.

@@ -1,12 +1,9 @@
-//! Norms of rows.
-
 use bytemuck::{Pod, Zeroable};
 
 use crate::device::{Device, Launch};
 use crate::error::Error;
 use crate::rows::{GROUP, RowsArguments};
 
-/// `NormRows` in `norm.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct NormRowsArguments {
@@ -20,7 +17,6 @@ pub struct NormRowsArguments {
     pub unused: u32,
 }
 
-/// `NormHeads` in `norm.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct NormHeadsArguments {
@@ -40,7 +36,6 @@ pub fn norm_rows(device: &Device, rows: usize, arguments: &NormRowsArguments) ->
     device.launch("norm", "norm_rows", Launch { grid: (rows as u32, 1, 1), threads: 512, shared_bytes }, arguments)
 }
 
-/// Heads of a block where a row may be cut: a warp has one.
 const HEADS_OF_BLOCK: u32 = 8;
 
 /// Sets `heads_of_block` and `in_fours` itself.

@@ -14,7 +14,6 @@ pub fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// Compiles machine code for GPUs of an architecture such as `sm_90`.
 pub fn compile(program: &'static str, source: &str, architecture: &str) -> Result<Vec<u8>, Error> {
     if !is_present() {
         return Err(Error::NoCompiler);
@@ -51,7 +50,6 @@ pub fn compile(program: &'static str, source: &str, architecture: &str) -> Resul
 mod tests {
     use super::*;
 
-    /// The compiler as `.ci/run` installs it, or that of a CUDA toolkit.
     fn compiler() -> bool {
         if is_present() {
             return true;

@@ -1,5 +1,3 @@
-//! Opens a GPU without the features that it computes wrong.
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -43,7 +41,6 @@ pub fn open(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)
     Ok(device)
 }
 
-/// Opens a GPU with all the features that it states.
 fn open_whole(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
     Ok(Device::new(Arc::new(Cuda::open(ordinal, cache, progress)?)))
 }

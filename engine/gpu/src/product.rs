@@ -15,7 +15,6 @@ const BATCH_ROWS: usize = 64;
 /// Most rows that go by warps where their matrix has few rows itself: by blocks most processors would have none.
 const EXACT_BY_WARPS: usize = 64;
 
-/// Exactness of the activations that a product reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
     /// Values as f32; by tiles as two halves.
@@ -24,7 +23,6 @@ pub enum Exactness {
     Rounded,
 }
 
-/// `Job` in `product.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Job {
@@ -42,7 +40,6 @@ pub struct Experts {
     pub of_row: u64,
     pub tiles: u64,
     pub rows_of_one: u32,
-    /// The most tiles that `tiles` may name, and the rows of each. The kernel has no use for these.
     pub most_tiles: u32,
     pub tile_rows: u32,
     pub unused: u32,
@@ -70,7 +67,6 @@ struct Embed {
     out: u64,
 }
 
-/// Returns the forms that products of `rows` rows read, whatever the matrices' kinds.
 pub fn forms(rows: usize, exactness: Exactness) -> Forms {
     let few = rows <= FEW_ROWS;
     let halves = match exactness {
@@ -81,7 +77,6 @@ pub fn forms(rows: usize, exactness: Exactness) -> Forms {
     Forms { values: few, integers: few && exactness == Exactness::Rounded, halves }
 }
 
-/// Rows that a block of the products by tiles works on, for grids and for the tiles of experts.
 pub fn tile_rows(rows: usize) -> usize {
     if rows <= 64 { 32 } else { 128 }
 }
@@ -122,7 +117,6 @@ pub fn product_by_groups(
     kind_by_kind(jobs, |kind, jobs| call.by_groups(kind, jobs, Some(tile)))
 }
 
-/// Starts up to four jobs of one kind at a time.
 fn kind_by_kind(
     jobs: &[(&DeviceMatrix, u64)],
     mut start: impl FnMut(DeviceFormat, &[&(&DeviceMatrix, u64)]) -> Result<(), Error>,
@@ -170,14 +164,12 @@ pub fn product_of_experts(
     })
 }
 
-/// Rows `tokens` (an address of u32) of a matrix, as values [rows, cols].
 pub fn embed(device: &Device, matrix: &DeviceMatrix, tokens: u64, rows: usize, out: u64) -> Result<(), Error> {
     let launch = Launch { grid: (rows as u32, 1, 1), threads: 128, shared_bytes: 0 };
     let kernel = format!("embed_{:?}", matrix.kind);
     device.launch("vec", &kernel, launch, &Embed { w: matrix.arguments(), tokens, out })
 }
 
-/// Inputs of a product, whichever kernel computes it.
 struct ProductCall<'a> {
     device: &'a Device,
     exactness: Exactness,
@@ -187,7 +179,6 @@ struct ProductCall<'a> {
     accumulate: bool,
 }
 
-/// Warps of a block.
 const WARPS: usize = 4;
 /// Rows and columns of the output that a tile has (`groups.cu`), and threads of a block.
 pub const GROUP_ROWS: [usize; 2] = [256, 128];
@@ -219,9 +210,7 @@ const ONE_BLOCKS: usize = 4;
 const FEW_COLUMNS: usize = 32;
 const FEW_WARPS: usize = 32;
 
-/// All jobs are of the kind.
 impl ProductCall<'_> {
-    /// Multiplies one row, or each row of those that have experts of their own.
     fn by_one(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
         let ProductCall { device, rows, experts, .. } = *self;
         let weight_rows: usize = match experts.rows_of_one {
@@ -258,12 +247,10 @@ impl ProductCall<'_> {
         device.launch("vec", &kernel, Launch { grid, threads: 32 * WARPS as u32, shared_bytes: 0 }, &arguments)
     }
 
-    /// Returns whether this product multiplies integers by integers.
     fn has_codes(&self, kind: DeviceFormat) -> bool {
         self.exactness == Exactness::Rounded && kind.is_quantised()
     }
 
-    /// Multiplies 2 to 8 rows.
     fn by_few(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
         let (arguments, blocks) = self.placed(jobs, FEW_COLUMNS);
         // Of each warp: two stages of weight rows, their high bits, activations and scales of these; scales of the weights.
@@ -345,7 +332,6 @@ impl ProductCall<'_> {
         device.launch("exact", &format!("exact_{kind:?}_{tile}"), launch, &arguments)
     }
 
-    /// Returns the jobs, each with its part of the grid, and the grid's width.
     fn placed(&self, jobs: &[&(&DeviceMatrix, u64)], rows_of_block: usize) -> (Product, u32) {
         let ProductCall { x, rows, experts, accumulate, .. } = *self;
         let (rows, count, accumulate) = (rows as u32, jobs.len() as u32, accumulate.into());

@@ -5,7 +5,6 @@ use bytemuck::{Pod, Zeroable};
 use crate::device::{Device, Launch};
 use crate::error::Error;
 
-/// `Turns` in `rotation.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct TurnsArguments {

@@ -5,7 +5,6 @@ use bytemuck::{Pod, Zeroable};
 use crate::device::{Device, Launch};
 use crate::error::Error;
 
-/// `Route` in `routing.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct RouteArguments {
@@ -21,7 +20,6 @@ pub struct RouteArguments {
     pub unused: u32,
 }
 
-/// `Arrange` in `routing.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct ArrangeArguments {
@@ -36,7 +34,6 @@ pub struct ArrangeArguments {
     pub tile_rows: u32,
 }
 
-/// `Gather` in `routing.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct GatherArguments {
@@ -63,7 +60,6 @@ pub fn most_tiles(pairs: usize, experts: usize, tile_rows: usize) -> usize {
     pairs / tile_rows + experts.min(pairs)
 }
 
-/// Threads of a block, as in `routing.cu`.
 const ARRANGE_THREADS: usize = 256;
 
 pub fn arrange(device: &Device, arguments: &ArrangeArguments) -> Result<(), Error> {

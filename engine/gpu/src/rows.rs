@@ -11,7 +11,6 @@ pub const PADDED_TO: usize = 64;
 /// Values that share a scale in the form of 8-bit integers.
 pub const GROUP: usize = 16;
 
-/// Forms in which a kernel writes rows: those that later products read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Forms {
     pub values: bool,
@@ -29,7 +28,6 @@ pub enum Halves {
     Two,
 }
 
-/// Buffers for rows in several forms.
 pub struct DeviceRows {
     pub cols: usize,
     pub padded: usize,
@@ -42,7 +40,6 @@ pub struct DeviceRows {
     pub row_scales: Buffer<f32>,
 }
 
-/// `Rows` in `rows.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub struct RowsArguments {
@@ -58,7 +55,6 @@ pub struct RowsArguments {
 }
 
 impl DeviceRows {
-    /// Allocates buffers for all `forms` that a caller will ask for.
     pub fn new(device: &Device, rows: usize, cols: usize, forms: Forms) -> Result<DeviceRows, Error> {
         let padded = cols.next_multiple_of(PADDED_TO);
         let of = |wanted: bool, len: usize| if wanted { rows * len } else { 0 };
@@ -76,7 +72,6 @@ impl DeviceRows {
         })
     }
 
-    /// Returns the bytes that `new` takes of the device.
     pub fn bytes(rows: usize, cols: usize, forms: Forms) -> usize {
         let padded = cols.next_multiple_of(PADDED_TO);
         let values = if forms.values { size_of::<f32>() * padded } else { 0 };
@@ -89,12 +84,10 @@ impl DeviceRows {
         rows * (values + integers + halves)
     }
 
-    /// Returns the arguments of a kernel that writes these forms.
     pub fn arguments(&self, forms: Forms) -> RowsArguments {
         self.arguments_of(self.cols, forms)
     }
 
-    /// Returns the arguments for rows of another width, which fit into the same buffers.
     pub fn arguments_of(&self, cols: usize, forms: Forms) -> RowsArguments {
         let of = |wanted: bool, address: u64| if wanted { address } else { 0 };
         let halves = forms.halves != Halves::No;

@@ -7,7 +7,6 @@ use crate::device::{Device, Launch};
 use crate::error::Error;
 use crate::matrix::DeviceFormat;
 
-/// `Pack` and `Unpack` in `snapshot.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Pack {
@@ -18,22 +17,17 @@ struct Pack {
     unused: u32,
 }
 
-/// Values that a block of every format holds whole.
 const GROUP: usize = 32;
-/// Groups of a block: eight warps with eight each.
 const GROUPS_OF_BLOCK: usize = 64;
 
-/// Packs `values` floats at `from` into blocks of `format` at `to`.
 pub fn pack(device: &Device, format: Format, values: usize, from: u64, to: u64) -> Result<(), Error> {
     start(device, "pack_state", format, values, from, to)
 }
 
-/// Blocks of `format` at `from` into `values` floats at `to`.
 pub fn unpack(device: &Device, format: Format, values: usize, from: u64, to: u64) -> Result<(), Error> {
     start(device, "unpack_state", format, values, from, to)
 }
 
-/// Copies `values` floats from `from` to `to`.
 pub fn copy(device: &Device, values: usize, from: u64, to: u64) -> Result<(), Error> {
     // SAFETY: the engine gives addresses of states, which have so many values.
     unsafe { device.copy_within(to, from, values * size_of::<f32>()) }

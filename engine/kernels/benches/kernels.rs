@@ -133,8 +133,6 @@ impl Bench {
         );
     }
 
-    /// Measures the products of one token of the 0.8B's layers, one after the other as in a model: the time lost
-    /// between them.
     fn token(&self) {
         let name = "q4_k, all products of a token, 24 layers";
         if !self.wants(name) {
@@ -285,7 +283,6 @@ fn int8_gops(level: CpuLevel) -> Option<f64> {
     operations.map(|operations| operations as f64 / seconds / 1e9)
 }
 
-/// Returns whole blocks of values in (-1, 1) or little beyond.
 fn random_blocks(format: Format, values: usize, seed: u64) -> Vec<u8> {
     let bytes = format.row_bytes(values).expect("whole blocks");
     random_codes(format.name(), bytes, format.block_bytes(), seed).unwrap_or_else(|| {

@@ -1,5 +1,3 @@
-//! Elementwise functions.
-
 use crate::cpu::{CpuLevel, Lanes, at_level};
 
 pub fn sigmoid(x: f32) -> f32 {

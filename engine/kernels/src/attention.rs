@@ -239,7 +239,6 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Rounds up, because rows side by side begin on whole registers.
 fn padded(rows: usize) -> usize {
     rows.next_multiple_of(16)
 }

@@ -13,8 +13,6 @@ impl Program {
         self.only_for.is_none_or(|only| only == target)
     }
 
-    /// Compiler's name for GPUs of compute capability `target`, with the instructions of that one only if the program
-    /// needs them.
     pub fn architecture(&self, target: u32) -> String {
         format!("sm_{target}{}", if self.only_for.is_some() { "a" } else { "" })
     }

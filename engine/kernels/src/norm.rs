@@ -1,5 +1,3 @@
-//! Norms of rows.
-
 use crate::cpu::{CpuLevel, Lanes, at_level};
 
 /// out = x / sqrt(mean(x²) + eps) · weight, for each row of `weight.len()` values.

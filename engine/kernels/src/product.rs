@@ -19,7 +19,6 @@ pub use panel::{PANEL, PANEL_ORDER, pack_panel, panel_bytes};
 
 const BLOCK: usize = 256; // columns that are worked on together: the longest block of any weight format
 
-/// A weight matrix: `rows` rows of `cols` values.
 #[derive(Clone, Copy)]
 pub struct Weights<'a> {
     pub format: Format,
@@ -72,7 +71,6 @@ impl Weights<'_> {
     }
 }
 
-/// Computes `out`: [x.rows(), w.rows].
 pub fn product(cpu: &Cpu, precision: Precision, x: &Activations, w: Weights, out: &mut [f32]) {
     products(cpu, x, [(precision, w, out)]);
 }

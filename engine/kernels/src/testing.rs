@@ -1,5 +1,3 @@
-//! The definitions of `reference`, called with this crate's types.
-
 use crate::attention::{PageLayout, Queries};
 use crate::delta::{DeltaHeads, DeltaRows};
 use crate::format::{Format, quantize};
@@ -8,7 +6,6 @@ use reference::{DeltaShape, QueryRows, random_codes};
 
 pub use reference::{assert_close, random};
 
-/// Returns whole blocks of values in (-1, 1) or little beyond.
 pub fn random_blocks(format: Format, values: usize, seed: u64) -> Vec<u8> {
     let bytes = format.row_bytes(values).expect("whole blocks");
     random_codes(format.name(), bytes, format.block_bytes(), seed).unwrap_or_else(|| {

@@ -71,7 +71,6 @@ pub fn read_folder(folder: &Path, bytes: &[u8]) -> Result<Result<usize, String>,
     }
 }
 
-/// Reads the tokens of a sequence's file.
 #[cfg(feature = "hostile")]
 pub fn tokens_of(path: &Path) -> Result<Vec<u32>, String> {
     file::read_tokens(path)

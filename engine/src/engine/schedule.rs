@@ -21,7 +21,6 @@ const EARLY_REPLIES: usize = 2;
 pub(super) enum Urgency {
     Talk,
     Prompt, // a prompt that a user may soon wait for
-    /// A reply that may never be asked for. The user's words are more likely to be of use.
     EarlyReply,
     Background,
 }

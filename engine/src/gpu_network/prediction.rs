@@ -33,8 +33,6 @@ impl GpuNetwork {
         Ok(())
     }
 
-    /// Writes the block's keys and values of a step's tokens. The logits are computed: the contents of the residual
-    /// stream are lost.
     pub(super) fn follow(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let Some(block) = &self.prediction else { return Ok(()) };
         let outputs = work.outputs.arguments(VALUES);
@@ -68,7 +66,6 @@ impl GpuNetwork {
         Ok(())
     }
 
-    /// Predicts the tokens behind each lane's token, from the first `vocab` tokens.
     pub fn predict(&self, lanes: &mut [PredictionLane], vocab: usize, work: &mut GpuWorkspace) -> Result<(), Error> {
         let Some(block) = &self.prediction else { return Ok(()) };
         let hidden = self.shape.hidden;

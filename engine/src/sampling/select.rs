@@ -168,7 +168,6 @@ impl TokenSelector {
         }
     }
 
-    /// Draws from the whole vocabulary, without a list of it.
     fn draw_from_all(&mut self, scale: Scale, logits: &[f32], allowed: Option<&[u32]>, chance: f64) -> Option<u32> {
         let mut left = self.sum_blocks(scale, logits, allowed) * chance;
         // The last block that has any weight takes the remainder of rounding.

@@ -1,9 +1,6 @@
-//! Weights in every format.
-
 use kernels::format::{Format, quantize};
 use reference::{random, random_codes};
 
-/// Returns whole blocks of values in (-1, 1) or little beyond.
 pub fn random_blocks(format: Format, values: usize, seed: u64) -> Vec<u8> {
     let bytes = format.row_bytes(values).expect("whole blocks");
     random_codes(format.name(), bytes, format.block_bytes(), seed).unwrap_or_else(|| {

@@ -20,13 +20,11 @@ use sha2::{Digest, Sha256};
 
 const SHIM: &str = include_str!("emulator/shim.h");
 const NAME: &str = "an emulated GPU";
-/// Its memory.
 const TOTAL_BYTES: usize = 1 << 30;
 /// Bytes around each allocation that no kernel may write.
 const GUARD: usize = 256;
 const GUARD_BYTE: u8 = 0xA5;
 
-/// Reason why there is no emulator here.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EmulatorError {
     #[error("the emulator needs a C++ compiler: {reason}")]
@@ -35,12 +33,10 @@ pub enum EmulatorError {
     Failed { reason: String },
 }
 
-/// Returns the error of a program that finds no GPU because there is no emulator.
 pub fn gpu_error(error: EmulatorError) -> Error {
     Error::NoGpu { reason: error.to_string() }
 }
 
-/// A GPU in software.
 pub struct Emulator {
     capabilities: Capabilities,
     programs: HashMap<&'static str, libloading::Library>,
@@ -49,13 +45,10 @@ pub struct Emulator {
     launches: AtomicU64,
     /// Kernels that it still starts before it is lost, as a GPU can be.
     left: AtomicU64,
-    /// Names of the kernels that were started since `profile` began.
     profile: Mutex<Option<Vec<String>>>,
-    /// Recorder of each thread.
     recording: Mutex<HashMap<ThreadId, Vec<Started>>>,
 }
 
-/// A kernel that was started, to be started again.
 #[derive(Clone)]
 struct Started {
     program: &'static str,
@@ -68,7 +61,6 @@ type Kernel = unsafe extern "C" fn(*const c_void);
 type Emulate = unsafe extern "C" fn(Kernel, *const c_void, u32, u32, u32, u32, u32, i32) -> *const c_char;
 
 impl Emulator {
-    /// Compiles programs, and keeps what was compiled in `folder`.
     pub fn open(folder: &Path, sources: &[Program]) -> Result<Emulator, EmulatorError> {
         let mut programs = HashMap::new();
         for (name, file) in build_all(folder, sources)? {
@@ -105,7 +97,6 @@ impl Emulator {
         device
     }
 
-    /// Makes the device fail after a number of further kernels.
     pub fn break_after(&self, kernels: u64) {
         self.left.store(kernels, Ordering::Relaxed);
     }
@@ -282,12 +273,10 @@ impl Backend for Emulator {
     }
 }
 
-/// Opens an emulator of all kernels.
 pub fn open_emulator(folder: &Path) -> Result<Arc<Emulator>, EmulatorError> {
     Emulator::open(folder, gpu::programs(GpuApi::Cuda)).map(Arc::new)
 }
 
-/// Returns whether there is a compiler for the emulator, and prints if not.
 pub fn has_emulator() -> bool {
     match open_emulator(&std::env::temp_dir().join("reprise-gpu-tests")) {
         Ok(_) => true,
@@ -299,19 +288,16 @@ pub fn has_emulator() -> bool {
     }
 }
 
-/// Returns whether a device is an emulator, whose tests are few and small because it is slow.
 pub fn is_emulated(device: &Device) -> bool {
     device.properties().is_ok_and(|properties| properties.name == NAME)
 }
 
-/// True if the guards before and behind an allocation are intact.
 fn is_sound(address: u64, memory: &[u8]) -> bool {
     let start = address as usize - memory.as_ptr() as usize;
     let bytes = memory.len() - 3 * GUARD;
     memory[..start].iter().chain(&memory[start + bytes..]).all(|byte| *byte == GUARD_BYTE)
 }
 
-/// Compiles programs, all at a time: each one's name and library.
 pub fn build_all(folder: &Path, sources: &[Program]) -> Result<Vec<(&'static str, PathBuf)>, EmulatorError> {
     std::fs::create_dir_all(folder).map_err(|error| EmulatorError::Failed { reason: error.to_string() })?;
     std::thread::scope(|scope| {

@@ -23,7 +23,6 @@ pub struct Files {
 }
 
 impl Files {
-    /// One of the reference models.
     pub fn reference(name: &str) -> Files {
         let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference")).join(name);
         let json = |name: &str| serde_json::from_slice(&std::fs::read(folder.join(name)).unwrap()).unwrap();
@@ -64,7 +63,6 @@ impl Files {
         self.tensors.push(Tensor { name: name.into(), dtype: "BF16".into(), shape: shape.to_vec(), data });
     }
 
-    /// Writes a folder with one file of tensors, or several with an index.
     pub fn write(&self, folder: &Path, shards: usize) {
         let json = |name: &str, value: &Value| std::fs::write(folder.join(name), value.to_string()).unwrap();
         json("config.json", &self.config);
@@ -102,7 +100,6 @@ pub fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
     with_header(&Value::Object(header).to_string(), &data)
 }
 
-/// The header as it is given, right or wrong.
 pub fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
     let mut out = (header.len() as u64).to_le_bytes().to_vec();
     out.extend(header.as_bytes());

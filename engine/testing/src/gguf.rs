@@ -23,7 +23,6 @@ pub struct Tensor {
     pub dims: Vec<u64>,
     pub type_code: u32,
     pub data: Vec<u8>,
-    /// Offset to write instead of the right one.
     pub offset: Option<u64>,
 }
 
@@ -33,7 +32,6 @@ pub struct File {
     pub alignment: usize,
     pub keys: Vec<(String, Value)>,
     pub tensors: Vec<Tensor>,
-    /// Counts to write instead of the right ones.
     pub tensor_count: Option<u64>,
     pub key_count: Option<u64>,
 }
@@ -45,7 +43,6 @@ impl Default for File {
 }
 
 impl File {
-    /// Sets a key, or replaces it.
     pub fn set(&mut self, key: &str, value: Value) -> &mut File {
         match self.keys.iter_mut().find(|(name, _)| name == key) {
             Some((_, old)) => *old = value,
@@ -68,7 +65,6 @@ impl File {
         self.tensors.remove(index)
     }
 
-    /// An f32 tensor.
     pub fn add(&mut self, name: &str, dims: &[u64], values: &[f32]) -> &mut File {
         let data = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.tensors.push(Tensor { name: name.to_string(), dims: dims.to_vec(), type_code: 0, data, offset: None });

@@ -10,7 +10,6 @@ pub fn reference_models() -> PathBuf {
     std::env::var_os("REPRISE_REFERENCE").map_or_else(in_tree, PathBuf::from)
 }
 
-/// A file of golden tensors.
 pub struct GoldenFile {
     file: Vec<u8>,
 }
@@ -37,7 +36,6 @@ impl GoldenFile {
     }
 }
 
-/// Asserts that a result lies near its golden values, and prints the distance.
 #[track_caller]
 pub fn assert_near_golden(what: &str, ours: &[f32], golden: &[f32], tolerance: f64) {
     let distance = distance(ours, golden);

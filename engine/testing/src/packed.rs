@@ -1,14 +1,11 @@
 //! Files of packed weights that no packer would write.
 
-/// Key under which a reader looks for them.
 pub const KEY: [u8; 32] = [5; 32];
 
 const MAGIC: &[u8; 8] = b"REPRISEW";
-/// Bytes that one checksum covers.
 const PIECE: usize = 4 << 20;
 const FOOT: usize = 32 + 8 + 4 + 8;
 
-/// A file, and the bytes of weights that a reader expects in it.
 pub struct HostilePacked {
     pub file: Vec<u8>,
     pub len: usize,
@@ -29,7 +26,6 @@ impl HostilePacked {
     }
 }
 
-/// Puts a right end behind the weights.
 fn mend(file: &mut Vec<u8>, len: usize) {
     file.resize(len, 0);
     let mut summed: Vec<u8> = file.chunks(PIECE).flat_map(|piece| crc32fast::hash(piece).to_le_bytes()).collect();

@@ -52,7 +52,6 @@ impl Driver {
         }
     }
 
-    /// Returns the number of handles that were made and not given back.
     pub fn left_behind(&self) -> usize {
         // SAFETY: as above.
         unsafe {

@@ -81,7 +81,6 @@ pub fn attention(file: &mut File, block: u32) {
     }
 }
 
-/// A block for multi-token prediction.
 pub fn prediction(file: &mut File, block: u32) {
     norms(file, block);
     attention(file, block);

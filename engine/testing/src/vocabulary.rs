@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::golden::reference_models;
 
-/// Reads a file of the reference models.
 pub fn read(path: &str) -> Vec<u8> {
     let path = reference_models().join(path);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -14,7 +13,6 @@ pub fn read_text(path: &str) -> String {
     String::from_utf8(read(path)).unwrap()
 }
 
-/// Parts of a GGUF file that make a tokenizer.
 #[derive(Clone)]
 pub struct GgufVocab {
     pub tokens: Vec<String>,
@@ -23,7 +21,6 @@ pub struct GgufVocab {
     pub pre: String,
 }
 
-/// Reads the vocabulary of a GGUF file, and nothing else.
 pub fn gguf_vocab(path: &str) -> GgufVocab {
     let file = read(path);
     let mut at = Cursor { bytes: &file, at: 0 };

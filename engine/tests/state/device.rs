@@ -112,7 +112,6 @@ fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
     }
 }
 
-/// Returns an emulator of this test's own, which it may break.
 fn breakable() -> Option<Arc<Emulator>> {
     device()?;
     let own = open_emulator(&std::env::temp_dir().join("reprise-gpu-tests"));

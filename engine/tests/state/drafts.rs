@@ -23,7 +23,6 @@ fn drafting_on(device: Option<&Device>, model: &str, limits: EngineLimits) -> En
     engine
 }
 
-/// Builds a prompt that repeats itself: a few short pieces, one after the other.
 fn repeating(pieces: &[u8], seed: u32) -> Vec<u32> {
     pieces.iter().flat_map(|piece| words(3 + usize::from(piece % 5), seed + u32::from(piece % 3))).collect()
 }
@@ -175,7 +174,6 @@ fn a_reply_with_drafts_is_the_reply_without_mtp() {
     plays("dense-mtp", 60);
 }
 
-/// Returns the tokens of a reply that repeats itself, and the steps that it took.
 fn repeated(engine: &mut Engine, request: EngineRequest) -> (Vec<u32>, usize, StopReason) {
     engine.submit(request).unwrap();
     let (mut events, mut steps) = (Vec::new(), 0);

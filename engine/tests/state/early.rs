@@ -9,7 +9,6 @@ use kernels::format::Format;
 use proptest::prelude::*;
 use testing::device_of_tests;
 
-/// A reply begun early, and the final request.
 #[derive(Clone, Debug)]
 struct Run {
     history: usize,
@@ -21,11 +20,9 @@ struct Run {
     seed: u64,
     temperature: f32,
     new: usize,
-    /// Steps of the engine before the final words come.
     steps: usize,
     /// Steps of other work, if the reply stops behind its beginning before the final words come.
     held: Option<usize>,
-    /// Words that a user says meanwhile in another conversation.
     other: Option<usize>,
 }
 
@@ -98,7 +95,6 @@ fn step(engine: &mut Engine, id: RequestId, said: &mut Said) -> bool {
     more
 }
 
-/// Returns the final answer, and the length of its early part.
 fn begun(engine: &mut Engine, run: &Run, heard: &[u32], last: &[u32]) -> (Said, usize) {
     let id = engine.submit(early(asked(run, heard))).unwrap();
     let mut said = Said::default();

@@ -23,7 +23,6 @@ fn on_disk(folder: &Path) -> Engine {
     engine
 }
 
-/// Plays several turns, each on disk before the next.
 fn converse(engine: &mut Engine, head: &[u32], turns: usize, seed: u32) {
     let mut said = words(12, seed);
     for turn in 0..turns as u32 {

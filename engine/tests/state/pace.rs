@@ -6,7 +6,6 @@ use std::time::Duration;
 
 const PROMPT: usize = 300;
 
-/// Opens an engine that has measured 16 ms for a token of a prompt.
 fn slow() -> Engine {
     let mut engine = engine("dense-gva2", EngineLimits { max_sequences: 32, ..LIMITS });
     engine.keep_pace(Duration::from_millis(200));

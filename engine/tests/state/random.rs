@@ -75,7 +75,6 @@ pub fn step() -> impl Strategy<Value = Step> {
 const HEAD_TOKENS: usize = 50; // tokens of instructions at the head of a history
 const QUESTION_TOKENS: usize = 8; // tokens of the last question
 
-/// Builds a sampled request, so that each choice has words of its own.
 fn choice(tokens: &[u32], number: usize) -> EngineRequest {
     let request = with_head(tokens);
     let sampling = SamplingOptions { temperature: 0.9, seed: Some(number as u64), ..request.sampling };
@@ -124,7 +123,6 @@ pub struct Stage<'a> {
     pub limits: EngineLimits,
     /// The device of the engine with a cache. The engine without one computes on the CPU.
     pub device: Option<&'a Device>,
-    /// Length at which a conversation is cut.
     pub longest: usize,
 }
 

@@ -16,7 +16,6 @@ enum Meanwhile {
     Warm {
         share: f64,
     },
-    /// Another conversation has a turn.
     Other {
         count: usize,
     },
@@ -29,9 +28,8 @@ struct Run {
     seed: u64,
     temperature: f32,
     new: usize,
-    /// Steps of the engine before each stop.
     stops: Vec<(usize, Meanwhile)>,
-    /// Steps behind them after which the reply stops once more; from then on another conversation's reply continues
+    /// Steps behind the stops after which the reply stops once more; from then on another conversation's reply continues
     /// beside it. In a batch the last bits of a sum are others, so the reply without a stop has the same company.
     company: Option<(usize, usize)>,
 }
@@ -88,9 +86,7 @@ struct Said {
 struct Stopped {
     said: Said,
     report: RequestReport,
-    /// Number of tokens before the last stop.
     before: usize,
-    /// Number of tokens when the other reply began.
     company_at: Option<usize>,
 }
 
@@ -138,7 +134,6 @@ fn stopped(engine: &mut Engine, run: &Run) -> Stopped {
     Stopped { said, report: report.unwrap(), before, company_at }
 }
 
-/// Runs the reply without a stop, and with the same company.
 fn uninterrupted(engine: &mut Engine, run: &Run, company_at: Option<usize>) -> Said {
     let id = engine.submit(asked(run)).unwrap();
     let mut said = Said::default();
@@ -154,7 +149,6 @@ fn uninterrupted(engine: &mut Engine, run: &Run, company_at: Option<usize>) -> S
     }
 }
 
-/// Takes one step. Returns the report if the reply has ended.
 fn step(engine: &mut Engine, id: RequestId, said: &mut Said) -> Option<RequestReport> {
     let (mut events, mut report) = (Vec::new(), None);
     engine.step(&mut events);

@@ -32,7 +32,6 @@ pub fn engine(model: &str, limits: EngineLimits) -> Engine {
     engine_on(None, model, limits)
 }
 
-/// Opens an engine on a device, or on the host if that is `None`.
 pub fn engine_on(device: Option<&Device>, model: &str, limits: EngineLimits) -> Engine {
     // In the source tree, or in the folder that `tests/gpu/run.sh` names on a machine without sources.
     let in_tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
@@ -74,7 +73,6 @@ pub fn answers(engine: &mut Engine, requests: Vec<EngineRequest>) -> Vec<Answer>
     answers.into_iter().map(|answer| answer.unwrap()).collect()
 }
 
-/// Runs all requests like `answers`; some may fail.
 pub fn tries(engine: &mut Engine, requests: Vec<EngineRequest>) -> Vec<Result<Answer, Error>> {
     let ids: Vec<RequestId> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
     run(engine, &ids, |_, _| ())

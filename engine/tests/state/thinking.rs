@@ -12,7 +12,6 @@ fn thinking(prompt: &[u32], new: usize, seed: u64) -> EngineRequest {
     EngineRequest { sampling, thinking, ..request(prompt, new) }
 }
 
-/// Takes one step. Returns a request's tokens, and its stop reason if it is done.
 fn step(engine: &mut Engine, id: RequestId) -> (Vec<u32>, Option<StopReason>) {
     let (mut events, mut tokens, mut done) = (Vec::new(), Vec::new(), None);
     engine.step(&mut events);

@@ -52,7 +52,6 @@ impl ThinkingBudget {
         self.close_when_spent();
     }
 
-    /// Returns the token that must come next, whatever the model would choose.
     pub fn forced(&self) -> Option<u32> {
         match &self.state {
             ThinkingState::Closing { tokens, done } => tokens.get(*done).copied(),

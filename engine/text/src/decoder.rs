@@ -38,7 +38,6 @@ impl Decoder {
         self.push(tokenizer.token_bytes(token))
     }
 
-    /// Returns U+FFFD for a character that the reply's end cut, else nothing.
     pub fn finish(&mut self) -> String {
         let left = std::mem::take(&mut self.waiting);
         String::from_utf8_lossy(&left).into_owned()

@@ -1,5 +1,3 @@
-//! Errors between text and tokens.
-
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("tokenizer.json is not valid: {0}")]

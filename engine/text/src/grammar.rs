@@ -83,7 +83,6 @@ impl Grammar {
         Ok(Grammar::of(Constraint::Tools(tools::Tools::new(tools, choice, parallel)?)))
     }
 
-    /// Lets the grammar begin behind `</think>`: the prompt ends inside the reasoning block.
     pub fn after_reasoning(mut self) -> Grammar {
         self.after_reasoning = true;
         self

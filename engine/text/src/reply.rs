@@ -207,7 +207,6 @@ impl ReplyParser {
     }
 }
 
-/// Text stream without the white space at its two ends.
 #[derive(Debug, Default)]
 struct Trimmed {
     begun: bool,

@@ -31,7 +31,6 @@ impl StopMatcher {
         text
     }
 
-    /// Returns the held text at the end of the reply.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

@@ -40,7 +40,6 @@ pub struct TemplateInput<'a> {
 }
 
 impl<'a> TemplateInput<'a> {
-    /// Returns the input of a reply to this prompt, without a time.
     pub fn of(prompt: &'a Prompt) -> TemplateInput<'a> {
         TemplateInput { prompt, thinks: None, opens_reply: true, now: None }
     }

@@ -155,7 +155,6 @@ impl Tokenizer {
         self.is_control(id) && bytes.starts_with(b"<|") && bytes.ends_with(b"|>")
     }
 
-    /// Finds the token with exactly this text. A control token is found by its name.
     pub fn id_of(&self, text: &str) -> Option<u32> {
         match self.control.find(text, 0) {
             Some((0, end, id)) if end == text.len() => Some(id),

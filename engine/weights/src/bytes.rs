@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::mapped::MappedFile;
 
-/// A range of a file's bytes. A clone shares the same memory.
 #[derive(Clone)]
 pub struct ModelBytes {
     owner: Arc<Owner>,
@@ -38,7 +37,6 @@ impl ModelBytes {
         Ok(ModelBytes { owner: Arc::new(owner), start: 0, len })
     }
 
-    /// Copies a slice to memory that is aligned for any element type.
     pub fn copy_of(bytes: &[u8]) -> ModelBytes {
         let mut lines = vec![CacheLine([0; LINE]); bytes.len().div_ceil(LINE)].into_boxed_slice();
         bytemuck::cast_slice_mut(&mut lines)[..bytes.len()].copy_from_slice(bytes);
@@ -69,7 +67,6 @@ impl ModelBytes {
         }
     }
 
-    /// Returns the mapped file of these bytes.
     pub fn mapped_file(&self) -> Option<&Path> {
         matches!(self.owner.memory, Memory::Map(_)).then_some(&self.owner.path)
     }

@@ -48,7 +48,6 @@ impl Error {
         }
     }
 
-    /// Makes the error of a mapped file that another program cut while it was in use.
     pub fn cut(path: &Path) -> Error {
         let what = "was cut or could not be read while the model was in use; put the whole file back, under a new name and \
                     renamed when it is there";
@@ -67,7 +66,6 @@ impl Error {
     }
 }
 
-/// Returns text from a file as a message may have it: on one line, and no longer than a line.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 120;
     let mut out = String::new();

@@ -14,7 +14,6 @@ const FILES: [&str; 1] = [include_str!("../families/qwen3_5.toml")];
 #[serde(deny_unknown_fields)]
 pub struct Family {
     pub name: String,
-    /// Tokens that end a turn and a text.
     pub end_tokens: Vec<String>,
     /// Pattern of a file that states none: every n-th layer is attention.
     pub attention_every: usize,
@@ -31,7 +30,6 @@ pub struct Family {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Architecture {
-    /// The engine's name, which is GGUF's.
     pub name: String,
     /// Values of `model_type` in a folder's config.json.
     pub model_types: Vec<String>,
@@ -116,7 +114,6 @@ impl Family {
         self.layer.get(name).map_or(name, String::as_str)
     }
 
-    /// Returns a folder's name of a tensor of the block for multi-token prediction.
     pub(crate) fn prediction_tensor<'a>(&'a self, name: &'a str) -> &'a str {
         self.prediction.get(name).map_or(name, String::as_str)
     }

@@ -25,7 +25,6 @@ pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     load(path, parts, notes)
 }
 
-/// Reads the model of one GGUF file in memory; the path is for messages.
 pub fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<ModelWeights, Error> {
     load(path, parts::from_bytes(path, bytes)?, Vec::new())
 }

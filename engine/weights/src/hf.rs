@@ -133,7 +133,6 @@ fn is_vision(name: &str) -> bool {
 
 const MTP_PREFIXES: [&str; 4] = ["mtp.", "model.mtp.", "language_model.mtp.", "model.language_model.mtp."];
 
-/// Returns the name behind `mtp.`. None: the tensor is not of multi-token prediction.
 fn mtp_name(name: &str) -> Option<&str> {
     MTP_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
 }

@@ -10,14 +10,12 @@ use crate::model::{
 use crate::shape::{LayerKind, Moe, Shape};
 use crate::tensors::Tensors;
 
-/// Form of a model's files. They differ in names and in a few values.
 #[derive(Clone, Copy)]
 pub(crate) enum Source {
     Gguf,
     Folder(&'static Family),
 }
 
-/// Reads a layer, whose tensors' names begin with `prefix`.
 pub(crate) fn layer(
     tensors: &mut Tensors,
     shape: &Shape,
@@ -70,7 +68,6 @@ pub(crate) fn prediction(
     })
 }
 
-/// Reads a norm's factors.
 pub(crate) fn norm(tensors: &mut Tensors, source: Source, name: &str, len: usize) -> Result<Vec<f32>, Error> {
     let mut weights = tensors.values(name, &[len])?;
     if matches!(source, Source::Folder(family) if family.folder_norms_are_offsets) {
@@ -152,7 +149,6 @@ impl Block<'_> {
         })
     }
 
-    /// Reads -exp(A_log), of which a folder has the logarithm.
     fn a_log_neg(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
         let mut values = self.tensors.values(name, &[len])?;
         if matches!(self.source, Source::Folder(_)) {
@@ -216,7 +212,6 @@ impl Block<'_> {
         Ok(experts.map(|((gate, up), down)| SwigluWeights { gate, up, down }).collect())
     }
 
-    /// Reads experts that have tensors of their own, as in some folders.
     fn separate_experts(&mut self, moe: &Moe) -> Result<Vec<SwigluWeights>, Error> {
         let (hidden, width) = (self.shape.hidden, moe.expert_ffn);
         let name = |prefix: &str, expert: usize, part: &str| format!("{prefix}mlp.experts.{expert}.{part}_proj.weight");

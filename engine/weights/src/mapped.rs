@@ -7,7 +7,6 @@ use std::fs::File;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Read-only and private to this process.
 pub(crate) struct MappedFile {
     pub map: memmap2::Mmap,
     file: File,
@@ -75,7 +74,6 @@ fn handle_bus_errors() {
     });
 }
 
-/// Handler of the signal before this one.
 #[cfg(unix)]
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 #[cfg(unix)]

@@ -83,7 +83,6 @@ impl Matrix {
         }
     }
 
-    /// Returns the weights as the file holds them, or as `pack` left them.
     pub fn data(&self) -> &ModelBytes {
         match self {
             Matrix::Blocks(blocks) => &blocks.data,
@@ -91,7 +90,6 @@ impl Matrix {
         }
     }
 
-    /// Returns the bytes that a product reads.
     pub fn bytes(&self) -> usize {
         let low_rank = self.low_rank().map_or(0, |low_rank| size_of::<f32>() * (low_rank.a.len() + low_rank.b.len()));
         low_rank
@@ -135,7 +133,6 @@ impl Matrix {
         }
     }
 
-    /// Returns the format of the blocks. None: the matrix has none.
     pub fn format(&self) -> Option<Format> {
         self.blocks().map(|blocks| blocks.format)
     }

@@ -17,7 +17,6 @@ pub struct ModelWeights {
     pub head: Option<Matrix>,
     pub output_norm: Vec<f32>,
     pub layers: Vec<Layer>,
-    /// Predicts the token after the next one.
     pub prediction: Option<PredictionBlock>,
     pub vocab: VocabSource,
     pub chat_template: Option<String>,
@@ -62,7 +61,6 @@ impl ModelWeights {
         [&self.embed].into_iter().chain(&self.head).chain(of_layers).chain(of_prediction)
     }
 
-    /// Returns a few bytes of each mapped file with matrices.
     pub fn mapped_files(&self) -> Vec<ModelBytes> {
         let mut files: Vec<ModelBytes> = Vec::new();
         for matrix in self.matrices() {
@@ -95,7 +93,6 @@ impl ModelWeights {
         Ok(())
     }
 
-    /// Drops the block for multi-token prediction: then a sequence keeps nothing for it.
     pub fn leave_out_prediction(&mut self) {
         (self.prediction, self.shape.mtp_blocks) = (None, 0);
     }
@@ -154,16 +151,14 @@ impl Mixer {
     }
 }
 
-/// Matrices and vectors are those of a file, or of a device that has a copy of them.
+/// Matrices and vectors are those of a file, or of a device that has a copy of them. `k` and `v` are
+/// [kv_heads * head_dim, hidden], `o` is [hidden, q_heads * head_dim].
 #[derive(Debug, Clone)]
 pub struct AttentionWeights<M = Matrix, V = Vec<f32>> {
     /// [q_heads * 2 * head_dim, hidden]: of each head first the query, then the gate.
     pub q: M,
-    /// [kv_heads * head_dim, hidden]
     pub k: M,
-    /// [kv_heads * head_dim, hidden]
     pub v: M,
-    /// [hidden, q_heads * head_dim]
     pub o: M,
     pub q_norm: V,
     pub k_norm: V,
@@ -209,14 +204,12 @@ impl Ffn {
     }
 }
 
-/// A gated feed-forward, down · (silu(gate · x) ⊙ (up · x)): a dense layer's, or one expert's.
+/// A gated feed-forward, down · (silu(gate · x) ⊙ (up · x)): a dense layer's, or one expert's. `gate` and `up` are
+/// [width, hidden], `down` is [hidden, width].
 #[derive(Debug, Clone)]
 pub struct SwigluWeights<M = Matrix> {
-    /// [width, hidden]
     pub gate: M,
-    /// [width, hidden]
     pub up: M,
-    /// [hidden, width]
     pub down: M,
 }
 
@@ -239,7 +232,6 @@ pub struct MoeWeights<M = Matrix, R = Vec<f32>> {
     pub shared: Option<SharedExpert<M, R>>,
 }
 
-/// The expert that every token visits, and the row whose sigmoid weighs it.
 #[derive(Debug, Clone)]
 pub struct SharedExpert<M = Matrix, R = Vec<f32>> {
     pub expert: SwigluWeights<M>,
@@ -247,7 +239,6 @@ pub struct SharedExpert<M = Matrix, R = Vec<f32>> {
     pub router: R,
 }
 
-/// Data of which another crate makes the tokenizer.
 #[derive(Debug, Clone)]
 pub enum VocabSource {
     Gguf {
@@ -259,6 +250,5 @@ pub enum VocabSource {
         /// Name of the splitting before the merges, such as `qwen35`.
         pre: String,
     },
-    /// The bytes of tokenizer.json.
     Json(Vec<u8>),
 }

@@ -62,7 +62,6 @@ pub fn pack(
     Ok(kept.and_then(|(folder, key)| packed::keep(folder, &key, all)))
 }
 
-/// Part of a model whose matrices are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackedPart {
     All,
@@ -82,7 +81,6 @@ pub enum MatrixUse {
     ExactProducts,
 }
 
-/// Returns the bytes of a matrix after `pack`.
 pub fn packed_bytes(matrix: &Matrix, used_for: MatrixUse, level: CpuLevel) -> usize {
     let Some(blocks) = matrix.blocks() else { return matrix.bytes() };
     let is_packed = has_panels(level) && blocks.order == MatrixOrder::Rows;
@@ -99,7 +97,6 @@ pub fn packed_bytes(matrix: &Matrix, used_for: MatrixUse, level: CpuLevel) -> us
 
 /// Bytes that are packed before the file's memory for them goes back.
 const AT_ONCE: usize = 8 << 20;
-/// Matrices begin on lines of the cache.
 const ALIGNMENT: usize = 64;
 
 /// A matrix that has a faster order, and the bytes that it takes then.

@@ -24,7 +24,6 @@ use crate::bytes::ModelBytes;
 #[derive(Clone, Debug)]
 pub struct PackedFolder {
     pub path: PathBuf,
-    /// Most bytes of all files; the oldest go first.
     pub max_bytes: u64,
     /// Least bytes of a file: fewer are packed as fast as they are read.
     pub min_bytes: u64,
@@ -44,7 +43,6 @@ const FINISHED: &str = "packed";
 const UNFINISHED: &str = "part";
 
 impl Keeping {
-    /// Waits until the file is there, or for why it is not.
     pub fn wait(self) -> Result<(), String> {
         self.0.join().unwrap_or_else(|_| Err("the thread that keeps packed weights failed".to_owned()))
     }
@@ -95,7 +93,6 @@ impl PackedFolder {
     }
 }
 
-/// Writes packed weights, in a thread of its own. None: they are not to be kept.
 pub(crate) fn keep(folder: &PackedFolder, key: &Key, weights: ModelBytes) -> Option<Keeping> {
     let (folder, key) = (folder.clone(), *key);
     let work = move || {
@@ -108,7 +105,6 @@ pub(crate) fn keep(folder: &PackedFolder, key: &Key, weights: ModelBytes) -> Opt
     std::thread::Builder::new().name("packed-writer".to_owned()).spawn(work).ok().map(Keeping)
 }
 
-/// Returns whether weights are worth a file, and may be one.
 pub(crate) fn is_worth_keeping(folder: &PackedFolder, len: usize) -> bool {
     (folder.min_bytes..=folder.max_bytes).contains(&(len as u64))
 }

@@ -20,7 +20,6 @@ pub struct Shape {
     pub q_heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Heads of the linear layers, and the dimension of one of them.
     pub key_heads: usize,
     pub value_heads: usize,
     pub key_dim: usize,
@@ -30,12 +29,10 @@ pub struct Shape {
     pub vocab: usize,
     pub rms_eps: f32,
     pub rope: Rope,
-    /// Window that the file states.
     pub native_ctx: usize,
     pub moe: Option<Moe>,
     /// True if the head is the embedding.
     pub tied: bool,
-    /// Blocks for multi-token prediction that the model has: none or one.
     pub mtp_blocks: usize,
 }
 
@@ -57,7 +54,6 @@ pub enum HeadOrder {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     pub theta: f64,
-    /// Dimensions of a head that turn.
     pub dims: usize,
     pub scaling: Option<Yarn>,
 }
@@ -73,7 +69,6 @@ pub(crate) fn yarn_magnitude(factor: f32, weight: f32) -> f32 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moe {
     pub experts: usize,
-    /// Experts that work on one token.
     pub used: usize,
     pub expert_ffn: usize,
     /// Width of the expert that every token visits; 0: there is none.
@@ -83,7 +78,6 @@ pub struct Moe {
 }
 
 impl Shape {
-    /// Returns the rows of the fused q, k, v projection of a linear layer, which are the channels of its convolution.
     pub fn delta_channels(&self) -> usize {
         2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
     }
@@ -94,7 +88,6 @@ impl Shape {
 }
 
 impl Shape {
-    /// Checks that the numbers agree with each other, whichever file they are from.
     pub(crate) fn check(&self, path: &Path) -> Result<(), Error> {
         self.check_sizes(path)?;
         let parts_of = |what: &str, number: usize, of_what: &str, of: usize| {

@@ -12,14 +12,12 @@ use crate::matrix::Matrix;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
-    /// File of the tensor, which messages name.
     pub path: Arc<Path>,
     /// Format of the values. None: the kernels cannot read the type, which matters only if the tensor is used.
     pub format: Option<Format>,
     pub type_name: String,
     /// Outermost first.
     pub dims: Vec<usize>,
-    /// Empty where the format is unknown.
     pub data: ModelBytes,
 }
 
@@ -73,7 +71,6 @@ impl Tensors {
         tensor.into_matrix(name, rows, cols)
     }
 
-    /// Takes `count` matrices that lie behind each other in one tensor of three dimensions.
     pub fn stack(&mut self, name: &str, count: usize, rows: usize, cols: usize) -> Result<Vec<Matrix>, Error> {
         let tensor = self.take(name, &[count, rows, cols])?;
         tensor.expect_dims(name, &[count, rows, cols])?;
@@ -103,7 +100,6 @@ impl Tensors {
         self.stored.keys().any(|name| belongs(name))
     }
 
-    /// Drops all tensors whose names `belongs` picks, and returns their number.
     pub fn drop_all(&mut self, belongs: impl Fn(&str) -> bool) -> usize {
         let before = self.stored.len();
         self.stored.retain(|name, _| !belongs(name));

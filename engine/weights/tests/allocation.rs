@@ -31,7 +31,6 @@ unsafe impl GlobalAlloc for Watched {
 #[global_allocator]
 static WATCHED: Watched = Watched;
 
-/// The largest single allocation while a file is opened.
 fn largest(bytes: &[u8]) -> usize {
     let bytes = ModelBytes::copy_of(bytes);
     LARGEST.set(0);

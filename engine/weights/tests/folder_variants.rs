@@ -221,7 +221,6 @@ fn experts_may_be_separate() {
     assert!(refused(&files).contains("'model.layers.2.mlp.experts.5.up_proj.weight': found no such tensor"));
 }
 
-/// A folder with a block for multi-token prediction, whose tensors' names begin so.
 fn with_prediction(prefix: &str) -> Files {
     let mut files = Files::reference("dense-gva2");
     for (name, dims) in [

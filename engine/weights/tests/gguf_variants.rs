@@ -36,7 +36,6 @@ fn same(a: &Matrix, b: &Matrix) {
     assert_eq!(&a.data()[..], &b.data()[..]);
 }
 
-/// Puts tensors of equal outer dimensions behind each other, along the dimension before the last.
 fn fused(file: &mut File, name: &str, parts: &[&str]) {
     let parts: Vec<Tensor> = parts.iter().map(|part| file.take(part)).collect();
     let stacks = if parts[0].dims.len() == 3 { parts[0].dims[0] } else { 1 };
@@ -154,7 +153,6 @@ fn the_pattern_comes_from_flags_or_head_counts_or_an_interval() {
     assert!(refused(&file).contains("'blk.2.attn_qkv.weight'"), "{}", refused(&file));
 }
 
-/// The smallest model with a block for multi-token prediction.
 fn with_prediction() -> File {
     let mut file = tiny::dense();
     file.set("qwen35.block_count", Value::U32(5)).set("qwen35.nextn_predict_layers", Value::U32(1));

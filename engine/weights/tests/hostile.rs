@@ -15,7 +15,6 @@ fn open_bytes(bytes: &[u8]) -> Result<ModelWeights, Error> {
     weights::gguf::from_bytes(Path::new("bad.gguf"), ModelBytes::copy_of(bytes))
 }
 
-/// The message of a dense model after a change.
 fn dense(change: impl FnOnce(&mut File)) -> String {
     let mut file = tiny::dense();
     change(&mut file);
@@ -275,7 +274,6 @@ fn cut_anywhere_it_is_refused() {
     }
 }
 
-/// The message of a folder's safetensors file with this header.
 fn header(header: &str, data: &[u8]) -> String {
     shard(&with_header(header, data))
 }
@@ -430,7 +428,6 @@ fn configurations_that_cannot_be() {
     }
 }
 
-/// Files of a fuzzer or a person, each with an error of one line.
 #[test]
 fn kept_inputs_are_refused() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile"));

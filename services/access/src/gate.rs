@@ -71,7 +71,6 @@ impl Gate {
         }
     }
 
-    /// Takes a place for a connection, before anything of it is read.
     pub fn connect(self: &Arc<Gate>, address: IpAddr) -> Result<ConnectionPlace, Error> {
         let state = &mut *self.state.lock();
         let all = state.limits.connections;
@@ -259,7 +258,6 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Reads the address from `for=192.0.2.1;proto=https`.
 fn forwarded_for(hop: &str) -> &str {
     let mut pairs = hop.split(';').filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| name.eq_ignore_ascii_case("for")).map_or("", |(_, address)| address)

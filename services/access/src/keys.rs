@@ -7,7 +7,6 @@ use store::{Identity, KeyScope, Store};
 /// User of all clients if no keys are demanded.
 pub const LOCAL_USER: &str = "local";
 
-/// Handle to all that decides about a request, cheap to clone.
 #[derive(Clone)]
 pub struct Access {
     pub gate: Arc<Gate>,

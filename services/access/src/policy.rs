@@ -47,7 +47,6 @@ impl Policy {
         }
     }
 
-    /// Returns the origin if one is stated and known.
     pub fn check<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Error> {
         let host = headers.get(header::HOST).ok_or(Error::NoHost)?;
         let host = host.to_str().map_err(|_| Error::ForeignHost)?;
@@ -70,7 +69,6 @@ impl Policy {
     }
 }
 
-/// Tells whether the origin is this server itself, as the same request addresses it.
 fn is_page_of(origin: &str, host: &str) -> bool {
     let origin = plain(origin);
     let own = |scheme: &str, port: &str| {

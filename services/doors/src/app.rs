@@ -6,13 +6,11 @@ use hub::SharedFetch;
 use replies::Completions;
 use tokio_util::sync::CancellationToken;
 
-/// Handle to all that any request needs, cheap to clone.
 #[derive(Clone)]
 pub struct App {
     pub replies: Completions,
     pub access: Access,
     pub pulls: SharedFetch,
-    /// Cancelled when the service stops.
     pub stopping: CancellationToken,
 }
 

@@ -14,7 +14,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use store::KeyScope;
 
-/// Connection that a request came on.
 #[derive(Clone)]
 pub struct Peer {
     /// Client's address, also behind a trusted proxy.
@@ -24,7 +23,6 @@ pub struct Peer {
     pub _place: Arc<ConnectionPlace>,
 }
 
-/// Part of the URL before the route's path.
 #[derive(Clone)]
 pub struct PathBefore(pub String);
 

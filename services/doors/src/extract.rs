@@ -22,10 +22,8 @@ pub struct OwnSession(pub SessionRef);
 /// Session of the caller that the path names as a conversation.
 pub struct OwnConversation(pub SessionRef);
 
-/// Body of JSON.
 pub struct JsonBody<T>(pub T);
 
-/// Returns the rows of a page.
 pub fn rows(settings: &Settings, asked: Option<u32>, usual: Option<u32>) -> u32 {
     let most = u32::try_from(settings.limits.page_rows).unwrap_or(u32::MAX);
     asked.or(usual).unwrap_or(most).clamp(1, most)

@@ -94,7 +94,6 @@ async fn answer(
     Ok(stream_body("application/x-ndjson", lines))
 }
 
-/// Returns the clues of a request to its speaker.
 pub fn clues(request: OllamaRequest) -> BodyClues {
     match request.task {
         OllamaTask::Reply(reply) => BodyClues::of(&reply.model, &reply.prompt.messages),

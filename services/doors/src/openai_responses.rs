@@ -168,7 +168,6 @@ async fn model_of(
     Ok(presets.name_of(&presets.of_session(&placement.preset, placement.ctx_size)).to_owned())
 }
 
-/// Returns the fields that all response objects of a response share.
 fn base(request: &ResponsesRequest, model: String) -> Map<String, Value> {
     let mut base = request.echo.clone();
     base.insert("model".to_owned(), json!(model));

@@ -19,7 +19,6 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Ports of the service.
 pub struct Listeners {
     pub main: TcpListener,
     /// Port that answers at `/` as Ollama does.

@@ -1,5 +1,3 @@
-//! Interval of a counted share.
-
 use crate::bootstrap::Interval;
 
 /// Computes Wilson's interval at 95 in 100, which stays within 0 and 1 and is right also for a share of 0 or 1.

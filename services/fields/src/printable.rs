@@ -15,7 +15,6 @@ pub fn printable(message: impl Into<String>) -> String {
     begin.iter().chain(&[' ', '…', ' ']).chain(end).collect()
 }
 
-/// Returns the begin of a client's word that a message repeats.
 pub fn shown(word: &str) -> String {
     word.chars().take(SHOWN_CHARS).collect()
 }

@@ -25,10 +25,8 @@ pub struct FieldError {
 #[derive(Debug, PartialEq)]
 enum Problem {
     Missing,
-    /// Allowed values.
     Invalid(String),
     TooLarge(usize, &'static str),
-    /// Expected kind and found kind.
     Kind(String),
     Other(String),
 }
@@ -46,7 +44,6 @@ impl FieldError {
         FieldError { code: "value_too_large", path: path.to_owned(), problem: Problem::TooLarge(limit, unit) }
     }
 
-    /// Makes a mistake whose message needs no path.
     pub fn new(code: &'static str, path: &str, message: impl Into<String>) -> FieldError {
         FieldError { code, path: path.to_owned(), problem: Problem::Other(message.into()) }
     }
@@ -225,7 +222,6 @@ impl<'de> Deserializer<'de> for Reader<'de> {
 /// Least number that a float does not tell exactly.
 const WHOLE: f64 = (1_u64 << 53) as f64;
 
-/// A word, or an object whose `type` is one.
 impl<'de> EnumAccess<'de> for Reader<'de> {
     type Error = FieldError;
     type Variant = Reader<'de>;

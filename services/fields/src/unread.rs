@@ -14,7 +14,6 @@ impl KnownFields {
         KnownFields { schema: read_schema::<T>() }
     }
 
-    /// Returns the fields of each kind of an enum that a `type` tells apart.
     pub fn of_kinds<T: JsonSchema>() -> BTreeMap<String, KnownFields> {
         let kinds = read_schema::<T>();
         let kinds = kinds["oneOf"].as_array().into_iter().flatten();
@@ -34,7 +33,6 @@ impl KnownFields {
 
 /// Characters of a name, which comes from a client.
 const NAME_CHARS: usize = 64;
-/// Limit on the names of one body.
 pub const MOST_NAMES: usize = 16;
 const LEVELS: u32 = 3;
 
@@ -65,7 +63,6 @@ fn name_all(value: &Value, path: String, levels: u32, unread: &mut Vec<String>) 
     }
 }
 
-/// Returns the object's schema of a field that may be null.
 pub fn schema_of_object(schema: &Value) -> &Value {
     let choices = schema["anyOf"].as_array().into_iter().flatten();
     choices.into_iter().find(|choice| choice["properties"].is_object()).unwrap_or(schema)

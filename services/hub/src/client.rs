@@ -22,14 +22,12 @@ pub struct HubClient {
 #[derive(Clone, Debug)]
 pub struct HubOptions {
     pub url: String,
-    /// Token of a person, for repositories that demand one.
     pub token: Option<String>,
     pub token_env: String,
     pub connect: Duration,
-    /// Time without a byte after which a connection ends.
     pub silence: Duration,
     pub retries: u32,
-    /// Pause before the first of them; it doubles for each next one.
+    /// Pause before the first retry; it doubles for each next one.
     pub retry: Duration,
     pub listing_bytes: usize,
     pub on_trouble: fn(&str),

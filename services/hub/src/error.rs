@@ -6,7 +6,6 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("{url}: {why}")]
     Address { url: String, why: String },
-    /// Failure of all tries.
     #[error("{what}: {why}; what is there is kept, try again")]
     Unreachable { what: String, why: String },
     #[error("{what}: the hub answered {status}{why}")]
@@ -43,7 +42,6 @@ pub enum Error {
     Outside { path: PathBuf },
     #[error("{} is being fetched by another program", path.display())]
     Busy { path: PathBuf },
-    /// Failure of two fetches in a row.
     #[error(
         "{file} came with {found} where the hub tells {expected}: the connection or the hub damages it, try another network"
     )]

@@ -1,5 +1,3 @@
-//! Fetch of one file of a repository, until it is complete.
-
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -35,7 +33,6 @@ pub(crate) struct FilePlace<'p> {
 }
 
 impl HubClient {
-    /// Fetches the file, resuming an earlier try, and returns its SHA-256 if its bytes came now.
     pub(crate) async fn fetch(
         &self,
         name: &Name,
@@ -183,7 +180,6 @@ impl Part {
         }
     }
 
-    /// Removes the part if the file in its place may not be replaced, and succeeds if that is the same file.
     fn compare(self, to: &Path, sha256: &str) -> Result<(Fetched, Option<String>), Error> {
         let _ = std::fs::remove_file(&self.path);
         if is_unchanged(to, Some(sha256)) {

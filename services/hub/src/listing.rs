@@ -14,7 +14,6 @@ pub struct Listing {
 pub struct Listed {
     pub path: String,
     pub bytes: u64,
-    /// Hash of a large file; the hub has none for small ones.
     pub sha256: Option<String>,
 }
 

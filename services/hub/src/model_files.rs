@@ -19,7 +19,6 @@ pub struct ModelFiles<'l> {
     files: Vec<&'l Listed>,
 }
 
-/// Index of the parts of a folder's weights, if there are several.
 const INDEX: &str = "model.safetensors.index.json";
 
 impl<'l> ModelFiles<'l> {
@@ -46,7 +45,6 @@ impl<'l> ModelFiles<'l> {
         self.files.iter().map(|file| (*file, self.folder.join(&file.path)))
     }
 
-    /// Fetches one file after the other. `progress` gets the bytes of a file so far.
     pub async fn fetch(
         &self,
         hub: &HubClient,

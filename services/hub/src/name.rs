@@ -5,7 +5,6 @@
 pub struct Name {
     pub repo: String,
     pub file: Option<String>,
-    /// Branch, tag or commit; `None` for the main branch.
     pub revision: Option<String>,
     /// Hub of an address, such as `hub.example:8080`; `None` for a plain name.
     pub hub: Option<String>,

@@ -19,12 +19,7 @@ struct Running {
 #[derive(Clone, Debug, PartialEq)]
 pub enum FetchStage {
     Begins,
-    Fetches {
-        digest: String,
-        total: u64,
-        completed: u64,
-    },
-    /// Path of the model, or the reason why there is none.
+    Fetches { digest: String, total: u64, completed: u64 },
     Done(Result<String, String>),
 }
 

@@ -96,7 +96,6 @@ struct Pipe {
 struct Waiting {
     deltas: VecDeque<Delta>,
     ended: bool,
-    /// True once the reader took a delta that the model made.
     is_heard: bool,
     cutter: Option<Cutter>,
 }
@@ -109,7 +108,6 @@ pub fn channel() -> (Writer, Answer) {
     open(None, None)
 }
 
-/// Opens the answer to a request, and cuts the text of a reply into sentences.
 pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, Answer) {
     // Text of a required form is not speech, and with log probabilities each token counts.
     let is_plain = request.options.response_format == ResponseFormat::Text && request.options.logprobs.is_none();
@@ -211,7 +209,6 @@ impl Drop for Writer {
     }
 }
 
-/// Joins a delta to the one before it if both are of a kind; returns it otherwise.
 fn join(last: Option<&mut Delta>, delta: Delta) -> Option<Delta> {
     match (last, delta) {
         (Some(Delta::Reasoning { text, tokens }), Delta::Reasoning { text: more, tokens: count }) => {

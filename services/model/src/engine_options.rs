@@ -93,7 +93,6 @@ fn snapshot_format(format: SnapshotFormat) -> Format {
     }
 }
 
-/// Returns the request's sampling, and the preset's for the rest, with or without thinking.
 pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) -> SamplingOptions {
     let preset = preset.sampling_for(thinking);
     SamplingOptions {

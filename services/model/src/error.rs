@@ -1,5 +1,3 @@
-//! Errors of the start.
-
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +47,5 @@ pub struct NoRoom {
     pub fixed: String,
     pub left: String,
     pub advice: String,
-    /// Largest window that fits.
     pub fits_tokens: u32,
 }

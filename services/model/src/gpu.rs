@@ -9,7 +9,6 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens the library. `None` without a driver or a card.
     pub fn find() -> Option<Gpu> {
         let library = Nvml::init().ok()?;
         (library.device_count().ok()? > 0).then_some(Gpu { library })

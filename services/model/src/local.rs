@@ -70,7 +70,6 @@ enum Command {
     Panic,
 }
 
-/// Part of an owner's computed data that goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Forgetting {
     All,

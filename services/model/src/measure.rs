@@ -49,7 +49,6 @@ impl Measured {
         Measured { total, messages: tokens }
     }
 
-    /// Measures from weights, if only the total is certain.
     pub fn from_weights(total: Counted, weights: &[u64]) -> Measured {
         let mut messages = Vec::with_capacity(weights.len());
         spread(total.tokens, weights, &mut messages);
@@ -73,7 +72,6 @@ fn bytes(message: &Message) -> u64 {
     message.text_bytes() as u64 + 1
 }
 
-/// Splits `whole` into proportional shares, whose sum is the whole.
 fn spread(whole: u64, weights: &[u64], shares: &mut Vec<u64>) {
     let all: u128 = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
     let (mut sum, mut given) = (0_u128, 0);

@@ -13,7 +13,6 @@ pub struct OpenedPreset {
     /// Opened model. Its notes say if a window gave way.
     pub model: OpenedModel,
     pub file: PathBuf,
-    /// Preset with the window that the model file allows.
     pub preset: Preset,
 }
 

@@ -22,7 +22,6 @@ pub struct Plan {
     pub process_bytes: u64,
     pub weight_bytes: u64,
     pub scratch_bytes: u64,
-    /// Tokens, their merges, and the grammars' tables of them.
     pub vocabulary_bytes: u64,
     pub token_cache_bytes: u64,
     pub prepare_bytes: u64,
@@ -30,14 +29,11 @@ pub struct Plan {
     /// Limit of simultaneous sequences; `sequence_bytes` each.
     pub sequences: usize,
     pub sequence_bytes: u64,
-    /// Rest, for keys, values, states and recurrence logs of cached sequences.
     pub left_bytes: u64,
-    /// Tokens between two snapshots.
     pub snapshot_spacing_tokens: usize,
     pub snapshots: &'static str,
     pub snapshot_bytes: u64,
     pub windows: Vec<Window>,
-    /// Memory of the device that has weights, buffers and sequences, if it is not the host.
     pub device: Option<DeviceMemoryPlan>,
 }
 
@@ -45,9 +41,7 @@ pub struct Plan {
 pub struct Window {
     pub preset: String,
     pub ctx_size: u32,
-    /// Memory of one conversation that fills it.
     pub bytes: u64,
-    /// Number of full ones that fit at the same time.
     pub fit: u64,
     pub chosen: bool,
 }
@@ -137,7 +131,6 @@ const ALLOCATOR_SHARE: u64 = 50;
 const BYTES_OF_A_TOKEN: usize = 450;
 
 impl Plan {
-    /// Plans everything but the windows, with snapshots spaced for `ctx_size`.
     fn without_windows(
         settings: &Settings,
         network: &Network,
@@ -186,13 +179,11 @@ impl Plan {
         plan
     }
 
-    /// Returns the memory that no conversation can have.
     fn fixed_bytes(&self) -> u64 {
         let texts = self.vocabulary_bytes + self.token_cache_bytes + self.prepare_bytes + self.text_bytes;
         self.process_bytes + self.weight_bytes + self.scratch_bytes + texts
     }
 
-    /// Returns the same on the device with the model, with the states of running sequences.
     fn fixed_there_bytes(&self) -> u64 {
         let fixed = match &self.device {
             None => self.fixed_bytes(),
@@ -209,7 +200,6 @@ impl Plan {
         }
     }
 
-    /// Returns the engine's memory for sequences, running ones included.
     pub fn engine_bytes(&self) -> u64 {
         self.left_bytes + self.sequences as u64 * self.sequence_bytes
     }

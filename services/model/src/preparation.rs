@@ -128,7 +128,6 @@ pub fn share_pools(sleeps: bool) {
     unsafe { mallopt(MOST_POOLS, std::ffi::c_int::try_from(pools).unwrap_or(std::ffi::c_int::MAX)) };
 }
 
-/// Does nothing: other allocators have no such pools.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn share_pools(_: bool) {}
 
@@ -142,7 +141,6 @@ pub fn give_memory_back() {
     unsafe { malloc_trim(0) };
 }
 
-/// Does nothing: other allocators give memory back by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn give_memory_back() {}
 

@@ -21,7 +21,6 @@ pub(crate) struct Preparer {
     pub template: Template,
     pub precision: Precision,
     pub native_ctx: u32,
-    /// Limit on the bytes of text of one token.
     pub longest_token_bytes: usize,
     /// True if users reuse each other's cached sequences.
     pub shares_users: bool,
@@ -221,7 +220,6 @@ impl Preparer {
         Ok(Some(built))
     }
 
-    /// Compiles the grammar here, so that the engine's thread finds it ready.
     fn compile(&self, grammar: &Grammar) -> Result<(), GrammarError> {
         match self.grammars() {
             Ok(env) => env.matcher(grammar).map(|_| ()),

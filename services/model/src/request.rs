@@ -124,7 +124,6 @@ pub(crate) fn seed_of_choice(seed: Option<u64>, choice: usize) -> Option<u64> {
     seed.map(|seed| seed.wrapping_add(choice as u64))
 }
 
-/// Returns the client's choice of thinking, else the preset's.
 pub(crate) fn thinking_of(options: &TemplateOptions, preset: &Preset) -> Thinking {
     match (options.thinks(), preset.thinking) {
         (None, preset) => preset,

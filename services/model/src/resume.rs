@@ -1,5 +1,3 @@
-//! Resumed replies.
-
 use crate::answer::{Answer, Writer, channel_going_on};
 use crate::request::ReplyKey;
 use session::sentences::SentenceLimits;

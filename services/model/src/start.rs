@@ -14,12 +14,9 @@ use settings::{Preset, Settings};
 
 pub struct Started {
     pub model: Model,
-    /// Settings, with the windows that the model file allows.
     pub settings: Settings,
-    /// Presets that a session may have: the chosen one and those of the same model.
     pub presets: Vec<Preset>,
     pub name: String,
-    /// Memory plan. `None` if the model runs elsewhere.
     pub plan: Option<Plan>,
     pub notes: Vec<String>,
 }

@@ -1,5 +1,3 @@
-//! Status of a model.
-
 use session::Priority;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,7 +12,6 @@ pub struct ModelStatus {
     pub memory_bytes: Vec<(&'static str, u64)>,
     pub load: ModelLoad,
     pub restarts: u64,
-    /// Number of invariant checks by a debug build in idle time.
     pub checks: u64,
 }
 

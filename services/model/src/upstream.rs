@@ -41,9 +41,7 @@ pub(crate) struct Upstream {
     base: Url,
     key: Option<String>,
     counter: Counter,
-    /// Limit between two chunks of an answer.
     silence: Duration,
-    /// Limit from the request to the end of the answer.
     longest: Duration,
     answer_bytes: usize,
     event_bytes: usize,
@@ -137,7 +135,6 @@ impl Answerer for Arc<Upstream> {
 }
 
 const COUNTING: Duration = Duration::from_secs(5);
-/// Pause between two probes for an upstream that is not up.
 const AGAIN: Duration = Duration::from_secs(2);
 
 impl Upstream {
@@ -275,7 +272,6 @@ impl Upstream {
         }
     }
 
-    /// Requests the list of models, to find out if the upstream is up.
     async fn probe(&self) -> Result<(), String> {
         let mut request = self.client.get(self.url("models").map_err(|failure| failure.message)?).timeout(COUNTING);
         if let Some(key) = &self.key {
@@ -307,7 +303,6 @@ impl Upstream {
         Ok(())
     }
 
-    /// Probes until the upstream is up, in one task at a time.
     fn wait_for_it(self: Arc<Upstream>, trouble: String) {
         let mut status = self.status.lock();
         let is_waited_for = status.trouble.replace(trouble).is_some();
@@ -330,7 +325,6 @@ impl Upstream {
         });
     }
 
-    /// Hides the key that an upstream repeats in its errors.
     fn without_key(&self, text: String) -> String {
         match self.key.as_deref() {
             Some(key) if !key.is_empty() => text.replace(key, "(the key)"),
@@ -356,7 +350,6 @@ impl Upstream {
         Failure::new(FailureCode::UpstreamFailed, message)
     }
 
-    /// Fails a wait that exceeds `silence`.
     async fn in_time<T>(&self, what: impl Future<Output = T>) -> Result<T, Failure> {
         tokio::time::timeout(self.silence, what).await.map_err(|_| {
             let seconds = self.silence.as_secs();
@@ -392,7 +385,6 @@ fn only_within_its_server() -> Policy {
     })
 }
 
-/// Returns the failure of an answer that names another address.
 fn redirected(response: &Response) -> Option<String> {
     let to = response.headers().get("location").filter(|_| response.status().is_redirection())?;
     let to = String::from_utf8_lossy(to.as_bytes());
@@ -425,7 +417,6 @@ fn nonsense(why: &str) -> Failure {
     Failure::new(FailureCode::UpstreamFailed, format!("the upstream says what is no chat completion: {why}"))
 }
 
-/// Reads a whole answer; too long a one is an error.
 async fn whole(mut response: Response, limit_bytes: usize) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| chain(&error))? {

@@ -25,8 +25,6 @@ pub struct HeadWording {
     pub back: String,
 }
 
-/// Returns the changes from the old text to the new one, in the order of the lines. `None`: over `most` lines were
-/// removed or added.
 pub fn head_changes(old: &str, new: &str, most: usize) -> Option<Vec<HeadChange>> {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
     let mut numbers = HashMap::new();
@@ -48,7 +46,6 @@ fn numbered<'a>(lines: &[&'a str], numbers: &mut HashMap<&'a str, usize>) -> Vec
     lines.iter().map(number).collect()
 }
 
-/// Applies the changes. Removed lines that `old` lacks are ignored.
 pub fn apply(old: &str, changes: &[HeadChange]) -> String {
     let old: Vec<&str> = old.split('\n').collect();
     let (mut lines, mut next) = (Vec::new(), 0);

@@ -7,13 +7,10 @@ use crate::layout::{LaidOut, PLACEHOLDER, StableMarks, note_of_facts};
 use crate::wording::Wording;
 use session::{Message, MessageRole, Part, Prompt, TemplateOptions, Tool};
 
-/// Parts of a client's prompt, with what the service adds to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientLog {
-    /// Instructions: the persona's, then the client's.
     pub head: Option<Message>,
     pub remembered: String,
-    /// Messages of an earlier conversation that this one continues.
     pub carried: Vec<Message>,
     pub log: Vec<Message>,
     pub notes: Vec<LogNotes>,
@@ -25,7 +22,6 @@ pub struct ClientLog {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogNotes {
     pub before: usize,
-    /// Words of the past.
     pub recall: Option<String>,
     /// Changes since the instructions at the head. They stand nearest to the question.
     pub changed_head: Option<String>,
@@ -51,7 +47,6 @@ impl ClientLog {
         self.head.as_ref().map(Message::text).unwrap_or_default()
     }
 
-    /// Puts earlier instructions of the client in the place of its own, if it has any.
     pub fn set_head(&mut self, text: &str) {
         if let Some(head) = self.head.take_if(|head| head.text() != text) {
             self.head = Some(with_text(head, text.to_owned()));

@@ -8,8 +8,10 @@ use settings::ShownSpeakers;
 #[derive(Clone, Copy, Debug)]
 pub enum ItemText<'a> {
     /// Text for the model: without space around it, with names and notes in the words of the settings.
-    Shown { speakers: ShownSpeakers, wording: &'a Wording },
-    /// Text as a client wrote it, byte for byte, because the client sends it again.
+    Shown {
+        speakers: ShownSpeakers,
+        wording: &'a Wording,
+    },
     Verbatim,
 }
 

@@ -70,7 +70,6 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Counts the instructions at the head, which no summary covers.
 pub fn leading(items: &[Arc<Item>]) -> usize {
     items.iter().take_while(|item| item.role() == Some(Role::System) && !item.is_note_of_past()).count()
 }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 pub struct PastOf<'a> {
     pub question: &'a str,
     pub shown: &'a [Arc<Item>],
-    /// Summary, pins and facts.
     pub preface: &'a str,
 }
 
@@ -21,7 +20,6 @@ pub struct PastOf<'a> {
 pub struct PastWords {
     pub id: String,
     pub text: String,
-    /// Time, and the place among words of the same time.
     pub said_at: (i64, u64),
 }
 
@@ -111,7 +109,6 @@ fn besides_stems(text: &str) -> impl Iterator<Item = String> {
     numbers(text).chain(names(text))
 }
 
-/// Returns names that are words of another language, such as Mia.
 fn names(text: &str) -> impl Iterator<Item = String> {
     let words = text.split_whitespace().skip(1);
     let words = words.map(|word| word.trim_matches(|character: char| !character.is_alphanumeric()));

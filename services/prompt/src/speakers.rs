@@ -12,15 +12,12 @@ use std::sync::Arc;
 /// Persons that a prompt is for. They decide on the words of the past in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Person whose question ends the items.
     Asker,
     /// All speakers, because a summary is told to each of them. They read nothing that was looked up.
     Everyone,
-    /// Count of the tokens, for which every item is laid out.
     Count,
 }
 
-/// Returns the person whose question these items end with. `None`: the session's person.
 pub fn asker(items: &[Arc<Item>]) -> Option<&str> {
     items.iter().rfind(|item| item.is_said_by_user()).and_then(|item| person_of(item))
 }

@@ -3,13 +3,11 @@
 use session::{JsonText, Message, MessageRole, Tool};
 use settings::{Questions, ToolOrder};
 
-/// Words for what chat templates have no role for, and the order of what clients send in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wording {
     /// Words around a system message outside the head. It becomes a user's message, because many templates allow no
     /// other, and the words tell it from speech. `None` leaves it as it is.
     pub note: Option<[String; 2]>,
-    /// User message before an assistant that speaks first: templates want a question.
     pub opening: String,
     pub left_out: String,
     pub no_question: String,
@@ -34,7 +32,6 @@ impl Wording {
         }
     }
 
-    /// Returns the tools in their order. Two tools of one name have an order too, or it would be the client's.
     pub fn ordered(&self, mut tools: Vec<Tool>) -> Vec<Tool> {
         if self.tool_order == ToolOrder::Name {
             let text = |text: &Option<JsonText>| text.as_ref().map(|text| text.0.clone());

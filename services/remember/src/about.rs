@@ -44,7 +44,6 @@ pub fn about(sentence: &str) -> String {
     }
 }
 
-/// Returns true for 'not', 'now', 'any more': with or without them a sentence is about the same.
 fn says_little(word: &str) -> bool {
     has(|language| &language.negations, word)
         || all(|language| &language.negation_endings).any(|end| word.ends_with(end))
@@ -66,7 +65,6 @@ fn is_copula(word: &str) -> bool {
     is(word) || word.split_once('\'').is_some_and(|(_, end)| is(end))
 }
 
-/// Finds a relation that has one value at a time.
 fn relation(text: &str) -> Option<&'static str> {
     let of = |(name, phrases): (&'static String, &'static Vec<String>)| {
         phrases.iter().any(|phrase| contains_phrase(text, phrase)).then_some(name.as_str())

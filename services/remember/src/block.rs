@@ -35,7 +35,6 @@ pub fn choose(facts: &[TellableFact], limit_tokens: u32, heading: &str, home: &s
     told
 }
 
-/// Renders the heading and these facts, a line each. The same facts are the same text. Empty where there is none.
 pub fn block<'a>(facts: impl Iterator<Item = &'a TellableFact>, heading: &str, home: &str) -> String {
     let mut lines = facts.map(|fact| line(fact, home)).peekable();
     if lines.peek().is_none() {

@@ -6,7 +6,6 @@ use crate::escape::escape;
 use crate::extract::Statement;
 use crate::text::{asks, stems};
 
-/// Returns the request to the model. `said` are the person's messages.
 pub fn learn_request(said: &[&str]) -> String {
     let line = |(index, text): (usize, &&str)| {
         format!("[{}] {}", index + 1, escape(&text.split_whitespace().collect::<Vec<_>>().join(" ")))
@@ -48,7 +47,6 @@ fn about_both(text: &str, source: &str) -> String {
     if own.starts_with('=') { about(text) } else { own }
 }
 
-/// Returns how sure it is that the source says this. None: it lacks a name, a number or a 'not', or is about something else.
 fn holds(text: &str, source: &str) -> Option<f64> {
     if asks(text) || text.chars().count() > LONGEST_CHARS || is_negated(text) != is_negated(source) {
         return None;

@@ -11,11 +11,9 @@ use crate::text::{folded, is_katakana, is_unspaced, stems, words};
 use strum::IntoStaticStr;
 use unicode_script::{Script, UnicodeScript};
 
-/// Part of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detail {
     pub kind: DetailKind,
-    /// The name, number or date itself.
     pub text: String,
 }
 
@@ -30,7 +28,6 @@ pub enum DetailKind {
     Negation, // something is not so
 }
 
-/// Returns the details of a sentence. A language that writes all nouns with a capital has fewer names.
 pub fn details_of(sentence: &str, nouns_have_capitals: bool) -> Vec<Detail> {
     let detail = |kind: DetailKind, text: &str| Detail { kind, text: text.to_owned() };
     let mut details = Vec::new();
@@ -54,7 +51,6 @@ pub fn is_first_person(sentence: &str) -> bool {
         || all(|language| &language.first_person_inside).any(|part| folded.contains(part))
 }
 
-/// Tells whether a sentence corrects what was said before it.
 pub fn is_correction(sentence: &str) -> bool {
     let sentence = folded(sentence);
     words(&sentence).iter().any(|word| has(|language| &language.corrections, word))
@@ -116,7 +112,6 @@ fn starts_sentence(before: &str) -> bool {
     })
 }
 
-/// Finds Chinese and Japanese names by the words beside them.
 fn names_without_capitals(sentence: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let is_part = |character: char| character.script() == Script::Han || is_katakana(character);

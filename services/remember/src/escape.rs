@@ -9,7 +9,6 @@ static TAG: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(tag).expect("a test reads it")
 });
 
-/// Disarms the tags of templates. The words stay readable.
 pub fn escape(text: &str) -> String {
     let disarmed = |tag: &Captures| match tag.get(1) {
         Some(inner) => format!("‹{}›", inner.as_str()),

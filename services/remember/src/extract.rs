@@ -11,10 +11,8 @@ use crate::orders::is_order_like;
 use crate::text::{asks, contains_phrase, folded, sentences, stems, words};
 use crate::wishes::{WishScope, after_remember, wish_of, without_fillers, without_politeness};
 
-/// Sentence that outlives its conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
-    /// Words of the person, or of a model that hold what these say.
     pub text: String,
     /// Subject: a newer statement about the same takes this one's place.
     pub about: String,
@@ -26,7 +24,6 @@ pub struct Statement {
     pub confidence: f64,
 }
 
-/// Change of what is remembered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FactChange {
     Keep(Statement),
@@ -55,7 +52,6 @@ pub fn extract(text: &str, before: Option<&str>) -> Vec<FactChange> {
     changes
 }
 
-/// Tells whether a message asks to forget something. Its facts are extracted at once.
 pub fn asks_to_forget(text: &str) -> bool {
     text.chars().count() <= LONGEST_TEXT_CHARS
         && sentences(text).into_iter().any(|sentence| forgets(sentence).is_some())

@@ -28,7 +28,6 @@ pub fn language_of(text: &str) -> Option<&'static LanguageWords> {
     (most >= LEAST_COMMON_WORDS && most >= second * 2).then_some(language)
 }
 
-/// Returns the main script. Japanese is written in two scripts; the one that no other language has decides.
 fn main_script(text: &str) -> Option<Script> {
     let mut counts: HashMap<Script, usize> = HashMap::new();
     for character in text.chars() {

@@ -13,7 +13,6 @@ pub fn has_order(text: &str) -> bool {
     sentences(text).iter().any(|sentence| is_order(&folded(sentence)))
 }
 
-/// Tells whether a text holds a token of a template.
 pub fn has_role_tokens(text: &str) -> bool {
     let text = text.to_lowercase();
     ROLE_TOKENS.iter().any(|token| text.contains(token))

@@ -36,7 +36,6 @@ pub fn is_question(sentence: &str) -> bool {
     sentence.trim_end().ends_with(['?', '？'])
 }
 
-/// Returns true if a text ends as a question does, in any language.
 pub fn ends_as_question(text: &str) -> bool {
     is_question(text) || languages::all(|language| &language.question_endings).any(|end| text.trim_end().ends_with(end))
 }
@@ -80,7 +79,6 @@ pub fn sentences(text: &str) -> Vec<&str> {
     sentences
 }
 
-/// Splits into words of scripts with spaces, with the signs inside of them (`don't`, `twenty-one`), in their order.
 pub fn words(text: &str) -> Vec<&str> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for (start, word) in text.unicode_word_indices().filter(|(_, word)| !word.starts_with(is_unspaced)) {

@@ -72,7 +72,6 @@ fn is_always(text: &str) -> bool {
     lasts && has(|language| &language.wishes.imperatives, verb)
 }
 
-/// Matches 'Call me Ann', but not 'call me a taxi': the next word is written as a name.
 fn is_name_wish(sentence: &str, start: &str) -> bool {
     let Some(rest) = after_longest(|language| &language.wishes.call_me, start) else { return false };
     let mut spoken = words(rest).into_iter();
@@ -101,12 +100,10 @@ pub fn without_fillers(text: &str) -> &str {
     }
 }
 
-/// Returns the text behind the longest of the phrases that it begins with.
 fn after_longest(phrases: fn(&LanguageWords) -> &Vec<String>, text: &str) -> Option<&str> {
     all(phrases).filter_map(|phrase| after(text, phrase)).min_by_key(|rest| rest.len())
 }
 
-/// Returns the text behind a phrase, if the phrase ends where a word does.
 fn after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
     let rest = text.strip_prefix(phrase)?;
     let spaced = phrase.chars().next_back().is_some_and(|last| last.is_alphanumeric() && !is_unspaced(last));

@@ -45,7 +45,6 @@ use std::time::Duration;
 use store::{SessionRef, Store};
 use tokio_util::sync::CancellationToken;
 
-/// Handle to all that requests need, cheap to clone.
 #[derive(Clone)]
 pub struct Completions {
     pub settings: Arc<Settings>,
@@ -106,12 +105,9 @@ pub struct CompletionRequest {
 pub struct Completion {
     source: Source,
     warm: Option<Warm>,
-    /// Turn that the service keeps when the reply is over.
     kept: Option<KeptTurn>,
     inserted: InsertedNotes,
-    /// Report of the response, while it waits for the count of `inserted`.
     report: Option<Arc<Event>>,
-    /// Id of the durable session: a client learns here the id of a new one.
     pub session_id: Option<String>,
 }
 
@@ -134,7 +130,6 @@ impl Completions {
         choices.pop().ok_or_else(|| Error::request("invalid_value", "no reply was asked for", None))
     }
 
-    /// Asks for several replies to one prompt, without a session.
     pub async fn ask_choices(
         &self,
         caller: &Caller,
@@ -195,8 +190,6 @@ impl Completions {
         answers.map(completion).collect()
     }
 
-    /// Takes a turn in a session, or returns why the session refuses it. `metadata` are texts by names, for the
-    /// response.
     pub async fn take_turn(
         &self,
         progress: &mut ReplyProgress,
@@ -307,11 +300,9 @@ const COUNTING: Duration = Duration::from_millis(200);
 
 /// Reply of a door, which turns events into pieces of its stream.
 pub trait Render {
-    /// Appends the pieces that an event of the response becomes. An error fails the response.
     fn add(&mut self, event: &Event, pieces: &mut Vec<String>) -> Result<(), Failure>;
     /// Appends the last pieces with the reply's known cost, or nothing if the response is not done.
     fn finish(&mut self, pieces: &mut Vec<String>);
-    /// Appends the pieces that report a failure in a stream that has begun.
     fn failed(&mut self, failure: &Failure, pieces: &mut Vec<String>);
     fn is_over(&self) -> bool;
 }
@@ -348,7 +339,6 @@ pub async fn whole<R: Render>(mut completion: Completion, mut reply: R) -> Resul
     }
 }
 
-/// Streams the pieces, or returns the refusal if one comes at once.
 pub async fn streamed<R: Render>(
     mut completion: Completion,
     mut reply: R,

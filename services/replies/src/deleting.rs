@@ -5,7 +5,6 @@ use session::{Event, Input, Refusal};
 use store::{SessionRef, StoredResponse};
 
 impl Completions {
-    /// Deletes items for good: from the conversation, the history, the search, and what was computed.
     pub async fn delete_items(&self, session: &SessionRef, item_ids: Vec<String>) -> Result<(), Error> {
         for item_id in item_ids {
             let input = vec![Input::DeleteItem { item_id: item_id.clone() }];

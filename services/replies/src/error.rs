@@ -8,7 +8,6 @@ pub enum Error {
     Runtime(#[from] runtime::Error),
     #[error(transparent)]
     Model(#[from] Failure),
-    /// A mistake of the client. `param` is the part of the request that holds it.
     #[error("{message}")]
     Request { code: &'static str, message: String, param: Option<&'static str> },
     #[error("a client secret opens only the sessions that it began, and the one that it was made for")]

@@ -16,10 +16,8 @@ use session::{Message, MessageRole};
 use settings::{ChangedHead, ChangedHeadRule, PersonRule, RuleClue, RuleCondition, RuleName, WantedText, person_name};
 use std::borrow::Cow;
 
-/// Clues in a request's body, in whichever protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BodyClues {
-    /// Name of the model that the client asks for.
     pub model: String,
     pub user: Option<String>,
     pub safety_identifier: Option<String>,
@@ -27,9 +25,7 @@ pub struct BodyClues {
     pub satellite: Option<String>,
     pub device: Option<String>,
     pub instructions: Option<String>,
-    /// The speaker's name, as the client writes it.
     pub speaker: Option<String>,
-    /// True if the client asks the service to remember nothing of it.
     pub is_private: bool,
 }
 
@@ -43,7 +39,6 @@ pub fn is_private(text: Option<&str>) -> Option<bool> {
 }
 
 impl BodyClues {
-    /// Collects the clues of a conversation, whose instructions stand at its head.
     pub fn of(model: &str, messages: &[Message]) -> BodyClues {
         let head = messages.iter().take_while(|message| message.role == MessageRole::System);
         let texts: Vec<String> = head.map(Message::text).collect();
@@ -53,7 +48,6 @@ impl BodyClues {
     }
 }
 
-/// Clues of a request, as the conditions of rules look at them.
 #[derive(Clone, Copy)]
 pub struct Clues<'a> {
     /// Id and name of the API key.
@@ -62,7 +56,6 @@ pub struct Clues<'a> {
     pub path: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub body: &'a BodyClues,
-    /// Speaker that is asked for: `body.speaker`, or one that a header or another message names.
     pub speaker: Option<&'a str>,
     /// Bytes of instructions that rules look through (`remember.rule_bytes`).
     pub most: usize,
@@ -70,27 +63,21 @@ pub struct Clues<'a> {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recognised {
-    /// Person whose words it holds. Empty: the home's guest.
     pub person: String,
-    /// Room where they are said. Empty: unknown.
     pub room: String,
-    /// Index of the rule that holds. `None`: no rule holds.
     pub rule: Option<usize>,
     pub is_private: bool,
     /// Minutes that the rule sets. `None`: the configuration's.
     pub continue_minutes: Option<u64>,
-    /// True if a name came from the client.
     pub is_found: bool,
     pub by_speaker: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Match, with the name if the condition looks for one.
     Holds(Option<String>),
     Absent,
     Other,
-    /// ULID, which names a conversation and no person.
     Ulid,
     NoName,
 }
@@ -110,7 +97,6 @@ impl<'a> TriedRules<'a> {
         TriedRules { rules, clues: *clues, found }
     }
 
-    /// Returns the verdict of the first rule whose conditions all hold for this speaker.
     pub fn recognise(&self, speaker: Option<&str>) -> Recognised {
         let clues = Clues { speaker, ..self.clues };
         let mut tried = self.rules.iter().zip(&self.found).enumerate();
@@ -144,14 +130,12 @@ fn try_conditions(rule: &PersonRule, on_speaker: bool, found: Option<String>, cl
     })
 }
 
-/// Returns the verdict of the first rule whose conditions all hold.
 pub fn recognise(rules: &[PersonRule], clues: &Clues) -> Recognised {
     let mut recognised = TriedRules::new(rules, clues).recognise(clues.speaker);
     recognised.is_private |= clues.body.is_private;
     recognised
 }
 
-/// Returns the choice of the first rule whose conditions all hold.
 pub fn changed_head_of(rules: &[ChangedHeadRule], clues: &Clues) -> ChangedHead {
     let holds = |condition: &RuleCondition| matches!(outcome(condition, false, clues), Outcome::Holds(_));
     let rule = rules.iter().find(|rule| rule.conditions.iter().all(holds));
@@ -190,7 +174,6 @@ fn is_field(clue: &RuleClue) -> bool {
     matches!(clue, RuleClue::User | RuleClue::SafetyIdentifier | RuleClue::PromptCacheKey)
 }
 
-/// Returns the texts that the request has for a clue. A key has two: its name and its id.
 fn texts<'a>(clue: &RuleClue, clues: &Clues<'a>) -> Vec<Cow<'a, str>> {
     let body = clues.body;
     let one = |text: Option<&'a str>| text.filter(|text| !text.is_empty()).map(Cow::Borrowed).into_iter().collect();
@@ -250,7 +233,6 @@ fn found<'a>(clue: &RuleClue, wanted: &WantedText, text: &'a str) -> Option<&'a 
     }
 }
 
-/// Limit of the characters of a name, with the spaces around it.
 const LONGEST_NAME: usize = 128;
 
 /// Decodes letters beyond ASCII as frontends write them in a header.

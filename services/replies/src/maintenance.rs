@@ -17,7 +17,6 @@ const GIVE_BACK_EVERY: Duration = Duration::from_secs(60);
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 impl Completions {
-    /// Works until `stopping`; work in progress is finished.
     pub async fn maintain(self, stopping: CancellationToken) {
         let ticks = |every| {
             let mut ticks = interval(every);
@@ -57,7 +56,6 @@ impl Completions {
         Ok(())
     }
 
-    /// Deletes a person with all that is kept of them, and returns the number of their sessions.
     pub async fn delete_person(&self, user: &str, person: &str) -> Result<usize, store::Error> {
         for session in self.store.sessions_of_person(user, person).await? {
             self.runtime.deleted(&session).await;

@@ -32,7 +32,6 @@ impl Runtime {
         self.summary(session, undone.version).await
     }
 
-    /// Brings an undone summary back: this version, or the last one that was undone.
     pub async fn redo_summary(&self, session: &SessionRef, version: Option<u64>) -> Result<Summary, Error> {
         let all = self.store().summaries(session).await?;
         let is_meant = |summary: &&Summary| {
@@ -44,7 +43,6 @@ impl Runtime {
         self.summary(session, redone.version).await
     }
 
-    /// Replaces the text of a summary: of this version, or of the one in use.
     pub async fn edit_summary(&self, session: &SessionRef, version: Option<u64>, text: &str) -> Result<Summary, Error> {
         let text = self.checked(text)?;
         let all = self.store().summaries(session).await?;
@@ -97,7 +95,6 @@ impl Runtime {
         Ok(pin)
     }
 
-    /// Returns the text without space around it, if it is one that a prompt may have.
     fn checked<'a>(&self, text: &'a str) -> Result<&'a str, Error> {
         let (text, limit) = (text.trim(), self.shared.settings.limits.item_bytes);
         match text.len() {
@@ -146,8 +143,6 @@ impl Runtime {
         all.into_iter().find(|summary| summary.version == version).ok_or(Error::NoSummaryToUndo)
     }
 
-    /// Checks that a prompt with this summary in use, or with the whole history, leaves room for a reply. Returns its
-    /// tokens.
     async fn check_fit(&self, session: &SessionRef, summary: Option<&Summary>) -> Result<u64, Error> {
         let tools = self.tools(session).await?;
         let past = Past::with(&tools, summary).await?;

@@ -1,5 +1,3 @@
-//! Clock of the service.
-
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub fn wall_ms() -> i64 {

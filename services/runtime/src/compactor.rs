@@ -36,7 +36,6 @@ use store::Pin;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, sleep_until};
 
-/// Messages of the session's task to its compactor, in the order in which things happened.
 pub enum ToCompactor {
     Now(Activity),
     /// Operation on its way to the store that changes earlier items. `is_shown`: true if the prompt has its item, or
@@ -50,13 +49,11 @@ pub enum ToCompactor {
     TurnEnded {
         tokens: u64,
     },
-    /// Reply whose prompt is too long, and the number of tries so far.
     MakeRoom {
         generate: Box<Generate>,
         tries: u32,
     },
     Prompt(Box<Generate>),
-    /// Reload after a change in the store. `done` is answered when the prompt shows it.
     Reload {
         done: oneshot::Sender<()>,
     },
@@ -72,9 +69,7 @@ pub enum FromCompactor {
         behind: Option<String>,
     },
     Fill(Counted),
-    /// Request for the prompt of the next turn as it would be with this standing. The answer is `ToCompactor::Prompt`.
     WantsPrompt(Arc<Standing>),
-    /// Request to ask for a reply again. The model refuses a prompt that is longer than the limit.
     AskAgain {
         generate: Box<Generate>,
         limit_tokens: Option<u32>,
@@ -110,13 +105,10 @@ struct Task {
     /// Pins to add and remove, one after the other, and whether a change is in progress.
     pin_changes: VecDeque<PinChange>,
     is_pinning: bool,
-    /// True while the store has not confirmed that oldest turns left the prompt.
     is_dropping: bool,
-    /// Answers that wait until the prompt shows a change of the store.
     reloads: Vec<oneshot::Sender<()>>,
     /// True if the model did not say how long the prompt of the last turn was.
     fill_is_untold: bool,
-    /// Time before which no step begins, unless a turn ends.
     rests_until: Option<Instant>,
 }
 
@@ -127,7 +119,6 @@ struct Attempt {
     made: Option<CompactedView>,
     /// Items that the plan takes out of the prompt. `None`: there is no plan yet, and every change matters.
     covers: Option<HashSet<String>>,
-    /// Version that clients were told of, and the tokens before it.
     told: Option<(u64, u64)>,
     gave_up_at: Option<String>,
     last_item: Option<String>,
@@ -147,7 +138,6 @@ enum StepResult {
 }
 
 enum SideResult {
-    /// Room for a reply. `None`: there was room already.
     Room(GenerationId, Result<Option<Box<DroppedTurns>>, Failure>),
     Dropped(Result<u64, store::Error>),
     /// All pins, and the wishes that found no room.

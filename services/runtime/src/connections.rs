@@ -17,7 +17,6 @@ pub type SentLast = Vec<(Outgoing, u64)>;
 pub struct Connections {
     open: HashMap<ConnId, Connection>,
     written: Arc<Notify>,
-    /// True while a new connection gets the events that it missed.
     is_greeting: bool,
 }
 
@@ -38,7 +37,6 @@ impl Connections {
         self.written.clone()
     }
 
-    /// Returns the person whose words a connection brings. `None`: the session's.
     pub fn person(&self, conn: ConnId) -> Option<&str> {
         self.open.get(&conn)?.person.as_deref()
     }
@@ -61,7 +59,6 @@ impl Connections {
         self.open.remove(&conn).is_some()
     }
 
-    /// Closes a connection behind its queued events. True if it was there.
     pub fn end(&mut self, conn: ConnId, end: End) -> bool {
         let connection = self.open.remove(&conn);
         if let Some(connection) = &connection {

@@ -1,5 +1,3 @@
-//! Errors of sessions.
-
 use session::{Failure, Refusal};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,6 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BlockFacts {
     pub ids: Vec<String>,
-    /// Note behind the instructions. Empty if there are no facts.
     pub text: String,
 }
 
@@ -29,7 +28,6 @@ impl FactBlock {
     }
 }
 
-/// Returns the owners of a conversation's facts: its person and the home.
 pub fn owners(person: &str) -> impl Iterator<Item = &str> {
     [person, ""].into_iter().take(if person.is_empty() { 1 } else { 2 })
 }

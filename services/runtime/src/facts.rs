@@ -63,7 +63,6 @@ pub async fn write_fact(store: &Store, user: &str, person: &str, text: &str) -> 
     store.fact(user, &id).await?.ok_or_else(|| store::Error::NoFact { fact: id }.into())
 }
 
-/// Gives the index the words of the facts that it lacks.
 pub async fn index_facts(store: &Store) -> Result<(), store::Error> {
     loop {
         let facts = store.unindexed_facts().await?;
@@ -82,7 +81,6 @@ pub async fn index_facts(store: &Store) -> Result<(), store::Error> {
     }
 }
 
-/// Lists the facts that have one of these words, in their own text or in the sentence that they came from.
 pub fn facts_about(facts: Vec<RememberedFact>, words: &str) -> Vec<RememberedFact> {
     let wanted = remember::stems(words);
     let has_one = |fact: &RememberedFact| {

@@ -15,7 +15,6 @@ use tracing::Span;
 pub struct Generations {
     tools: Arc<SessionTools>,
     sentences: SentenceLimits,
-    /// True if the log also gets what users say.
     logs_text: bool,
     arm: Option<String>,
     turns: u64,
@@ -32,10 +31,8 @@ struct Generation {
     /// True if the model shall answer without thinking, also when it is asked again.
     thinks_no_more: bool,
     span: Span,
-    /// Request of a reply in the conversation, which may be repeated with a shorter prompt.
     generate: Option<Box<Generate>>,
     tries: u32,
-    /// True while the compactor makes room for it, or the request is held.
     waits: bool,
 }
 
@@ -152,7 +149,6 @@ impl Generations {
         }
     }
 
-    /// Returns the request to make room for, and the number of tries. `None` if the generation is over.
     pub fn wait_for_room(&mut self, id: GenerationId, most_tries: u32) -> Option<(Box<Generate>, u32)> {
         let generation = self.open.get_mut(&id)?;
         let generate = generation.generate.clone().filter(|_| generation.tries < most_tries)?;

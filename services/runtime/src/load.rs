@@ -1,5 +1,3 @@
-//! Loading of a session from the store.
-
 use crate::Error;
 use crate::compactor::{CompactedView, Compactor, Standing};
 use crate::connections::Connections;

@@ -16,13 +16,10 @@ use store::{Hit, RememberedFact, Store};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub text: String,
-    /// Item of the question. `None`: it is not an item yet.
     pub item_id: Option<String>,
-    /// Person that asks. `None`: the session's.
     pub person: Option<String>,
 }
 
-/// Returns the question that a response is asked for. `None`: the user has asked nothing.
 pub fn question_of(input: &Input, machine: &Machine) -> Option<Question> {
     just_said(input, machine).filter(|question| remember::asks(&question.text))
 }
@@ -77,7 +74,6 @@ const WORK_FOR_A_BYTE: usize = 16;
 const QUESTION_BYTES: usize = 4096; // not a window: bytes of a question
 const HITS: u32 = 24;
 
-/// Returns the note for a question. `None`: the user said nothing about it, or the prompt has it already.
 pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<NoteOfPast> {
     let conversation = &settings.conversation;
     let mut stems = remember::stems_of_question(past.question);
@@ -149,7 +145,6 @@ fn place_of(fact: &RememberedFact, most_words: usize) -> Hit {
     }
 }
 
-/// Weighs the rare words of the question and searches for them. `None`: it has none.
 async fn weigh(
     store: &Store,
     stems: Vec<String>,

@@ -16,11 +16,8 @@ pub struct SessionMemories {
     shared: Arc<Shared>,
     changes: watch::Receiver<u64>,
     question: Option<OpenQuestion>,
-    /// Operation that stores a wish to forget something.
     forgetting: Option<OpId>,
-    /// True if such a wish is stored and not looked through yet.
     hears: bool,
-    /// Time between two choices of facts. `None`: the session is not remembered, or keeps its facts.
     refresh: Option<Duration>,
     refreshed_at: Instant,
 }
@@ -61,7 +58,6 @@ impl SessionMemories {
         self.forgetting = Some(op);
     }
 
-    /// Returns true if the stored operation is a wish to forget something.
     pub fn stored(&mut self, op: OpId) -> bool {
         let is_wish = self.forgetting.take_if(|forgetting| *forgetting == op).is_some();
         self.hears |= is_wish;
@@ -88,7 +84,6 @@ impl SessionMemories {
         self.question = Some(OpenQuestion { is_urgent: true, answer });
     }
 
-    /// Starts a new choice of facts. True if an answer will come.
     pub fn refresh(&mut self, tools: &Arc<SessionTools>) -> bool {
         if self.refresh.is_none() || self.question.is_some() {
             return self.question.is_some();
@@ -103,8 +98,6 @@ impl SessionMemories {
         true
     }
 
-    /// Returns the time of the next choice, in a silence that began at `silent_since`. `None`: never, or one is in
-    /// progress.
     pub fn refresh_at(&self, silent_since: Instant) -> Option<Instant> {
         let refresh = self.refresh.filter(|_| self.question.is_none())?;
         silent_since.max(self.refreshed_at).checked_add(refresh)

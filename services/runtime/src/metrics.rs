@@ -38,7 +38,6 @@ pub fn measured(turn: &Measurement) {
     }
 }
 
-/// Counts an input or reply that could not be stored; its client was told.
 pub fn store_failed() {
     counter!("reprise_store_failures_total").increment(1);
 }

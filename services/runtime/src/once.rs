@@ -10,7 +10,6 @@ const NOTICES: usize = 64;
 
 static NOTED: LazyLock<Mutex<Noted>> = LazyLock::new(Mutex::default);
 
-/// Notices by source, the one that spoke last at the end.
 #[derive(Default)]
 struct Noted(VecDeque<(String, BTreeSet<String>)>);
 

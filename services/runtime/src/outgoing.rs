@@ -54,7 +54,6 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     queue: VecDeque<(Arc<Event>, Weight)>,
-    /// Events that were taken and have not left yet.
     writing: VecDeque<Weight>,
     events: usize,
     bytes: usize,
@@ -62,7 +61,6 @@ struct State {
     pushed: u64,
     written: u64,
     end: Option<End>,
-    /// True if the connection closes without writing the rest.
     end_is_now: bool,
     closed: bool,
 }
@@ -73,7 +71,6 @@ struct Weight {
     is_counted: bool,
 }
 
-/// Creates the two ends. `written` is notified of every write.
 pub fn outgoing(limits: OutgoingLimits, held: HeldShare, written: Arc<Notify>) -> (Outgoing, Written) {
     let state = Mutex::new(State {
         queue: VecDeque::new(),
@@ -118,13 +115,11 @@ impl Outgoing {
         Some(mark)
     }
 
-    /// Closes the connection behind the queued events.
     pub fn end(&self, end: End) {
         self.shared.state.lock().end.get_or_insert(end);
         self.shared.tell_end();
     }
 
-    /// Closes the connection without writing the queued events.
     pub fn end_now(&self, end: End) {
         self.shared.state.lock().end_now(end);
         self.shared.tell_end();
@@ -172,7 +167,6 @@ impl Written {
         }
     }
 
-    /// Notes that the next `count` events have left.
     pub fn done(&mut self, count: u64) {
         let mut state = self.shared.state.lock();
         state.written += count;

@@ -22,7 +22,6 @@ pub fn place(
     }
 }
 
-/// Draws an arm for an existing session, as if it were new.
 pub fn draw(experiment: &Experiment, presets: &Presets, user: &str, session: &str) -> Result<Placement, Error> {
     let arms: Vec<Arm> =
         experiment.arms.iter().map(|arm| Arm { name: arm.preset.clone(), weight: arm.weight }).collect();

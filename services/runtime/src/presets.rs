@@ -21,7 +21,6 @@ pub struct ModelChoice {
     pub preset: Arc<Preset>,
     /// Instructions of a persona, which stand before the client's. Empty without a persona.
     pub instructions: String,
-    /// True if the client leaves the preset to the service.
     pub is_any_preset: bool,
 }
 
@@ -38,7 +37,6 @@ impl Presets {
         Presets { presets, personas, chosen, model: model.to_owned(), unknown }
     }
 
-    /// Adds the names of the configuration. A persona's preset must be one of the model that runs.
     pub fn with_names(mut self, settings: &Settings) -> Result<Presets, Error> {
         for persona in settings.personas.values() {
             if let Some(preset) = persona.preset.as_ref().filter(|preset| !self.presets.contains_key(*preset)) {
@@ -84,7 +82,6 @@ impl Presets {
         }
     }
 
-    /// Returns the name of a preset for clients. The preset of plain defaults has the model's name.
     pub fn name_of<'a>(&'a self, preset: &'a Preset) -> &'a str {
         if preset.name == "default" { &self.model } else { &preset.name }
     }
@@ -100,7 +97,6 @@ impl Presets {
         ModelChoice { name, preset: preset.clone(), instructions, is_any_preset: persona.preset.is_none() }
     }
 
-    /// Returns a preset by its own name or the model's. A persona is not found here.
     pub fn named(&self, name: &str) -> Result<&Arc<Preset>, Error> {
         if let Some(preset) = self.presets.get(name) {
             return Ok(preset);

@@ -26,9 +26,7 @@ pub struct SessionTools {
 pub struct RecallPlace<'a> {
     pub store: &'a Store,
     pub user: &'a str,
-    /// Session. `None`: the conversation is not kept.
     pub session: Option<&'a SessionRef>,
-    /// Person whose other conversations it knows. `None`: it is not remembered, and knows of no other.
     pub person: Option<&'a str>,
 }
 
@@ -39,7 +37,6 @@ impl SessionTools {
         RecallPlace { store, user: self.session.user(), session, person }
     }
 
-    /// Returns the session's person. Empty: the home's guest.
     pub fn own(&self) -> &str {
         self.person.as_deref().unwrap_or_default()
     }
@@ -56,7 +53,6 @@ impl SessionTools {
         lay_out(items, &layout)
     }
 
-    /// Returns the material of a prompt. `told` are the facts that the session tells now.
     pub fn layout<'a>(
         &'a self,
         config: &'a SessionConfig,

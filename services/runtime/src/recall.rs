@@ -17,7 +17,6 @@ const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 /// Places to search for each one wanted, because those in the prompt are left out.
 const SEARCHED_PER_HIT: u32 = 4;
 
-/// Answers the calls of the model; `shown` is what its prompt has.
 pub async fn recall(
     settings: &Settings,
     place: RecallPlace<'_>,
@@ -45,7 +44,6 @@ pub async fn recall(
     found
 }
 
-/// Finds the places of the past with any of these words, best first, in all conversations of a remembered person.
 pub async fn search_past(
     settings: &Settings,
     place: RecallPlace<'_>,

@@ -46,7 +46,6 @@ struct LiveSessions {
 
 #[derive(Clone)]
 struct Entry {
-    /// Number that tells this task from an earlier one of the same session.
     id: u64,
     commands: mpsc::Sender<Command>,
     departures: mpsc::UnboundedSender<ConnId>,
@@ -61,7 +60,6 @@ pub struct NewSession<'a> {
     pub user: &'a str,
     /// Person whose words the session holds. Empty: the home's guest.
     pub person: &'a str,
-    /// Room where they are said. Empty if it is not known.
     pub room: &'a str,
     /// True if the session leaves no facts and no other conversation finds its words.
     pub is_private: bool,
@@ -72,7 +70,6 @@ pub struct NewSession<'a> {
 pub struct Attach {
     pub replay: Replay,
     pub interest: Interest,
-    /// Person whose words the connection brings. `None`: the session's person.
     pub person: Option<String>,
 }
 
@@ -128,7 +125,6 @@ impl Runtime {
         self.live.sessions.lock().contains_key(session)
     }
 
-    /// Lists the sessions in memory with the last seen state of their summaries and pins.
     pub(super) fn in_memory(&self) -> Vec<(SessionRef, Option<ContextStamp>)> {
         self.live.sessions.lock().iter().map(|(session, entry)| (session.clone(), entry.seen)).collect()
     }
@@ -156,7 +152,6 @@ impl Runtime {
         Ok(self.shared.store.create_named_session(record, name).await?)
     }
 
-    /// Builds the record of a new session without storing it.
     pub async fn new_session(&self, new: NewSession<'_>) -> Result<SessionRecord, Error> {
         let id = new_id("sess")?;
         let now_ms = wall_ms();
@@ -187,7 +182,6 @@ impl Runtime {
         })
     }
 
-    /// Returns the first configuration: a persona's instructions replace the configured ones.
     pub fn first_config(&self, choice: &ModelChoice) -> SessionConfig {
         if choice.instructions.is_empty() {
             return SessionConfig::new(self.shared.settings.conversation.instructions.clone());
@@ -244,7 +238,6 @@ impl Runtime {
         }
     }
 
-    /// Lets all sessions end their replies until `by`, and returns when none is in memory.
     pub async fn drain(&self, by: Instant) {
         let mut told = HashSet::new();
         loop {
@@ -336,7 +329,6 @@ impl Runtime {
     }
 }
 
-/// Longest wait for a session to leave memory for another.
 const LEAVING: Duration = Duration::from_secs(5);
 
 fn idlest(sessions: &HashMap<SessionRef, Entry>, may_leave: impl Fn(&SessionRef) -> bool) -> Option<Entry> {
@@ -346,7 +338,6 @@ fn idlest(sessions: &HashMap<SessionRef, Entry>, may_leave: impl Fn(&SessionRef)
 }
 
 impl Entry {
-    /// Asks the session to leave memory. False if it did not within the wait.
     async fn leaves(&self) -> bool {
         let _ = self.commands.send(Command::Leave).await;
         tokio::time::timeout(LEAVING, self.commands.closed()).await.is_ok()
@@ -365,7 +356,6 @@ impl Connected {
         self.commands.send(Command::Said { conn: self.conn, input_id, input }).await.is_ok()
     }
 
-    /// Asks for `Event::Reached` behind all that the session has told this connection. False as above.
     pub async fn mark(&self, mark: u64, bytes: usize) -> bool {
         self.commands.send(Command::Mark { conn: self.conn, mark, bytes }).await.is_ok()
     }

@@ -38,7 +38,6 @@ const READ_TOKENS: u32 = 2000;
 const LEARN_TOKENS: u32 = 512;
 /// Tries with a failing model, before only the rules look through a conversation.
 const MOST_TRIES: u32 = 3;
-/// Places that are searched for the words that a person wants forgotten.
 const MOST_PLACES: u32 = 64;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -64,7 +63,6 @@ impl Runtime {
         Some(note.text)
     }
 
-    /// Extracts facts from conversations that fell silent, until the service stops.
     pub async fn remember(&self, stopping: CancellationToken) {
         let shared = &self.shared;
         let silence_ms = i64::try_from(shared.settings.remember.silence_s.saturating_mul(1000)).unwrap_or(i64::MAX);
@@ -108,7 +106,6 @@ impl Runtime {
     }
 }
 
-/// Messages that were looked through: the last one's place, and their bytes.
 struct HeardSome {
     seq: u64,
     bytes: usize,
@@ -146,7 +143,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks through the next messages behind `seq`. Returns `None` where there was none.
     async fn hear_some(&self, unheard: &UnheardSession, seq: u64) -> Result<Option<HeardSome>, Error> {
         let session = &unheard.session;
         let mut said = self.store.said_since(session, seq, HEARD_AT_ONCE).await?;
@@ -258,7 +254,6 @@ impl Shared {
         self.presets.of_session(&unheard.preset, 0)
     }
 
-    /// Returns the facts of a person and of the home that these changes are about.
     async fn known(
         &self,
         user: &str,
@@ -292,7 +287,6 @@ impl Shared {
         Ok(Remembered::new(facts, person, room, wall_ms()))
     }
 
-    /// Lists the places where a person spoke of something that is to be forgotten.
     async fn places_of(&self, user: &str, person: &str, what: &str) -> Vec<(String, String)> {
         let stems = remember::stems(what);
         let query: Vec<String> = stems.iter().take(MOST_WORDS).map(|stem| format!("{stem}*")).collect();

@@ -1,5 +1,3 @@
-//! Parts that all sessions share.
-
 use crate::Presets;
 use crate::fact_block::{BlockFacts, FactBlock};
 use crate::held::HeldText;

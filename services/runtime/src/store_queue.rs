@@ -43,7 +43,6 @@ enum Kept {
     Ended(Option<OpId>, Box<Owed>, Result<(), store::Error>),
 }
 
-/// End that has happened, whether the store can take it or not.
 enum Owed {
     Reply { reply: OpenReply, status: VersionStatus, body: ItemBody, at_ms: i64, withdrawn: bool },
     Response(FinishedResponse),
@@ -89,7 +88,6 @@ impl StoreQueue {
         }
     }
 
-    /// Returns the next answer; waits forever while no write is in progress.
     pub async fn next(&mut self) -> (OpId, Result<(), store::Error>) {
         loop {
             let kept = match self.ready.pop_front() {

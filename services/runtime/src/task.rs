@@ -43,10 +43,8 @@ pub struct SessionTask {
     pub turns: TurnLog,
     pub window: SessionWindow,
     pub compactor: Compactor,
-    /// Messages for the compactor, sent when a happening was handled.
     pub to_compactor: Vec<ToCompactor>,
     pub recalls: FuturesUnordered<BoxFuture<'static, Happening>>,
-    /// Search of the past for a question, with the request that waits for it.
     pub looking: Option<Looking>,
     pub memories: SessionMemories,
     pub held: HeldShare,
@@ -171,7 +169,6 @@ impl SessionTask {
         }
     }
 
-    /// Handles the request that waited for a search, and the commands behind it.
     fn looked(&mut self, note: Option<NoteOfPast>) {
         let Some(Looking { question, request, behind, .. }) = self.looking.take() else { return };
         // Another connection may have changed the conversation meanwhile.
@@ -184,7 +181,6 @@ impl SessionTask {
         behind.into_iter().for_each(|command| self.receive(command));
     }
 
-    /// Ends a search early: the request that waited for it continues without a note.
     fn stop_looking(&mut self) {
         if let Some(Looking { request, behind, .. }) = self.looking.take() {
             self.command(request);
@@ -333,7 +329,6 @@ impl SessionTask {
         self.to_compactor.push(ToCompactor::Prompt(generate));
     }
 
-    /// Handles a change of the memories: forgotten facts leave the prompt, learned ones come into it.
     fn remembers(&mut self, news: MemoryNews) {
         let tools = self.window.tools.clone();
         let MemoryNews::Found { told, gone_items } = news else {
@@ -374,7 +369,6 @@ impl SessionTask {
         self.feed(Happening::Context(self.window.tools.context(&self.window.standing, &items)));
     }
 
-    /// Tells the compactor the present activity and all that has happened.
     async fn tell_compactor(&mut self) {
         let now = Activity {
             replying: self.machine.is_replying() || self.looking.is_some(),
@@ -408,7 +402,6 @@ impl SessionTask {
         }
     }
 
-    /// Gives the machine one happening, and carries out its outputs, until nothing more follows from it.
     fn feed(&mut self, happening: Happening) {
         let mut happenings = VecDeque::from([happening]);
         let mut outputs = Vec::new();
@@ -515,7 +508,6 @@ impl SessionTask {
         Some(ToCompactor::Changed { op: op.clone(), is_shown: about.is_none_or(is_shown), said_before })
     }
 
-    /// Returns the question of an input that deserves a search of the past before its reply.
     fn question(&self, input: &Input) -> Option<Question> {
         let tools = &self.window.tools;
         let has_past = self.window.standing.covered_through.is_some() || tools.person.is_some();
@@ -524,7 +516,6 @@ impl SessionTask {
         may_look.then(|| question_of(input, &self.machine)).flatten()
     }
 
-    /// Searches for the user's own words about the question, within `recall_wait_ms`.
     fn look_back(&self, question: &Question) -> BoxFuture<'static, Option<NoteOfPast>> {
         let (shared, tools) = (self.shared.clone(), self.window.tools.clone());
         let shown = self.machine.items();

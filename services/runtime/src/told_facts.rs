@@ -53,7 +53,6 @@ impl Shared {
         told
     }
 
-    /// Returns these facts if all of them hold, else those that hold now and fit.
     pub async fn told_or_chosen(
         &self,
         user: &str,
@@ -78,7 +77,6 @@ impl Shared {
         self.chosen(user, person, preset).await
     }
 
-    /// Chooses among the facts that hold now, and are the best to tell: no more of them than could fit.
     async fn chosen(&self, user: &str, person: &str, preset: &Preset) -> Result<BlockFacts, Error> {
         let limit_tokens = preset.remember.prompt_tokens;
         let mut holding = Vec::new();

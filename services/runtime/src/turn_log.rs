@@ -21,7 +21,6 @@ pub struct TurnLog {
     most_responses: usize,
     spans: VecDeque<(String, Span)>,
     fill_tokens: u64,
-    /// Item behind which the last reply was asked for.
     answered: Option<Option<String>>,
     /// Swaps since the last measured turn, with a summary or without one.
     compactions: u64,
@@ -32,7 +31,6 @@ pub struct TurnLog {
 struct OpenTurn {
     response_id: String,
     items: Vec<String>,
-    /// True if its question was answered before.
     regenerated: bool,
     barged_in: bool,
     usage: Option<Usage>,

@@ -1,5 +1,3 @@
-//! Configuration of a session: its defaults and its changes.
-
 use crate::vocabulary::{ConfigUpdate, JsonText, MaxTokens, SessionConfig, Tool, ToolChoice};
 
 impl SessionConfig {

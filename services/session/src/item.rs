@@ -1,5 +1,3 @@
-//! Items: constructors, sizes and cuts.
-
 use crate::ids::NOTE_OF_PAST;
 use crate::vocabulary::{Item, ItemBody, ItemStatus, NamedSpeaker, Role};
 

@@ -1,5 +1,3 @@
-//! Consequences of a response.
-
 use crate::sentences::ends_in_question;
 use crate::vocabulary::{ItemBody, Response, ResponseStatus};
 

@@ -26,7 +26,6 @@ use rules::CutVerdict;
 pub struct SentenceLimits {
     /// Letters after which the *first* sentence may end at a comma, dash or colon, so that speech starts sooner.
     pub first_clause_chars: usize,
-    /// Letters after which a space ends any sentence.
     pub max_sentence_chars: usize,
 }
 
@@ -43,7 +42,6 @@ pub struct Sentence {
 pub struct Sentences {
     limits: SentenceLimits,
     pending: Vec<char>,
-    /// Speech weight of `pending`: see `script::weight`.
     weight: usize,
     scan: usize,
     start: usize,
@@ -67,7 +65,6 @@ impl Sentences {
         }
     }
 
-    /// Counts the last characters that may or may not end a sentence.
     fn undecided(&self) -> usize {
         self.pending.len() - self.scan
     }

@@ -13,7 +13,6 @@ impl NamedSpeaker {
 }
 
 impl Input {
-    /// Returns the speakers that the client names.
     pub fn speakers(&mut self) -> Vec<&mut NamedSpeaker> {
         let bodies: Vec<&mut ItemBody> = match self {
             Input::AddItem { item, .. } => vec![&mut item.body],

@@ -19,7 +19,6 @@ pub fn words(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// Returns the milliseconds that `text` takes to say, rounded up.
 pub fn spoken_ms(text: &str, words_per_minute: u32) -> u64 {
     text.chars().map(|character| spoken_us(character, words_per_minute)).sum::<u64>().div_ceil(1000)
 }

@@ -15,7 +15,6 @@ pub struct Item {
     pub status: ItemStatus,
 }
 
-/// Content of an item. Speech comes as its transcript and stays that text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemBody {
     Message { role: Role, parts: Vec<String>, speaker: Option<NamedSpeaker> },
@@ -46,17 +45,12 @@ pub enum Role {
 pub enum ItemStatus {
     InProgress,
     Completed,
-    /// Cut off by a barge-in, a limit, a failure or a crash.
     Incomplete,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoteSource {
-    /// Item of any session of the same user.
-    Item {
-        session_id: String,
-        item_id: String,
-    },
+    Item { session_id: String, item_id: String },
     Fact(String),
 }
 
@@ -90,7 +84,6 @@ pub struct ConfigUpdate {
     pub tools: Option<Vec<Tool>>,
     pub tool_choice: Option<ToolChoice>,
     pub max_output_tokens: Option<MaxTokens>,
-    /// New temperature. `Some(None)`: back to the preset's.
     pub temperature: Option<Option<f64>>,
     pub reasoning_effort: Option<Option<String>>,
     pub parallel_tool_calls: Option<bool>,
@@ -162,7 +155,6 @@ pub enum Delta {
         text: String,
         tokens: u64,
     },
-    /// Text. `sentences`: those that this text completes. `logprobs`: empty unless the request wants them.
     Text {
         text: String,
         tokens: u64,
@@ -224,7 +216,6 @@ pub struct TurnReport {
     pub accepted_tokens: u64,
     /// Time from the request to the begin of the work: template, tokens, waiting for a place.
     pub queue_ms: f64,
-    /// Time from there to the first token.
     pub prefill_ms: f64,
     /// Time from the model's first token to its last, thinking included.
     pub decode_ms: f64,
@@ -336,7 +327,6 @@ pub enum ItemPlace {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Milliseconds of speech that the client played; the session estimates the text.
     Ms(u64),
     /// Characters (Unicode scalar values).
     Chars(usize),
@@ -357,7 +347,6 @@ pub struct NewTurn {
     /// True if the user talks over a reply: cancels the conversation's response.
     pub interrupts: bool,
     pub items: Vec<NewItem>,
-    /// Response; the next turn will probably have the same configuration.
     pub request: ResponseRequest,
 }
 
@@ -368,7 +357,6 @@ pub struct ResponseRequest {
     pub input: Option<Vec<InputItem>>,
     pub config: ConfigUpdate,
     pub options: GenerationOptions,
-    /// Client's metadata, echoed unchanged.
     pub metadata: Option<JsonText>,
     /// Digest of the client's request. `None`: its client sends nothing again by itself.
     pub of_request: Option<RequestDigest>,
@@ -411,7 +399,6 @@ pub enum Event {
         input_id: Option<String>,
         refusal: Refusal,
     },
-    /// An item. `is_new`: false if it existed before the connection came.
     ItemAdded {
         item: Item,
         previous_item_id: Option<String>,
@@ -534,7 +521,6 @@ pub struct Response {
     pub status: ResponseStatus,
     pub details: Option<StatusDetails>,
     pub output: Vec<Item>,
-    /// Id of the conversation; `None` for a response beside it.
     pub conversation_id: Option<String>,
     pub max_output_tokens: MaxTokens,
     pub usage: Option<Usage>,

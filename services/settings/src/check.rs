@@ -167,7 +167,6 @@ pub(crate) fn wyoming(settings: &Settings, findings: &Findings) {
     }
 }
 
-/// Checks the experiment, after the presets are read.
 pub(crate) fn experiment(settings: &Settings, findings: &Findings) {
     let Some(experiment) = &settings.experiment else { return };
     if let (Some(start), Some(end)) = (experiment.start_ms, experiment.end_ms)

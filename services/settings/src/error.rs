@@ -29,7 +29,6 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub origin: Origin,
-    /// Value in words, e.g. `the text "eighty"`.
     pub found: String,
     /// Allowed values, e.g. `a whole number from 0 to 65535`.
     pub allowed: String,

@@ -15,9 +15,7 @@ pub struct Experiment {
     pub arms: Vec<ExperimentArm>,
     /// Milliseconds since 1970. `None`: at once.
     pub start_ms: Option<i64>,
-    /// Milliseconds since 1970. `None`: never.
     pub end_ms: Option<i64>,
-    /// Arms of users for whom none is drawn, by user.
     pub overrides: BTreeMap<String, String>,
 }
 
@@ -28,7 +26,6 @@ pub enum DrawnBy {
     Session,
 }
 
-/// Arm, named after its preset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExperimentArm {
     pub preset: String,

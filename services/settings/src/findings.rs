@@ -56,7 +56,6 @@ impl Findings {
         self.mistake_count.get()
     }
 
-    /// Returns every value, or all mistakes. An unknown key gets a hint if another section knows it.
     pub fn finish(self) -> Result<Vec<Effective>, Vec<Mistake>> {
         let (effective, mut mistakes) = (self.effective.into_inner(), self.mistakes.into_inner());
         for mistake in mistakes.iter_mut().filter(|mistake| mistake.found == UNKNOWN && mistake.hint.is_none()) {

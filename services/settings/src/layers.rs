@@ -60,7 +60,6 @@ pub(crate) fn single(path: &[&str], text: &str, layer: SettingsLayer, place: &st
     below(path, "", text, &|key| Origin { layer, place: place.to_string(), key }.carried())
 }
 
-/// Parses a text from the environment or a flag that uses the syntax of a file.
 pub(crate) fn written_as_in_a_file(text: &str, at: &Origin) -> Option<Value> {
     let line = format!("{VALUE} = {text}");
     let root = DeTable::parse(&line).ok()?;

@@ -1,5 +1,3 @@
-//! Loading: all layers to one [`LoadedSettings`].
-
 use std::path::{Path, PathBuf};
 
 use config::{Value, ValueKind};

@@ -55,7 +55,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Joins `presets` and `qwen3.5-9b` to `presets."qwen3.5-9b"`, as TOML writes it.
 pub(crate) fn join(path: &str, name: &str) -> String {
     let bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let name = if bare { name.to_string() } else { quoted(name) };

@@ -16,7 +16,6 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Persona {
     pub name: String,
-    /// Preset; `None` for the chosen one.
     pub preset: Option<String>,
     pub instructions: String,
     pub wyoming_port: u16,
@@ -24,7 +23,6 @@ pub struct Persona {
 
 type Presets = BTreeMap<String, Preset>;
 
-/// Reads `[personas.NAME]` over `[persona]`, after the presets.
 pub(crate) fn read(merged: &Table, presets: &Presets, findings: &Findings) -> Result<BTreeMap<String, Persona>, Error> {
     let Some(for_all) = table(merged.get("persona"), "a table [persona]", findings) else { return Ok(BTreeMap::new()) };
     reader::read(Some(for_all), "persona", findings, |r| persona("", presets, r));

@@ -34,7 +34,6 @@ pub struct Preset {
     pub remember: RememberedSettings,
     pub prompt: PresetPrompt,
     pub compaction: CompactionSettings,
-    /// Sampling without thinking; see [`Preset::sampling_for`].
     pub sampling: SamplingSettings,
     pub sampling_thinking: SamplingSettings,
     shares: Shares,
@@ -66,7 +65,6 @@ pub enum ShownSpeakers {
 pub enum Recall {
     Off,
     Tool,
-    /// The service searches, and the model too.
     Auto,
 }
 
@@ -138,7 +136,6 @@ pub enum Thinking {
 }
 
 impl Thinking {
-    /// Returns the limit of the thought. `None`: the model ends it.
     pub fn budget_tokens(self) -> Option<u32> {
         match self {
             Thinking::Off => Some(0),
@@ -148,7 +145,6 @@ impl Thinking {
         }
     }
 
-    /// Returns the time from the request to the first word of the answer. `None`: no limit.
     pub fn first_word_ms(self) -> Option<u64> {
         if let Thinking::Within { first_word_ms, .. } = self { Some(first_word_ms) } else { None }
     }
@@ -164,7 +160,6 @@ pub struct RememberedSettings {
 #[strum(serialize_all = "lowercase")]
 pub enum Learn {
     Off,
-    /// Patterns in the words.
     Words,
     Model,
 }
@@ -285,7 +280,6 @@ pub(crate) fn read(name: &str, table: &Table, findings: &Findings) -> Preset {
     }
 }
 
-/// Reads the keys in the order of `default.toml`, in which they are also printed.
 fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     r.known(&["base"]);
     let model = r.text("model");

@@ -30,7 +30,6 @@ pub(crate) struct PresetLayers {
 
 pub(crate) struct Chosen<'a> {
     pub name: &'a str,
-    /// Values of `[model]` for it, merged over all layers, with their own origins.
     pub overrides: Table,
 }
 

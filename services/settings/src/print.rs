@@ -40,7 +40,6 @@ fn line(value: &Effective) -> String {
     format!("{} = {}", value.key, value.value)
 }
 
-/// Words the origin. If a preset's value comes from another key than its own, that key is printed too.
 fn origin(value: &Effective) -> String {
     let own = format!("{}.{}", value.section, value.key);
     let (origin, short) = (&value.origin, value.origin.short());

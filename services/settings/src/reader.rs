@@ -127,7 +127,6 @@ impl SectionReader<'_> {
         })
     }
 
-    /// Reads a word of a closed set; a wrong word gives the first one.
     pub fn choice<T: VariantArray + Copy + Into<&'static str>>(&self, key: &'static str) -> T {
         let words = || T::VARIANTS.iter().map(|variant| -> &'static str { (*variant).into() });
         let allowed = words().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
@@ -158,7 +157,6 @@ impl SectionReader<'_> {
         self.amount(key, SIZE, size, range, "")
     }
 
-    /// Reads a time in the unit that ends the key's name.
     pub fn time<T: TryFrom<u64> + Default>(&self, key: &'static str, range: RangeInclusive<u64>) -> T {
         let unit = TimeUnit::of_key(key);
         let read = |value: &Value| match value {
@@ -168,7 +166,6 @@ impl SectionReader<'_> {
         self.amount(key, unit.name, read, range, ", or a time with a unit such as \"10s\" (ms, s, min, h, d)")
     }
 
-    /// Reads a number; `None` for "auto".
     pub fn whole_or_auto<T: TryFrom<u64>>(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<T> {
         self.amount_or_auto(key, "a whole number", whole, range)
     }
@@ -185,7 +182,6 @@ impl SectionReader<'_> {
         })
     }
 
-    /// Reads a point in time, as milliseconds since 1970. `None` for empty text.
     pub fn moment(&self, key: &'static str) -> Option<i64> {
         let allowed = "\"\", or a date such as 2026-12-01 or 2026-12-01T08:30:00+01:00 (without an offset it is UTC)";
         self.read(key, Value::as_moment, None, allowed, |value| match value {
@@ -248,7 +244,6 @@ impl SectionReader<'_> {
         map
     }
 
-    /// Reads a list of tables. In the environment and in flags it has the syntax of a file.
     pub fn tables<T>(&self, key: &'static str, allowed: &str, fill: impl Fn(&SectionReader<'_>) -> T) -> Vec<T> {
         let Some(found) = self.get(key, allowed) else { return Vec::new() };
         let (value, found_at) = (Value::of(found), origin(found));

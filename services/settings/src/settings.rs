@@ -35,7 +35,6 @@ sections! {
     pub struct Settings {
         /// Presets by name, ready to use. "default" always exists.
         pub presets: BTreeMap<String, Preset> = filled_later(),
-        /// Personas by name. None has the name of a preset.
         pub personas: BTreeMap<String, Persona> = filled_later(),
         pub server: ServerSettings = section(ServerSettings::read),
         pub auth: AuthSettings = section(AuthSettings::read),
@@ -197,7 +196,6 @@ pub enum UnknownModel {
     Default,
 }
 
-/// Role of a system message that is not at the head of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum NotesAs {
@@ -219,7 +217,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// Level, whose word is the log filter's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase", const_into_str)]
 pub enum LogLevel {
@@ -245,7 +242,6 @@ impl Settings {
         })
     }
 
-    /// Returns the preset that `[model] preset` chose. Loading has checked that it exists.
     pub fn chosen(&self) -> Result<&Preset, Error> {
         self.preset(&self.model.preset)
     }

@@ -8,9 +8,7 @@ use crate::error::Error;
 /// Input of the settings. Nothing comes from the process, so `Sources::default()` gives the bare defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// `--config F`: this file and no other; it must exist.
     pub config_file: Option<PathBuf>,
-    /// Folder to search for `reprise.toml` without a `config_file`.
     pub directory: Option<PathBuf>,
     /// Whole environment. Only `REPRISE__...`, `XDG_CONFIG_HOME` and `HOME` matter.
     pub environment: BTreeMap<String, String>,
@@ -21,7 +19,6 @@ pub struct Sources {
 #[derive(Clone, Debug)]
 pub struct Flag {
     pub name: String,
-    /// Key that it sets: `server.port`.
     pub key: String,
     pub value: String,
 }

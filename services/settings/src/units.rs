@@ -53,7 +53,6 @@ pub(crate) fn time(text: &str, unit: TimeUnit) -> Option<u64> {
     (total % unit.ms == 0).then_some(total / unit.ms)
 }
 
-/// Parses "20%" to 0.2.
 pub(crate) fn share(text: &str) -> Option<f64> {
     let percent: f64 = text.trim().strip_suffix('%')?.trim().parse().ok()?;
     (percent > 0.0 && percent <= 100.0).then_some(percent / 100.0)

@@ -88,7 +88,6 @@ impl Value {
         }
     }
 
-    /// Splits `a, b` into a list of two, like `["a", "b"]`. Empty text is an empty list.
     pub fn as_list(&self) -> Value {
         let Value::Raw(text) = self else { return self.clone() };
         if text.trim_start().starts_with('[') {
@@ -117,7 +116,6 @@ impl Value {
         texts.collect::<Option<_>>().ok_or(list)
     }
 
-    /// Returns a date in a file, or text that may be one.
     pub fn as_moment(&self) -> Value {
         match self {
             Value::Other(words) => words.strip_prefix(DATE).map_or(self.clone(), |date| Value::Text(date.to_string())),

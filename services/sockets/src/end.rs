@@ -1,5 +1,3 @@
-//! Reasons why a websocket ends, and their close frames.
-
 use axum::extract::ws::{CloseFrame, Utf8Bytes};
 use runtime::End;
 
@@ -7,7 +5,6 @@ use runtime::End;
 pub enum SocketEnd {
     BySession(End),
     KeyRevoked,
-    /// The client does not send a message to its end in time.
     TooSlow,
     NoRoom,
     TooLarge,

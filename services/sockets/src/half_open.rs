@@ -15,13 +15,11 @@ use tokio::time::Instant;
 
 #[derive(Default)]
 pub struct HalfOpen {
-    /// `None` until the connection is a websocket.
     state: Mutex<Option<State>>,
 }
 
 struct State {
     held: HeldShare,
-    /// Time at which the message grew beyond `SHORT_BYTES`.
     begun_at: Option<Instant>,
     most_time: Duration,
     end: Option<SocketEnd>,
@@ -33,7 +31,6 @@ const SHORT_BYTES: u64 = 64 << 10; // not a window: bytes of a message
 const CONTROL_HEADER_BYTES: usize = 6;
 
 impl HalfOpen {
-    /// Counts from now on: the connection is a websocket.
     pub fn watch(&self, held: HeldShare, most_time: Duration) {
         *self.state.lock() = Some(State { held, begun_at: None, most_time, end: None });
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// Returns the next connection, or `None` when the service stops.
 pub async fn next(listener: &TcpListener, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
     loop {
         let accepted = tokio::select! {

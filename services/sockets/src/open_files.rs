@@ -21,7 +21,6 @@ pub fn raise() -> std::io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// Returns the files that this process may open after `raise`, and changes nothing.
 pub fn allowed() -> std::io::Result<u64> {
     limit().map(|limit| limit.rlim_max)
 }

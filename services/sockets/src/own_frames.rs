@@ -5,7 +5,6 @@ use runtime::Connected;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Frames of one connection that wait for their turn. Clones are the same connection's.
 #[derive(Clone, Default)]
 pub struct OwnFrames {
     waiting: Arc<Mutex<Waiting>>,
@@ -26,7 +25,6 @@ impl OwnFrames {
         waiting.last_mark
     }
 
-    /// Keeps a frame and asks the session for its turn. Returns false if the session has left memory.
     pub async fn queue(&self, frame: String, connected: &Connected) -> bool {
         let bytes = frame.len();
         connected.mark(self.keep(frame), bytes).await

@@ -30,9 +30,7 @@ pub enum SocketMessage {
     Binary,
 }
 
-/// Limit of the time that a goodbye takes on either side.
 pub const GOODBYE: Duration = Duration::from_secs(2);
-/// Pings that may go unanswered.
 const PINGS: u32 = 3;
 
 impl SocketReader {
@@ -90,7 +88,6 @@ impl SocketReader {
         }
     }
 
-    /// Waits for the goodbye to be written and reads the client's, so that the connection ends as connections should.
     pub async fn close(mut self, end: SocketEnd, goodbye: impl Future<Output = ()>) {
         let _ = timeout(GOODBYE, async {
             goodbye.await;

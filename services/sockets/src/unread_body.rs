@@ -26,7 +26,6 @@ struct CountedBody {
     whole: Option<HeldShare>,
 }
 
-/// Piece of a body, alive until the connection has written it.
 struct Piece {
     bytes: Bytes,
     _held: HeldShare,

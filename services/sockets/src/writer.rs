@@ -1,5 +1,3 @@
-//! Writing end of a websocket: frames in their order, pings, the goodbye.
-
 use crate::end::SocketEnd;
 use crate::reader::GOODBYE;
 use axum::extract::ws::{Message, WebSocket};

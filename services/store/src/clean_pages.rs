@@ -8,17 +8,14 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Name under which SQLite finds these files.
 const NAME: &CStr = c"clean-pages";
 
-/// Methods of one kind of file: SQLite's own, but for the one that writes.
 #[repr(C)]
 struct CleanMethods {
     methods: sqlite3_io_methods, // the first field: a file points at it
     own: sqlite3_io_methods,
 }
 
-/// The system's files, as SQLite opens them.
 struct SystemFiles(*mut sqlite3_vfs);
 
 // SAFETY: SQLite calls its own table of functions from any thread, and it stays where it is.
@@ -45,7 +42,6 @@ fn register() -> Option<SystemFiles> {
     (registered == sqlite::SQLITE_OK).then_some(SystemFiles(system))
 }
 
-/// Opens a file as the system does. A database gets the methods that write clean pages.
 unsafe extern "C" fn open(
     _: *mut sqlite3_vfs,
     name: sqlite::sqlite3_filename,

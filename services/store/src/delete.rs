@@ -172,7 +172,6 @@ impl Store {
         Ok(())
     }
 
-    /// Notes that the log holds deleted words, for `settle_the_log`.
     pub(crate) fn owe_the_log(&self) {
         self.log_is_owed.store(true, Ordering::Relaxed);
     }
@@ -192,7 +191,6 @@ async fn mark(connection: &mut SqliteConnection, session: &SessionRef, by_user: 
     Ok(())
 }
 
-/// Marks a session as deleted. The caller takes its words out of copies, once for many sessions.
 pub(crate) async fn hide(
     connection: &mut SqliteConnection,
     session: &SessionRef,

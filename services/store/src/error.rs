@@ -162,7 +162,6 @@ impl Error {
 
 pub(crate) type Result<T, E = StoreFailure> = std::result::Result<T, E>;
 
-/// Failure of work on the database, before the store's path is added: our own error, or SQLite's.
 #[derive(Debug)]
 pub(crate) enum StoreFailure {
     Ours(Error),

@@ -47,8 +47,6 @@ pub(crate) enum ExportLine {
     },
 }
 
-/// The lines of an export, read as the client takes them: memory stays small for any length, and a slow client blocks
-/// nothing in the store.
 pub struct Export {
     store: Store,
     session: SessionRef,

@@ -21,7 +21,6 @@ use std::collections::BTreeSet;
 #[sqlx(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum FoundBy {
-    /// A pattern in the words of the message.
     Words,
     Model,
     User,
@@ -30,7 +29,6 @@ pub enum FoundBy {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow)]
 pub struct RememberedFact {
     pub id: String,
-    /// Name of the person. Empty for the home.
     pub person: String,
     pub about: String,
     pub text: String,
@@ -72,21 +70,17 @@ pub struct NewFact {
     pub said_at_ms: i64,
 }
 
-/// Changes of facts that one session brings, applied all at once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FactChanges {
     pub new: Vec<NewFact>,
-    /// Ids of the older and the newer fact.
     pub replaced: Vec<(String, String)>,
     pub forgotten: Vec<String>,
     /// Items (ids of a session and an item) that no search of the past shows any more.
     pub unsaid: Vec<(String, String)>,
 }
 
-/// Progress of the search for facts in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeardThrough {
-    /// Read for patterns in the words.
     Words(u64),
     /// Read by a model, too. The second value is the session's `updated_at_ms` if the model read it to the end.
     Model(u64, Option<i64>),
@@ -160,7 +154,6 @@ impl Store {
         Ok(rows.into_iter().map(UnheardSession::from).collect())
     }
 
-    /// Returns this session if it is remembered and has unread messages.
     pub async fn unheard_session(&self, session: &SessionRef) -> Result<Option<UnheardSession>, Error> {
         let query = sqlx::query_as(
             "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions s
@@ -277,7 +270,6 @@ impl Store {
         if forgets { self.forget_the_log().await } else { Ok(()) }
     }
 
-    /// Stores a fact that a user wrote, in the place of the facts `older`.
     pub async fn put_fact(&self, user: &str, fact: NewFact, older: Vec<String>, now_ms: i64) -> Result<(), Error> {
         let (owner, quota) = (user.to_owned(), self.quota.clone());
         self.write_forgetting(user, async move |connection| {

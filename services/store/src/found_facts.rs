@@ -5,7 +5,6 @@ use crate::{Error, Page, Store};
 use sqlx::FromRow;
 use sqlx::types::Json;
 
-/// Fact that holds, as far as a conversation tells it.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct ToldFact {
     pub key: i64,
@@ -16,7 +15,6 @@ pub struct ToldFact {
     pub said_at_ms: i64,
 }
 
-/// Fact whose words the index lacks.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct UnindexedFact {
     pub key: i64,
@@ -37,7 +35,6 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// Lists facts of a person that hold and are about one of these subjects.
     pub async fn facts_on(&self, user: &str, person: &str, subjects: &[&str]) -> Result<Vec<RememberedFact>, Error> {
         let query = sqlx::query_as(
             "SELECT f.*, s.id AS session_id FROM (SELECT DISTINCT value FROM json_each(?3)) wanted

@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Handle of a store, cheap to clone for any task.
 #[derive(Clone)]
 pub struct Store {
     path: Arc<Path>,
@@ -129,7 +128,6 @@ impl Store {
         self.write(async move |connection| Ok(query.execute(connection).await?.rows_affected())).await
     }
 
-    /// Executes a statement in an existing session, and sets its time of use.
     pub(crate) async fn execute_in(
         &self,
         session: &SessionRef,
@@ -234,7 +232,6 @@ impl Store {
         answer.await.map_err(|failure| failure.at(&self.path))
     }
 
-    /// Reads several answers from one moment of the database.
     pub(crate) async fn read_moment<T>(
         &self,
         ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,

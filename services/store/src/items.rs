@@ -104,7 +104,6 @@ fn heard(body: &ItemBody, index: usize, chars: u64) -> Option<(ItemBody, bool)> 
     Some((ItemBody::Message { role: *role, parts: kept, speaker: speaker.clone() }, shorter))
 }
 
-/// Returns the current item, unless it is deleted or in progress.
 pub(crate) async fn settled_item(
     connection: &mut SqliteConnection,
     session: &SessionRef,

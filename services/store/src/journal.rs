@@ -18,7 +18,6 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Size beyond which the journal is rewritten without the replies that have ended.
 const REWRITTEN_AT_BYTES: u64 = 1 << 20;
 /// End of the name of a journal that is being rewritten.
 const NEW: &str = "new-words";
@@ -56,7 +55,6 @@ struct Written {
 }
 
 impl Journal {
-    /// Opens the journal, and returns the words that an earlier process left.
     pub fn open(store: &Path) -> Result<(Journal, Vec<SaidReply>), Error> {
         let mut path = store.as_os_str().to_owned();
         path.push("-words");
@@ -71,7 +69,6 @@ impl Journal {
         Ok((Journal { path, written, is_dirty: AtomicBool::new(false) }, left))
     }
 
-    /// Empties the journal after the database has its words.
     pub fn clear(&self) {
         self.change(|written| written.rewrite(&self.path));
     }
@@ -110,7 +107,6 @@ impl Journal {
         });
     }
 
-    /// Removes the words of a deleted session.
     pub fn forget(&self, session: &SessionRef) {
         self.change(|written| {
             written.running.retain(|(key, _), _| *key != session.key);
@@ -142,7 +138,6 @@ impl Journal {
         }
     }
 
-    /// Changes the journal and logs a failure; the next change tries again.
     fn change(&self, change: impl FnOnce(&mut Written) -> std::io::Result<()>) {
         if let Err(error) = self.change_locked(&mut self.written.lock(), change) {
             tracing::warn!(%error, "the journal of what replies say could not be written");

@@ -25,7 +25,6 @@ pub struct LogMark {
     pub hash: String,
     /// True if the hash is of the last few messages only.
     pub of_last_few: bool,
-    /// Number of new items before it.
     pub items: usize,
 }
 
@@ -91,7 +90,6 @@ impl Store {
         }))
     }
 
-    /// Returns the newest conversation of this owner since `since_ms`, and its last item.
     pub async fn newest_log(&self, owner: &LogOwner, since_ms: i64) -> Result<Option<(SessionRef, String)>, Error> {
         let query = sqlx::query_as(
             "SELECT s.key, s.id, (SELECT i.item_id FROM items i WHERE i.session = s.key AND i.deleted = 0
@@ -171,7 +169,6 @@ impl Store {
     }
 }
 
-/// Returns each mark with the item that it stands behind.
 fn placed(marks: Vec<LogMark>, items: &[Item], behind: &Option<String>) -> Vec<(LogMark, String)> {
     let last = |mark: &LogMark| match mark.items.checked_sub(1) {
         Some(at) => items.get(at).map(|item| item.id.clone()),

@@ -31,7 +31,6 @@ pub enum KeyScope {
     Admin,
 }
 
-/// Stored scopes: words with a space between.
 #[derive(sqlx::Type)]
 #[sqlx(transparent)]
 struct ScopeWords(String);
@@ -57,7 +56,6 @@ pub struct ApiKey {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientSecret {
-    /// The secret itself, shown once.
     pub value: String,
     pub expires_at_ms: i64,
 }

@@ -12,7 +12,6 @@ pub struct Lock {
     _file: File,
 }
 
-/// Tries to take the lock. `None` if another process holds it.
 pub fn try_lock(store: &Path) -> Result<Option<Lock>, Error> {
     let path = path_beside(store);
     let failed = |error| Error::from_io(store, error);

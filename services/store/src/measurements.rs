@@ -43,7 +43,6 @@ pub struct Measurement {
 pub struct ExperimentTurn {
     #[sqlx(rename = "session_user")]
     pub user: String,
-    /// Id of the session, unique for its user.
     #[sqlx(rename = "session_id")]
     pub session: String,
     #[sqlx(flatten)]
@@ -104,7 +103,6 @@ impl Store {
     }
 }
 
-/// Inserts a row. The caller has checked that the session exists.
 pub async fn insert_measurement(
     connection: &mut SqliteConnection,
     session: &SessionRef,

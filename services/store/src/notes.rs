@@ -16,9 +16,7 @@ const UNKNOWN_SOURCE: i64 = -1;
 #[derive(Clone, Copy)]
 pub enum Copies {
     All,
-    /// Copies from the session with this key.
     From(i64),
-    /// Copies that the session with this key holds.
     In(i64),
 }
 
@@ -130,7 +128,6 @@ async fn insert_source(
     Ok(())
 }
 
-/// Stores that this item copies words whose sources are not known.
 pub async fn insert_unknown_source(
     connection: &mut SqliteConnection,
     session: &SessionRef,

@@ -20,7 +20,6 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 pub struct StoreOptions {
     pub path: PathBuf,
     pub opened_by: OpenedBy,
-    /// True to create the file and its folder if they do not exist.
     pub create: bool,
     pub busy_timeout_ms: u64,
     pub readers: u32,
@@ -29,17 +28,13 @@ pub struct StoreOptions {
     /// Limits on the bytes that the clients of a user store, in all and in a minute. 0: no limit.
     pub user_bytes: u64,
     pub user_bytes_per_minute: u64,
-    /// Writes that may wait; the next caller waits for room.
     pub write_queue: usize,
-    /// Writes that share a transaction.
     pub commit_group: usize,
     /// Time between two flushes of the journal. A killed process loses nothing; a power cut loses at most this time.
     pub sync_ms: u64,
-    /// Size beyond which the write-ahead log is truncated as soon as no reader needs it.
     pub wal_limit_bytes: u64,
     /// Limit of the file in pages; `None` is the disk's own limit.
     pub max_pages: Option<u32>,
-    /// True to read and check the whole file before the first answer.
     pub check_at_start: bool,
 }
 
@@ -170,7 +165,6 @@ async fn connect_writer(options: &StoreOptions) -> Result<SqliteConnection, sqlx
     connect.connect().await
 }
 
-/// Refuses a file that is neither empty nor has our application id.
 async fn refuse_foreign(path: &Path, connection: &mut SqliteConnection) -> Result<(), Error> {
     // The bookkeeping table has an index, which SQLite lists beside it.
     let query = sqlx::query_as(

@@ -65,7 +65,6 @@ impl Store {
         });
     }
 
-    /// Takes owners off the list, after the service has dropped their data.
     pub async fn pasts_forgotten(&self, owners: Vec<u64>) -> Result<(), Error> {
         let owners: Vec<i64> = owners.into_iter().map(u64::cast_signed).collect();
         let query = sqlx::query("DELETE FROM pasts_to_forget WHERE owner IN (SELECT value FROM json_each(?))");
@@ -73,7 +72,6 @@ impl Store {
     }
 }
 
-/// Owner whose computed data the service has to drop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastToForget {
     pub owner: u64,

@@ -11,11 +11,9 @@ use sqlx::sqlite::SqliteConnection;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
 pub struct PersonLine {
-    /// Name of the person. Empty for the home's guest.
     #[sqlx(rename = "person")]
     #[serde(rename = "person")]
     pub name: String,
-    /// Room in which they spoke. Empty if unknown.
     pub room: String,
     pub sessions: u64,
     pub used_at_ms: i64,
@@ -37,7 +35,6 @@ impl Store {
         self.read(async |reader| Ok(query.bind(user).fetch_all(reader).await?)).await
     }
 
-    /// Lists the sessions of a person, or those of a room without a known person.
     pub async fn sessions_of_person(&self, user: &str, person: &str) -> Result<Vec<SessionRef>, Error> {
         self.read(async |reader| Ok(find_sessions(reader, user, person).await?)).await
     }

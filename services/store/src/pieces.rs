@@ -70,7 +70,6 @@ impl Store {
         self.or_removed(&session, filled).await.map(|()| session)
     }
 
-    /// Creates a session that no reader sees until `show`.
     pub(crate) async fn begin_hidden(&self, new: SessionRecord, now_ms: i64) -> Result<SessionRef, Error> {
         let quota = self.quota.clone();
         self.write(async move |connection| {

@@ -13,7 +13,6 @@ const MINUTE_MS: i64 = 60_000;
 pub struct Quota {
     user_bytes: u64,
     user_bytes_per_minute: u64,
-    /// The minute, and the bytes of each user in it.
     stored: Mutex<(i64, HashMap<String, u64>)>,
 }
 

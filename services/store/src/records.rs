@@ -74,13 +74,11 @@ pub struct Placement {
 pub struct SessionRecord {
     pub id: String,
     pub user: String,
-    /// Person whose words it holds. Empty for the home's guest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub person: String,
-    /// Room of its words. Empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub room: String,
-    /// True if it leaves facts, and other conversations find its words.
+    /// True if the session leaves facts, and other conversations find its words.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_remembered: bool,
     /// Ids of the facts in its prompts, in order. `None`: the next load chooses them.
@@ -191,7 +189,6 @@ impl ItemVersion {
         Item::new(&self.item_id, self.body.clone(), status)
     }
 
-    /// Returns the text that search indexes.
     pub fn said(&self) -> String {
         item_form::said(&self.body)
     }

@@ -173,7 +173,6 @@ async fn begin_again(
     insert_next_version(connection, session, begun).await
 }
 
-/// Writes the last version of a reply, and removes its pieces.
 async fn finish(
     connection: &mut SqliteConnection,
     session: &SessionRef,

@@ -9,7 +9,6 @@ use crate::{Error, SessionRef, Store, StoredResponse};
 use session::RequestDigest;
 use sqlx::sqlite::SqliteConnection;
 
-/// Request that a client sends again, as the store has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredRequest {
     pub session: SessionRef,

@@ -50,7 +50,6 @@ pub struct ResponseEnd {
 }
 
 impl Store {
-    /// Finds a response of this user; another user's is not found.
     pub async fn find_response(&self, user: &str, id: &str) -> Result<Option<StoredResponse>, Error> {
         self.read_moment(async |reader| find_response(reader, user, id).await).await
     }
@@ -74,7 +73,6 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// Deletes a response; its items stay in the conversation.
     pub async fn delete_response(&self, session: &SessionRef, id: &str, now_ms: i64) -> Result<(), Error> {
         let query = sqlx::query("DELETE FROM responses WHERE session = ? AND id = ? AND status <> 'in_progress'");
         let is_gone = self.execute_in(session, now_ms, query.bind(session.key).bind(id.to_owned())).await? == 1;

@@ -10,7 +10,6 @@ use std::collections::HashSet;
 pub struct HistorySearch<'a> {
     pub user: &'a str,
     pub place: SearchPlace<'a>,
-    /// Words, and "phrases in quotes". A star ends the beginning of a word.
     pub query: &'a str,
     /// Limit on different words. More are an error, or are ignored with `any_word`.
     pub most_words: usize,
@@ -43,7 +42,6 @@ pub struct Hit {
     pub item_id: String,
     pub seq: u64,
     pub version: u64,
-    /// False if the words were edited, cut off or deleted since.
     pub current: bool,
     pub kind: String,
     /// "system", "user" or "assistant"; `None` for a call or its result.
@@ -146,7 +144,6 @@ impl Store {
     }
 }
 
-/// Weight of a word with a star, which matches every word with that beginning.
 const WORDS_OF_A_STAR: usize = 4;
 
 /// Translates typed words into the index's language, with every word quoted: nothing typed is an operator.
@@ -172,7 +169,6 @@ fn match_expression(query: &str, any_word: bool, most_words: usize) -> Result<St
     Ok(terms.join(if any_word { " OR " } else { " AND " }))
 }
 
-/// Returns the quoted term, and the number of index words that it looks up.
 fn term(typed: &str) -> Option<(String, usize)> {
     let spaced = spaced(typed).unwrap_or_else(|| typed.to_owned()).replace('\0', " ");
     let words = spaced.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).count();

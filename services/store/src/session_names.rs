@@ -5,7 +5,6 @@ use crate::sessions::begin_session;
 use crate::{Error, SessionRecord, SessionRef, Store};
 use sqlx::sqlite::SqliteConnection;
 
-/// Client's name of a session, unique for a user and a door.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionName {
     /// Door of the client, and the assistant there.

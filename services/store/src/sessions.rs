@@ -24,7 +24,6 @@ impl Store {
         self.read(async |reader| Ok(sqlx::query_as("SELECT * FROM users ORDER BY id").fetch_all(reader).await?)).await
     }
 
-    /// Creates a session; its user must exist.
     pub async fn create_session(&self, new: SessionRecord) -> Result<SessionRef, Error> {
         let quota = self.quota.clone();
         self.write(async move |connection| begin_session(connection, &quota, &new).await).await
@@ -52,7 +51,6 @@ impl Store {
         self.read(async |reader| session_lines(reader, user, before_ms, i64::from(limit)).await).await
     }
 
-    /// Lists the same in pages of limited size.
     pub async fn sessions_page(
         &self,
         user: &str,
@@ -111,7 +109,6 @@ impl Store {
         .await
     }
 
-    /// Moves a session to another window: only if a user asks for it.
     pub async fn set_placement(&self, session: &SessionRef, placement: &Placement, now_ms: i64) -> Result<(), Error> {
         let Placement { preset, ctx_size, experiment, arm } = placement.clone();
         let query = sqlx::query("UPDATE sessions SET preset = ?, ctx_size = ?, experiment = ?, arm = ? WHERE key = ?");

@@ -136,7 +136,6 @@ impl Store {
         .await
     }
 
-    /// Removes the words of these tool results from the view.
     pub async fn trim_results(&self, session: &SessionRef, trimmed: Vec<String>, now_ms: i64) -> Result<(), Error> {
         self.write_session(session, now_ms, async move |connection, session| trim(connection, session, &trimmed).await)
             .await
@@ -284,7 +283,6 @@ pub async fn summaries_of_session(connection: &mut SqliteConnection, session: &S
     rows.iter().map(|row| summary_of(row, &session.id)).collect()
 }
 
-/// Returns the newest summary of those in use, or of all, undone or not.
 pub async fn newest_summary(
     connection: &mut SqliteConnection,
     session: &SessionRef,

@@ -144,7 +144,6 @@ async fn find_order_key(
     Ok(OrderKey::between(before.as_ref(), after.as_ref()))
 }
 
-/// Returns the order key of an item, also of a deleted one.
 pub async fn order_key_of(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<OrderKey> {
     let query = sqlx::query_scalar("SELECT place FROM items WHERE session = ? AND item_id = ?");
     let key = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;

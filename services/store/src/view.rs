@@ -18,10 +18,8 @@ pub struct View {
     pub summary: Option<Summary>,
     /// True if a covered item was edited, deleted or inserted after the summary.
     pub summary_is_stale: bool,
-    /// Newest version of all, in use or not, undone or not.
     pub newest_summary: Option<Summary>,
     pub pins: Vec<Pin>,
-    /// Covered instructions at the head of the conversation, which stay in every prompt.
     pub head: Vec<ItemVersion>,
     pub items: Vec<ItemVersion>,
     /// Tool results whose words left the view.
@@ -35,12 +33,10 @@ impl Store {
         self.read_moment(async |reader| load(reader, session, true).await).await
     }
 
-    /// Loads the same without items, for a session of any length.
     pub async fn outline(&self, session: &SessionRef) -> Result<View, Error> {
         self.read_moment(async |reader| load(reader, session, false).await).await
     }
 
-    /// True if a covered item was edited, deleted or inserted after the summary.
     pub async fn is_stale(&self, session: &SessionRef, summary: &Summary) -> Result<bool, Error> {
         let (to, through_seq) = (&summary.to_order_key, summary.through_seq);
         self.read(async |reader| changed_under(reader, session, to, through_seq).await).await
@@ -232,7 +228,6 @@ pub(crate) async fn items_up_to(
     with_pieces(reader, session, rows).await
 }
 
-/// Reads versions, and adds the stored pieces to replies in progress.
 async fn with_pieces(
     reader: &mut SqliteConnection,
     session: &SessionRef,

@@ -16,7 +16,6 @@ use tokio::sync::{mpsc, oneshot};
 
 pub enum Order {
     Write(Work),
-    /// Work outside of any transaction.
     Upkeep(Work),
     /// End of the writer: it commits the queue, closes the connection and releases the lock.
     Stop(oneshot::Sender<Result<(), Error>>),
@@ -28,7 +27,6 @@ pub struct Work {
     answer: oneshot::Sender<Result<Value, Error>>,
 }
 
-/// Result of the work; `Work::new` knows its type.
 type Value = Box<dyn Any + Send>;
 type Run = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> LocalBoxFuture<'c, Result<Value>> + Send>;
 
@@ -49,7 +47,6 @@ impl Work {
     }
 }
 
-/// Reason why the disk refused the last group of writes; `None` if it succeeded.
 pub type WriteTrouble = Arc<Mutex<Option<String>>>;
 
 /// Starts the thread. It ends with `Order::Stop`, or when the last handle of the store is dropped.

@@ -1,5 +1,3 @@
-//! Sessions, items, replies: effects of a conversation on the store.
-
 use crate::support::*;
 use serde_json::json;
 use session::{ItemPlace, ResponseStatus, Role, StatusDetails, Usage};

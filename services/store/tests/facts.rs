@@ -1,5 +1,3 @@
-//! Facts that outlive a conversation.
-
 use crate::support::*;
 use store::*;
 

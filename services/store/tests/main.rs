@@ -1,5 +1,3 @@
-//! The store on real files.
-
 mod core;
 mod crash;
 mod delete;

@@ -1,5 +1,3 @@
-//! Persons: their sessions, and what their deletion leaves.
-
 use crate::delete::files_with;
 use crate::support::*;
 use store::*;

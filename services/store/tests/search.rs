@@ -1,5 +1,3 @@
-//! Search: words, languages, and only the user's own sessions.
-
 use crate::support::*;
 use session::{ItemPlace, Role};
 use store::*;

@@ -1,5 +1,3 @@
-//! Sessions by the names that clients give them.
-
 use crate::support::*;
 use store::*;
 

@@ -114,7 +114,6 @@ pub fn new_response(id: &str) -> NewResponse {
     NewResponse { id: id.into(), in_conversation: true, metadata: None, of_request: None }
 }
 
-/// Owners whose computed data the service has to drop.
 pub async fn owners_to_forget(store: &Store) -> Vec<u64> {
     store.pasts_to_forget().await.unwrap().into_iter().map(|past| past.owner).collect()
 }

@@ -12,7 +12,6 @@ pub struct Summary {
     pub seconds: f64,
     pub line: String,
     pub figures: Value,
-    /// Checks that this machine could not run.
     pub skipped: Vec<String>,
     pub failures: Vec<String>,
     pub again: String,
@@ -34,7 +33,6 @@ impl Budget {
         Budget { began: Instant::now(), time: Duration::MAX, most }
     }
 
-    /// Returns a budget of a number if one is given, else of a time.
     pub fn of(minutes: f64, most: Option<u64>) -> Budget {
         most.map_or_else(|| Budget::minutes(minutes), Budget::times)
     }
@@ -48,7 +46,6 @@ impl Budget {
     }
 }
 
-/// Prints what was found; the process fails where something did.
 pub fn tell(summaries: &[Summary], as_json: bool) -> anyhow::Result<ExitCode> {
     if as_json {
         println!("{}", serde_json::to_string_pretty(&serde_json::json!({"machine": machine(), "proofs": summaries}))?);

@@ -1,5 +1,3 @@
-//! Conversations that are asked in several ways.
-
 use proof::same::{Args, prove};
 
 #[test]

@@ -23,7 +23,6 @@ pub fn doors_that_use_doors(sources: &[Source]) -> Vec<String> {
     complaints
 }
 
-/// Returns the first part of a path below the folder of doors.
 fn module(path: &str) -> &str {
     path.strip_prefix(FOLDER).and_then(|path| path.split(['/', '.']).next()).unwrap_or_default()
 }

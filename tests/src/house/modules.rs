@@ -21,7 +21,6 @@ struct File<'a> {
     /// Code without `use` statements.
     body: String,
     uses: Vec<Use>,
-    /// Names that it defines.
     items: BTreeSet<String>,
 }
 
@@ -35,7 +34,6 @@ struct Use {
     passed_on: bool,
 }
 
-/// Uses from file to file, with the names.
 pub type Edges<'a> = BTreeMap<(&'a str, &'a str), BTreeSet<String>>;
 
 /// A circle of `use` that goes on for ever ends here.
@@ -51,7 +49,6 @@ static PATH: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?:\b|\$)(\w+(?:::\
 static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\w+").expect("a pattern"));
 
 impl<'a> Modules<'a> {
-    /// The modules below `root`, such as `engine/src/lib.rs`.
     pub fn of(root: &str, sources: &'a [Source]) -> Modules<'a> {
         let folder = children(root);
         let mut modules = Modules { files: BTreeMap::new(), inline: BTreeMap::new() };

@@ -9,7 +9,6 @@ use toml::Table;
 use super::allowed::Finding;
 use super::source::{Source, line};
 
-/// Names of types that several crates define.
 pub fn types_of_several_crates(sources: &[Source]) -> Vec<Finding> {
     let defined = Regex::new(r"\bpub (?:struct|enum|trait|type|union) (\w+)").expect("a pattern");
     let mut crates: BTreeMap<&str, BTreeMap<&str, String>> = BTreeMap::new();

@@ -1,10 +1,13 @@
 //! Doc comments that begin with a noun or a verb, and code that has few enough of them to be read.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
+use regex::Regex;
 use toml::Table;
 
 use super::files::File;
+use super::source::{braces, line, rust_code};
 
 /// First words behind which a comment has no head: the reader must guess what it speaks of. No noun and no verb is
 /// among them but `See`, which sends the reader away. `Whether` is one of them: a flag says what it means when true.
@@ -111,10 +114,11 @@ pub fn headless_comments(files: &[File], ceilings: &Table) -> Vec<String> {
     by_folder(files, ceilings).iter().filter_map(|(folder, files)| complaint(folder, files)).collect()
 }
 
-/// Doc comments per thousand lines, by folder against the ceilings of `comments_per_thousand_lines`.
+/// Doc comments per thousand lines, by folder against the ceilings of `comments_per_thousand_lines`. The help texts of a
+/// command line are messages to users and do not count.
 pub fn comments_per_thousand_lines(files: &[File], ceilings: &Table) -> Vec<String> {
     let complaint = |folder: &str, files: &[&File]| {
-        let comments: usize = files.iter().map(|file| doc_comments(file).len()).sum();
+        let comments: usize = files.iter().map(|file| comments_for_readers(file)).sum();
         let lines: usize = files.iter().map(|file| file.text.lines().count()).sum();
         let density = (comments * 1000).div_ceil(lines.max(1));
         let found = format!("{folder:?} has {density} doc comments per thousand lines");
@@ -148,10 +152,28 @@ fn by_folder<'a>(files: &'a [File], ceilings: &'a Table) -> BTreeMap<&'a str, Ve
     folders
 }
 
+fn comments_for_readers(file: &File) -> usize {
+    let helps = help_texts(&file.text);
+    doc_comments(file).iter().filter(|comment| !helps.iter().any(|lines| lines.contains(&comment.line))).count()
+}
+
+/// Lines, counted from one, of the types of which `clap` makes a command line, with the comments before them.
+fn help_texts(text: &str) -> Vec<Range<usize>> {
+    let derived = Regex::new(r"#\[derive\([^)]*\b(?:Args|Parser|Subcommand|ValueEnum)\b").expect("a pattern");
+    let code = rust_code(text);
+    let lines: Vec<&str> = text.lines().collect();
+    let of_type = |found: regex::Match| {
+        let begin = line(&code, found.start());
+        let before =
+            lines[..begin - 1].iter().rev().take_while(|line| line.starts_with("///") || line.starts_with("#["));
+        let open = code[found.end()..].find('{').map_or(code.len(), |open| found.end() + open);
+        begin - before.count()..line(&code, braces(&code, open).end) + 1
+    };
+    derived.find_iter(&code).map(of_type).collect()
+}
+
 struct DocComment<'a> {
-    /// Line of its beginning, counted from one.
     line: usize,
-    /// Empty if the comment has no word.
     first_word: &'a str,
 }
 
@@ -175,7 +197,6 @@ fn marked(line: &str) -> Option<(&str, &str)> {
     (matches!(marker, "///" | "//!") && !text.starts_with('/')).then_some((marker, text))
 }
 
-/// The first word of a line, or the name in backticks that it begins with.
 fn word(text: &str) -> &str {
     let text = text.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '`');
     let length = text.chars().take_while(|c| c.is_alphanumeric() || *c == '`').map(char::len_utf8).sum();
@@ -226,6 +247,16 @@ mod tests {
         let under =
             "\"a/\" has 10 doc comments per thousand lines, well under 13: lower the ceiling in house.toml to 10";
         assert_eq!(at(13), [under]);
+    }
+
+    #[test]
+    fn help_texts_of_a_command_line_are_no_comments() {
+        let flags = "/// Starts it.\n#[derive(Clone, clap::Args)]\npub struct A {\n    /// Port.\n    port: u16,\n}\n";
+        let choices = "#[derive(clap::ValueEnum)]\nenum E {\n    /// One.\n    One,\n}\n";
+        let other = "/// Number.\n#[derive(Clone)]\npub struct B {\n    /// Value.\n    value: u16,\n}\n";
+        let comments = |text: &str| comments_for_readers(&File::new("a.rs", text));
+        assert_eq!([comments(flags), comments(choices), comments(other)], [0, 0, 2]);
+        assert_eq!(comments(&[other, flags, other].concat()), 4);
     }
 
     #[test]

@@ -30,19 +30,22 @@ pub fn product(files: &[File]) -> Vec<Source<'_>> {
 /// All Rust code, tests too.
 pub fn rust_with_tests(files: &[File]) -> impl Iterator<Item = (&str, String)> {
     let rust = files.iter().filter(|file| file.path.ends_with(".rs"));
-    rust.map(|file| (file.path.as_str(), blanked(&file.text, &BRACES, true)))
+    rust.map(|file| (file.path.as_str(), rust_code(&file.text)))
+}
+
+/// Blanks the comments and strings of Rust.
+pub fn rust_code(text: &str) -> String {
+    blanked(text, &BRACES, true)
 }
 
 pub fn is_braces(path: &str) -> bool {
     [".rs", ".cu", ".cuh"].iter().any(|end| path.ends_with(end))
 }
 
-/// The line of a byte, counted from one.
 pub fn line(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// The bytes from an opening brace to behind the one that closes it.
 pub fn braces(code: &str, open: usize) -> Range<usize> {
     let mut depth = 0;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -113,7 +116,6 @@ fn spaces(text: &str) -> String {
     text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect()
 }
 
-/// Files that are tests by their folder.
 fn is_test(path: &str) -> bool {
     let folders = path.rsplit_once('/').map(|(folders, _)| folders).unwrap_or_default();
     folders.split('/').any(|folder| matches!(folder, "tests" | "testing" | "fuzz" | "config"))

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Room {
     pub floor: u32,
@@ -16,11 +15,9 @@ pub struct Room {
     pub uses: Vec<String>,
 }
 
-/// One crate of the workspace as `cargo metadata --no-deps` tells it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Crate {
     pub name: String,
-    /// Folder from the root.
     pub folder: String,
     pub dependencies: Vec<Dependency>,
 }
@@ -59,7 +56,6 @@ const OUTSIDE: &[(&[&str], &[&str], &str)] = &[
     (&["session", "prompt"], &["serde_json", "chrono", "jiff", "time"], "must know no JSON and no clock"),
 ];
 
-/// The rows `| floor | crate | folder | what | uses |` of the table in ARCHITECTURE.md.
 pub fn rooms(architecture: &str) -> Vec<Room> {
     let mut rooms: Vec<Room> = architecture.lines().filter_map(room).collect();
     let all = rooms.clone();

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 /// Depth at which no reader goes on.
 const DEEP: usize = 100_000;
 
-/// Lists bodies that are no JSON object, for every door.
 pub fn malformed() -> Vec<(&'static str, Vec<u8>)> {
     let bytes = |text: &str| text.as_bytes().to_vec();
     let nested = |open: &str, close: &str, depth: usize| bytes(&(open.repeat(depth) + "1" + &close.repeat(depth)));
@@ -56,7 +55,6 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A good body with one field of another kind.
 pub struct WrongField {
     /// `messages.*.content`.
     pub field: String,

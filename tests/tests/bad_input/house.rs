@@ -9,7 +9,6 @@ use tests::wyoming::{own_address, turn};
 pub struct House {
     pub service: Service,
     pub wyoming: SocketAddr,
-    /// Sessions that no bad input names, with their items.
     kept: Vec<(String, Value)>,
 }
 

@@ -14,9 +14,8 @@ pub enum ErrorForm {
 pub struct HttpDoor {
     pub path: &'static str,
     pub form: ErrorForm,
-    /// A request that is answered.
     pub good: Value,
-    /// The same with every field that is read.
+    /// The good request with every field that is read.
     pub full: Value,
     /// Fields that take more kinds than that of the full body, and the kinds.
     pub takes: &'static [(&'static str, &'static str)],
@@ -39,7 +38,6 @@ impl HttpDoor {
 }
 
 impl ErrorForm {
-    /// Returns the message for the client: in this door's form, short, and in words.
     pub fn message(self, answer: &HttpAnswer) -> Result<String, String> {
         let HttpAnswer { status, head, body } = answer;
         let wrong = |why: &str| format!("{why}: {status} {body:.400}");

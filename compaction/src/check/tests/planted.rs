@@ -81,7 +81,6 @@ fn a_tool_makes_no_pin() {
     assert_eq!(detect_pins(&passage("1", PassageKind::User, text)).len(), 2);
 }
 
-/// Any pin or summary, also one that a user edited, leaves the prompt with one context and no new roles.
 #[test]
 fn nothing_in_a_context_can_end_it() {
     let hostile =

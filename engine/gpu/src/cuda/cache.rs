@@ -7,7 +7,6 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 use crate::nvrtc;
 
-/// Takes a program's machine code.
 pub type LoadProgram<'l> = &'l mut dyn FnMut(&'static str, &[u8]) -> Result<(), Error>;
 
 /// Compiles every program for a processor and a driver that need not be on this machine.
@@ -63,7 +62,6 @@ fn file_name(program: &str, source: &str, architecture: &str, driver: i32) -> St
     format!("{program}.{architecture}.{}.cubin", hex::encode(&hash[..8]))
 }
 
-/// Returns the code of a sealed file. None: the file was cut or changed.
 fn unsealed(bytes: &[u8]) -> Option<Vec<u8>> {
     let (seal, code) = bytes.split_at_checked(32)?;
     (Sha256::digest(code)[..] == *seal).then(|| code.to_vec())

@@ -29,7 +29,6 @@ impl Cuda {
         Ok(Some(event))
     }
 
-    /// Remembers a kernel that was started behind the event `begin`.
     pub(super) fn note(&self, kernel: &str, begin: Option<sys::CUevent>) -> Result<(), Error> {
         if let (Some(begin), Some(end)) = (begin, self.mark()?)
             && let Some(spans) = &mut *self.profile.lock()
@@ -39,7 +38,6 @@ impl Cuda {
         Ok(())
     }
 
-    /// Returns each kernel that `work` starts, with its milliseconds.
     pub(super) fn profiled(&self, work: GpuWork) -> Result<Vec<(String, f32)>, Error> {
         *self.profile.lock() = Some(Vec::new());
         let result = work();

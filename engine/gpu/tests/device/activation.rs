@@ -9,7 +9,6 @@ use testing::{cases, device_of_tests};
 
 proptest! {
     #![proptest_config(cases(12))]
-    /// Widths up to a 9B's, whose row takes all the shared memory that a block has without asking.
     #[test]
     fn silu_times_in_pieces_and_whole(
         count in 1usize..4,

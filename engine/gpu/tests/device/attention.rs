@@ -25,7 +25,6 @@ struct Problem {
     key: Format,
     value: Format,
     splits: usize,
-    /// Blocks as large as they are where a block may have so much, and no larger than the device lets them be.
     shared_bytes: usize,
     seed: u64,
 }

@@ -8,7 +8,6 @@ use testing::{cases, device_of_tests};
 
 const ALL: Forms = Forms { values: true, integers: true, halves: Halves::Two };
 
-/// Every form of rows as values: (values, integers, first halves, both halves).
 pub fn read(rows: &DeviceRows, count: usize) -> [Vec<f32>; 3] {
     let (codes, scales, sums) =
         (rows.codes.to_vec().unwrap(), rows.scales.to_vec().unwrap(), rows.sums.to_vec().unwrap());

@@ -48,7 +48,6 @@ fn row_values(format: Format, cols: usize, bytes: &[u8], row: usize) -> Vec<f32>
     values
 }
 
-/// Activations on the device in every form.
 fn rows_of(device: &Device, x: &[f32], count: usize, cols: usize) -> (DeviceRows, RowsArguments) {
     let all = Forms { values: true, integers: true, halves: Halves::Two };
     let rows = DeviceRows::new(device, count, cols, all).unwrap();
@@ -59,12 +58,10 @@ fn rows_of(device: &Device, x: &[f32], count: usize, cols: usize) -> (DeviceRows
     (rows, to)
 }
 
-/// Function that is asked for the product.
 #[derive(Clone, Copy, PartialEq)]
 enum Asked {
     Product(Exactness),
     Exact,
-    /// Product by groups of warps, and the rows of their tile.
     Groups(usize),
 }
 
@@ -202,7 +199,6 @@ proptest! {
     }
 }
 
-/// Every kernel for that: of each kind, by warps, and with blocks of eight rows and of 32.
 #[test]
 fn many_rows_of_every_kind_without_rounding() {
     let Some(device) = device_of_tests() else { return };
@@ -215,7 +211,6 @@ fn many_rows_of_every_kind_without_rounding() {
     }
 }
 
-/// Every kernel for that: of each kind, number of tokens and number of weight rows, with depths that warps share badly.
 #[test]
 fn some_rows_of_every_kind() {
     let Some(device) = device_of_tests() else { return };

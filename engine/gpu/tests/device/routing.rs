@@ -11,7 +11,6 @@ use gpu::routing::*;
 use gpu::rows::{DeviceRows, Forms, Halves};
 use testing::{cases, device_of_tests, random_blocks};
 
-/// Pairs of the experts in `chosen`, into source, expert and place.
 fn arranged(
     chosen: &Buffer<u32>,
     [source, of_row, place]: [&Buffer<u32>; 3],

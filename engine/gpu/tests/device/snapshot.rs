@@ -6,7 +6,6 @@ use gpu::buffer::Buffer;
 use gpu::snapshot::*;
 use testing::{cases, device_of_tests};
 
-/// Values that are packed together.
 const GROUP: usize = 32;
 
 proptest! {

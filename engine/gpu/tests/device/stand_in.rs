@@ -17,7 +17,6 @@ fn again(target: u32, arguments: &[&str]) -> Option<Output> {
     run_again(&std::env::current_exe().unwrap(), &folder, target, arguments)
 }
 
-/// The driver where this is the program that was started with it.
 fn driver() -> Option<Driver> {
     // SAFETY: only `run_again` sets it.
     let driver = std::env::var_os(STARTED).map(|_| unsafe { Driver::of_this_program() });
@@ -31,7 +30,6 @@ fn open() -> Device {
     gpu::open(0, None, &mut |_| ()).unwrap()
 }
 
-/// Every kernel's own test, with another device under it: what is started with more than a GPU has is refused here.
 #[test]
 fn kernels_are_started_as_a_driver_wants_it() {
     if std::env::var_os(STARTED).is_some() {
@@ -131,7 +129,6 @@ fn has_no_room() {
     assert_eq!(driver.left_behind(), 0);
 }
 
-/// Compiled kernels on disk: those that the driver takes are kept, others are made again.
 #[test]
 fn is_kept() {
     if driver().is_none() {

@@ -20,7 +20,6 @@ pub(super) struct PageRows<'a> {
 }
 
 impl PageRows<'_> {
-    /// Unpacks columns of the first rows: `out` is [row, column].
     pub fn unpack(&self, level: CpuLevel, columns: std::ops::Range<usize>, out: &mut [f32]) {
         let row_bytes = |columns| self.format.row_bytes(columns).expect("whole blocks");
         unpack_columns(level, self.format, &self.bytes[row_bytes(columns.start)..], self.stride, columns.len(), out);

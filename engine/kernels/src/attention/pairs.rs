@@ -31,7 +31,6 @@ pub(super) struct Pairs<'a> {
     unpacked: &'a mut [f32],
 }
 
-/// Returns true if pairs are faster for these rows. Formats that keep f32 stay unrounded.
 pub(super) fn fits(level: CpuLevel, layout: PageLayout, rows: usize) -> bool {
     let is_rounded = layout.key_format != Format::F32 && layout.value_format != Format::F32;
     level == CpuLevel::Avx512 && rows >= LEAST_ROWS && layout.head_dim.is_multiple_of(COLUMNS) && is_rounded
@@ -41,7 +40,6 @@ pub(super) fn scratch(rows: usize, dim: usize) -> usize {
     sizes(rows, dim).iter().sum()
 }
 
-/// Sizes of the parts of `Pairs`, in their order.
 fn sizes(rows: usize, dim: usize) -> [usize; 9] {
     let rows = padded(rows);
     let unpacked = (POSITIONS * dim).max(TILE * COLUMNS);
@@ -49,7 +47,6 @@ fn sizes(rows: usize, dim: usize) -> [usize; 9] {
 }
 
 impl<'a> Pairs<'a> {
-    /// Packs `q`: [row, head dim].
     pub fn new(level: CpuLevel, q: &[f32], dim: usize, scratch: &'a mut [f32]) -> Pairs<'a> {
         assert_eq!(level, CpuLevel::Avx512, "`fits` says where");
         let rows = q.len() / dim;
@@ -136,7 +133,6 @@ struct Product<'a> {
     pairs: usize,
 }
 
-/// Computes a product; n is a multiple of 16. Without `before` c is overwritten.
 fn multiply(product: &Product, m: usize, n: usize, before: Option<&[f32]>, c: &mut [f32], c_stride: usize) {
     let Product { a, a_row, a_pair, b, b_stride, pairs, .. } = *product;
     assert!(m > 0 && n.is_multiple_of(16) && pairs > 0);

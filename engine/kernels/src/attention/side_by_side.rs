@@ -16,7 +16,6 @@ pub(super) fn scratch(rows: usize, dim: usize) -> usize {
 }
 
 impl<'a> SideBySide<'a> {
-    /// Turns `q`: [row, head dim].
     pub fn new(level: CpuLevel, q: &[f32], dim: usize, scratch: &'a mut [f32]) -> SideBySide<'a> {
         let (rows, width) = (q.len() / dim, padded(q.len() / dim));
         let (turned, unpacked) = scratch.split_at_mut(width * dim);

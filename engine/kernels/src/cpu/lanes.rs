@@ -101,7 +101,6 @@ pub(crate) trait Lanes {
     }
 }
 
-/// Four numbers in a row, for the compiler to vectorise on any machine.
 pub(crate) struct Portable;
 
 impl Lanes for Portable {

@@ -1,5 +1,3 @@
-//! Ties threads to cores, if the system can.
-
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Ties the calling thread to the core of this number among those that it may use, counted round. If the system
@@ -12,7 +10,6 @@ pub(super) fn pin(number: usize) {
     }
 }
 
-/// Lists the cores of the calling thread; empty if the system does not tell.
 fn allowed() -> Vec<usize> {
     let cores = sched_getaffinity(None).unwrap_or_default();
     (0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core)).collect()

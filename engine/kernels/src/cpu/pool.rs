@@ -73,7 +73,6 @@ impl Pool {
         self.shared.pins.store(yes, Ordering::SeqCst);
     }
 
-    /// Number of threads that take part in a job, the caller's included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
@@ -160,7 +159,6 @@ impl Share {
         self.take(|first, end| (end - 1, first, end - 1))
     }
 
-    /// Takes one task. `how` maps the first task and the end to the task and the rest.
     fn take(&self, how: impl Fn(u64, u64) -> (u64, u64, u64)) -> Option<usize> {
         let mut share = self.0.load(Ordering::Relaxed);
         loop {

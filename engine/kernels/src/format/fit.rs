@@ -17,7 +17,6 @@ pub fn code(value: f32, low: i32, high: i32) -> i32 {
     integer.max(low).min(high)
 }
 
-/// Returns 1 / scale, or 0 for a scale of 0: such a group is all zeros.
 pub fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
@@ -173,7 +172,6 @@ fn sums_avx2(chunks: &[[f32; LANES]], factor: f32, low: i32, high: i32) -> Sums 
     Sums { q: sum_of(q), qq: sum_of(qq), qy: sum_of(qy) }
 }
 
-/// Adds in pairs, which is both faster and more accurate than one after the other.
 fn sum(x: [f32; LANES]) -> f32 {
     ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]))
 }

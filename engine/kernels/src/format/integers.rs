@@ -1,5 +1,3 @@
-//! Integer form of quantised weights, which the int8 products multiply.
-
 /// 256 consecutive values of a row: value `i` is `scale[i / 16] * q[i] + min[i / 16]`, exactly as `dequantize` gives it.
 ///
 /// Formats without a minimum have -0.0 there and not 0.0: adding it changes nothing, not even the sign of a zero.

@@ -119,7 +119,6 @@ fn relative_error(values: &[f32], back: &[f32]) -> f64 {
     (error / size).sqrt()
 }
 
-/// Sums of uniform numbers: near enough to a bell curve, from any seed.
 fn bell(seed: u64, count: usize, size: f32) -> Vec<f32> {
     let mut state = seed | 1;
     let mut uniform = || {

@@ -101,7 +101,6 @@ impl Activations {
         }
     }
 
-    /// Copies some of the rows, in this order, with their rounded values if there are any.
     pub fn gather(&self, cpu: &Cpu, rows: &[usize], out: &mut Activations) {
         (out.rows, out.cols) = (rows.len(), self.cols);
         let groups = self.padded() / STORED;

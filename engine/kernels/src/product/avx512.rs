@@ -202,7 +202,6 @@ fn unpack<const F: usize>(bytes: &[u8], halves: bool, to: &mut Block) {
     }
 }
 
-/// Prefetch of the blocks two after these, spread over the multiplication of these: all at once would stall.
 struct Ahead {
     places: [*const u8; TOGETHER],
     /// Lines of a block that are still to be prefetched, and their number with each group.
@@ -220,7 +219,6 @@ impl Ahead {
         Ahead { places, left: lines, at_once: lines.div_ceil(groups) }
     }
 
-    /// Prefetches the next lines. Any address is allowed: the processor ignores a bad one.
     #[inline(always)]
     fn ask(&mut self) {
         for _ in 0..self.at_once.min(self.left) {

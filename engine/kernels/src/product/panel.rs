@@ -93,7 +93,6 @@ impl PanelFormat {
     }
 }
 
-/// Bytes of a matrix in panels; `None` if its format has no such form.
 pub fn panel_bytes(format: Format, rows: usize, cols: usize) -> Option<usize> {
     let blocks = rows.div_ceil(PANEL).checked_mul(cols.div_ceil(BLOCK))?;
     PanelFormat::of(format)?.block_bytes().checked_mul(blocks)

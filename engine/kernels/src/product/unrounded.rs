@@ -71,7 +71,6 @@ struct Few<'a> {
 }
 
 impl<'a> Few<'a> {
-    /// Takes rows as they lie in memory if registers can widen them, else widens them here.
     fn of(cpu: &Cpu, w: &Weights<'a>, first: usize, count: usize, widened: &'a mut [f32]) -> Few<'a> {
         let last = |row: usize| row.min(count - 1);
         if w.order == MatrixOrder::Rows && !w.format.is_quantised() {

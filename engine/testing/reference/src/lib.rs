@@ -7,7 +7,6 @@ mod values;
 
 pub use values::{assert_close, distance, random, random_codes};
 
-/// Shape of the delta rule's heads.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaShape {
     pub key_heads: usize,
@@ -22,12 +21,10 @@ pub struct DeltaShape {
 #[derive(Clone, Copy, Debug)]
 pub struct QueryRows<'a> {
     pub values: &'a [f32],
-    /// Distance from a row to the next, and from a head to the next.
     pub stride: usize,
     pub head_stride: usize,
     pub q_heads: usize,
     pub rows: usize,
-    /// Position of the first row.
     pub first: usize,
 }
 

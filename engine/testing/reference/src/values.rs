@@ -1,6 +1,5 @@
 //! Values for tests of kernels, and distances between results.
 
-/// Returns values in (-1, 1), the same for the same seed.
 pub fn random(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
     (0..len)

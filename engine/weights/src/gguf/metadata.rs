@@ -132,7 +132,6 @@ impl Metadata {
         })
     }
 
-    /// Returns what `of` reads of the key's value. None: there is no such key.
     fn read<'a, T>(
         &'a self,
         key: &str,

@@ -12,7 +12,6 @@ use crate::gguf::read::{self, Header, TensorEntry};
 use crate::tensors::{Stored, Tensors, check_apart};
 
 pub(crate) struct GgufParts {
-    /// Metadata of the first part, which alone describes the model.
     pub metadata: Metadata,
     pub tensors: Tensors,
     /// The bytes before the tensors, of each part: what the fingerprint covers whole.
@@ -25,7 +24,6 @@ const SPLIT_NO: &str = "split.no";
 const SPLIT_COUNT: &str = "split.count";
 const SPLIT_TENSORS: &str = "split.tensors.count";
 
-/// Opens all parts of the set that `path` is a part of.
 pub(crate) fn open(path: &Path, mmap: bool) -> Result<GgufParts, Error> {
     let bytes = ModelBytes::open(path, mmap)?;
     let header = read::header(path, &bytes)?;
@@ -81,7 +79,6 @@ fn siblings(path: &Path, count: usize) -> Result<Vec<PathBuf>, Error> {
     Ok((1..=count).map(|part| path.with_file_name(format!("{prefix}-{part:05}-of-{count:05}.gguf"))).collect())
 }
 
-/// Returns the prefix, the number of this part and the number of all parts.
 fn split_prefix(name: &str) -> Option<(&str, usize, usize)> {
     let stem = name.strip_suffix(".gguf")?;
     let (rest, of) = stem.rsplit_once("-of-")?;
@@ -191,7 +188,6 @@ fn locate(path: &Arc<Path>, bytes: &ModelBytes, header: &Header, info: &TensorEn
     Ok(Stored { path: path.clone(), format: Some(format), type_name: format.name().to_string(), dims, data })
 }
 
-/// Returns the name of a type that the kernels cannot read, for the message.
 fn unknown_type(code: u32) -> String {
     let name = match code {
         9 => "q8_1",

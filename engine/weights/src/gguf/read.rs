@@ -11,7 +11,6 @@ use crate::gguf::metadata::{Metadata, MetadataValue, ValueType};
 pub(crate) struct Header {
     pub metadata: Metadata,
     pub tensors: Vec<TensorEntry>,
-    /// End of the metadata and the list of tensors.
     pub end: usize,
     /// Start of the tensors' bytes: the end, rounded up to the alignment.
     pub data_start: usize,
@@ -24,7 +23,6 @@ pub(crate) struct TensorEntry {
     /// Innermost first, as GGUF writes them.
     pub dims: Vec<u64>,
     pub type_code: u32,
-    /// Distance from the start of the data.
     pub offset: u64,
 }
 

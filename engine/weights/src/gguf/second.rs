@@ -8,7 +8,6 @@ use crate::gguf::metadata::Metadata;
 use crate::gguf::parts::{self, GgufParts};
 use crate::gguf::read;
 
-/// Most such files of a folder that the reader looks at.
 const MOST_FILES: usize = 16;
 
 /// Adds the block of the first file that was made for this model. One that does not fit costs nothing but a note, because the
@@ -32,11 +31,9 @@ pub(crate) fn add_prediction(parts: &mut GgufParts, path: &Path, mmap: bool, not
     }
 }
 
-/// Sizes that a model and its block have in common.
 struct Measure {
     arch: String,
     hidden: u64,
-    /// Blocks without those for prediction.
     trunk: u64,
     predicting: u64,
 }

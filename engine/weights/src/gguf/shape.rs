@@ -8,13 +8,11 @@ use crate::gguf::metadata::Metadata;
 use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, yarn_magnitude};
 use crate::tensors::Tensors;
 
-/// Reads the keys of the file's own architecture.
 pub(crate) struct Keys<'a> {
     pub metadata: &'a Metadata,
     pub arch: &'a str,
 }
 
-/// Finds the family and the architecture of a file.
 pub(crate) fn architecture(metadata: &Metadata) -> Result<(&'static Family, &'static Architecture), Error> {
     let path = metadata.path();
     const KEY: &str = "general.architecture";

@@ -16,7 +16,6 @@ pub(crate) struct Vocab {
     pub stop_tokens: Vec<u32>,
 }
 
-/// Reads the vocabulary; `rows` are those of the embedding, one for each token.
 pub(crate) fn vocab(metadata: &Metadata, family: &Family, rows: usize) -> Result<Vocab, Error> {
     let path = metadata.path();
     let tokens = metadata.text_list(TOKENS)?.ok_or_else(|| metadata.missing(TOKENS, "the list of tokens"))?;

@@ -48,7 +48,6 @@ impl<'a> Config<'a> {
         Ok(config)
     }
 
-    /// Reads the shape; `has_head` says that the tensors have a head.
     pub fn shape(&self, tensors: &Tensors, mtp_blocks: usize, has_head: bool) -> Result<Shape, Error> {
         for (key, needed) in [("attention_bias", false), ("attn_output_gate", true)] {
             if self.bool(key)?.is_some_and(|found| found != needed) {
@@ -190,7 +189,6 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// Reads the end tokens of config.json.
     pub fn eos(&self) -> Result<Vec<u32>, Error> {
         self.get("eos_token_id").map_or(Ok(Vec::new()), |found| token_ids(self.path, "eos_token_id", found))
     }
@@ -220,14 +218,12 @@ impl<'a> Config<'a> {
         self.places.iter().filter_map(|place| place.get(key)).find(|value| !value.is_null())
     }
 
-    /// Reads a number of at least one. `Shape::check` finds one that is too large.
     fn size(&self, key: &str) -> Result<usize, Error> {
         const EXPECTED: &str = "a whole number, 1 or more";
         let size = |found: &Value| found.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
         self.read(key, EXPECTED, size)?.ok_or_else(|| self.missing(key, EXPECTED))
     }
 
-    /// Returns what `of` reads of the key's value. None: there is no such key.
     fn read<T>(&self, key: &str, expected: &str, of: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, Error> {
         let wrong = |found| Error::key(self.path, key, describe(found), expected);
         self.get(key).map(|found| of(found).ok_or_else(|| wrong(found))).transpose()
@@ -258,7 +254,6 @@ impl<'a> Config<'a> {
     }
 }
 
-/// Reads one token or a list of them.
 pub(crate) fn token_ids(path: &Path, key: &str, found: &Value) -> Result<Vec<u32>, Error> {
     let one = |value: &Value| {
         let id = value.as_u64().and_then(|id| u32::try_from(id).ok());

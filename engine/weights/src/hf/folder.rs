@@ -9,7 +9,6 @@ use serde::Deserialize;
 use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 
-/// Contents of a model's folder.
 #[derive(Debug)]
 pub struct Folder {
     pub path: PathBuf,

@@ -98,7 +98,6 @@ pub fn collect() {
     });
 }
 
-/// Values that are read and not counted.
 pub struct Now {
     pub status: ModelStatus,
     pub connections: usize,

@@ -43,7 +43,6 @@ pub async fn pull(
     }
 }
 
-/// Begins to fetch a model, or joins the fetch that runs.
 fn begin(app: &App, model: &str) -> Result<watch::Receiver<FetchStage>, ApiError> {
     let name = name_of(model, &app.replies.settings)?;
     let (settings, asked) = (app.replies.settings.clone(), model.to_owned());
@@ -71,7 +70,6 @@ fn name_of(model: &str, settings: &Settings) -> Result<Name, ApiError> {
     })
 }
 
-/// Fetches the files of a model and returns its path.
 async fn fetch(name: &Name, settings: &Settings, stage: &watch::Sender<FetchStage>) -> Result<String, hub::Error> {
     let hub = hub_client(settings, |why| tracing::info!(why, "fetching a model"))?;
     let listing = hub.list(name).await?;

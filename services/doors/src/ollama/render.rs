@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TurnReport, Usage};
 
-/// Shape of the lines that a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineShape {
     /// Words in `message`.
@@ -210,7 +209,6 @@ impl Render for OllamaReply {
     }
 }
 
-/// Writes a time as RFC 3339 has it.
 pub fn timestamp(unix_seconds: i64) -> String {
     jiff::Timestamp::from_second(unix_seconds).map(|time| time.to_string()).unwrap_or_default()
 }

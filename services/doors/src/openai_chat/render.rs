@@ -287,7 +287,6 @@ impl Call {
     }
 }
 
-/// Rounds to microseconds.
 fn rounded(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
 }

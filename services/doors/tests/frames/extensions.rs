@@ -5,7 +5,6 @@ use serde_json::json;
 use session::machine::{Happening, RECALL};
 use session::{Compaction, CompactionStage, Delta, Event, TokenLogprob};
 
-/// Returns a stage with connection 1 without extensions and connection 2 with them.
 fn two_connections() -> Stage {
     let mut s = Stage::with_client(false);
     s.attach(2, true);

@@ -17,7 +17,6 @@ pub struct Stage {
     connections: BTreeMap<ConnId, Connection>,
     generation: Option<GenerationId>,
     cutter: Cutter,
-    /// True if the store refuses what it is asked.
     pub store_fails: bool,
     event_ids: HashSet<String>,
 }
@@ -26,7 +25,6 @@ pub struct Connection {
     pub frames: Vec<Value>,
     read: usize,
     renderer: Renderer,
-    /// Frames of the door's own that wait for their turn.
     own_frames: Vec<String>,
 }
 
@@ -100,7 +98,6 @@ impl Stage {
         self.model(Delta::Done { finish: Finish::Stop, usage: None, report: None });
     }
 
-    /// Gives the machine a delta of the newest generation.
     pub fn model(&mut self, delta: Delta) {
         let generation = self.generation.expect("a generation");
         let mut deltas = Vec::new();
@@ -108,7 +105,6 @@ impl Stage {
         deltas.into_iter().for_each(|delta| self.happen(Happening::Delta { generation, delta }));
     }
 
-    /// Answers the search that the model has asked for.
     pub fn found(&mut self, query: &str, text: &str) {
         let generation = self.generation.expect("a generation");
         let results = vec![RecallResult { query: query.into(), text: text.into(), places: 1, sources: Vec::new() }];
@@ -154,7 +150,6 @@ impl Stage {
         }
     }
 
-    /// Returns the whole frames since the last call, one a line.
     pub fn frames(&mut self, conn: u64) -> String {
         let connection = self.connections.get_mut(&ConnId(conn)).expect("it is there");
         let lines: Vec<String> = connection.frames[connection.read..].iter().map(Value::to_string).collect();
@@ -162,7 +157,6 @@ impl Stage {
         lines.join("\n")
     }
 
-    /// Returns the types of the frames since the last call.
     pub fn types(&mut self, conn: u64) -> Vec<String> {
         let connection = self.connections.get_mut(&ConnId(conn)).expect("it is there");
         let new = connection.frames[connection.read..].iter();
@@ -171,12 +165,10 @@ impl Stage {
         types
     }
 
-    /// Returns the newest frame of a connection.
     pub fn last(&self, conn: u64) -> &Value {
         self.connections[&ConnId(conn)].frames.last().expect("a frame")
     }
 
-    /// Returns the id of the newest item.
     pub fn last_item(&self) -> String {
         self.machine.entries().last().expect("an item").item.id.clone()
     }

@@ -23,7 +23,6 @@ fn small_window(settings: &mut Settings) {
     settings.presets.values_mut().for_each(|preset| *preset = preset.with_ctx_size(WINDOW));
 }
 
-/// Answers whatever is asked, and keeps what was asked.
 struct Model {
     replies: Arc<Mutex<Vec<Vec<Value>>>>,
     tools: Arc<Mutex<Vec<usize>>>,
@@ -126,7 +125,6 @@ fn play(server: &mut Server, summariser: Summariser) -> (Model, Arc<Mutex<Summar
     (Model::play(script, summariser.clone()), summariser)
 }
 
-/// An event of this type, also one that came while something else was waited for.
 async fn event(client: &mut Client, kind: &str) -> Value {
     match client.heard.iter().find(|event| event["type"] == kind).cloned() {
         Some(event) => event,
@@ -136,7 +134,6 @@ async fn event(client: &mut Client, kind: &str) -> Value {
     }
 }
 
-/// One turn to its end; what is made in the silence may have begun.
 async fn talk(client: &mut Client, turn: usize) {
     client.ask(&sentence(turn)).await;
     let done = client.until("response.done").await;

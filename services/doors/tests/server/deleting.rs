@@ -5,7 +5,6 @@ use crate::support::{Chat, Server};
 use serde_json::{Value, json};
 use session::Finish;
 
-/// A response to this input.
 async fn respond(server: &mut Server, body: Value, reply: &str) -> (Value, String) {
     let mut script = server.take_script();
     let body = body.to_string();

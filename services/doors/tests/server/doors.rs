@@ -8,7 +8,6 @@ use settings::KeysRequired;
 use store::KeyScope;
 use tokio_tungstenite::tungstenite::Message;
 
-/// A server that demands keys, with a key for Ann and one for Bob.
 pub async fn locked(change: impl FnOnce(&mut settings::Settings)) -> (Server, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let mut keys = Vec::new();

@@ -11,7 +11,6 @@ use tokio::time::timeout;
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// A client that keeps its log and writes its instructions anew at every turn.
 struct Writer {
     path: &'static str,
     headers: Vec<(&'static str, &'static str)>,

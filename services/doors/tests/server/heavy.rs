@@ -95,7 +95,6 @@ async fn a_pin_and_a_summary_are_no_longer_than_an_item() {
     server.stop().await;
 }
 
-/// Sentences that are kept, each about something else.
 fn facts(from: usize, count: usize) -> String {
     let word =
         |n: usize| (0..5).map(|place| char::from(b'a' + (n / 26_usize.pow(place) % 26) as u8)).collect::<String>();

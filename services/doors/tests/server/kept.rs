@@ -58,7 +58,6 @@ impl Frontend {
     }
 }
 
-/// Each session of a user with what was said in it, the oldest first.
 async fn kept(store: &Store) -> Vec<(SessionRecord, Vec<String>)> {
     let mut lines = store.list_sessions("local", None, 100).await.unwrap();
     lines.sort_by_key(|line| line.session.created_at_ms);

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use session::Finish;
 use settings::{Persona, Settings, UnknownModel};
 
-/// A persona of few words, on the chosen preset.
 fn with_butler(settings: &mut Settings) {
     let (name, instructions) = ("butler".to_owned(), "You are a butler.".to_owned());
     let butler = Persona { name: name.clone(), preset: None, instructions, wyoming_port: 0 };

@@ -41,7 +41,6 @@ async fn of_session(server: &Server, id: &Value) -> (String, bool) {
     (if record.room.is_empty() { record.person } else { record.room }, record.is_remembered)
 }
 
-/// A person or a room; the guest is not remembered.
 fn is(name: &str, is_private: bool) -> (String, bool) {
     (name.to_owned(), !is_private && !name.is_empty())
 }

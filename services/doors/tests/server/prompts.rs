@@ -47,7 +47,6 @@ impl Printed {
         writeln!(self.0, "==== {purpose} {options}\n{text}").unwrap();
     }
 
-    /// Answers the next reply that is asked for, and takes in the history that is read ahead behind it.
     async fn turn(&mut self, server: &mut Server, reply: &str, warms: bool) {
         let mut asked = server.reply_asked().await;
         self.add(&asked.request);

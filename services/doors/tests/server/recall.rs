@@ -30,7 +30,6 @@ fn code(fact: usize) -> String {
     format!("{}", 1000 + fact * 137 % 9000)
 }
 
-/// Source of an answer, from the nearest to the farthest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Zone {
     Pinned,

@@ -1,5 +1,3 @@
-//! Responses over a websocket.
-
 use crate::client::{Client, Closed, PATIENCE};
 use crate::scripted::Asked;
 use crate::support::{Chat, Server};

@@ -8,7 +8,6 @@ use session::Finish;
 
 const EXTENDED: &str = "?extensions=reprise";
 
-/// Asks, hears a beginning, and stops it. Returns what the item's id is.
 async fn stop(server: &mut Server, client: &mut Client, words: &str) -> (Asked, Value) {
     client.ask("Tell me a story").await;
     let mut asked = server.reply_asked().await;

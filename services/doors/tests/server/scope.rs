@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use session::Finish;
 use settings::{PersonRule, RuleClue, RuleCondition, RuleName, Settings, WantedText};
 
-/// Header in which a frontend names its person.
 const NAME: &str = "x-name";
 const SISTER: &str = "Where does my sister live?";
 
@@ -48,7 +47,6 @@ async fn ask(server: &mut Server, path: &str, headers: &[(&str, &str)], body: Va
     (answer.1, prompt)
 }
 
-/// Gives Anna and Ben a memory each.
 async fn remember(server: &mut Server) {
     for (person, town) in [("anna", "Lisbon"), ("ben", "Oslo")] {
         let body = json!({ "text": format!("{person}'s sister lives in {town}."), "person": person }).to_string();
@@ -62,7 +60,6 @@ fn only(prompt: &str, own: &str, others: &str, at: &str) {
     assert!(prompt.contains(own), "{at}: is not told {own}: {prompt}");
 }
 
-/// The memories of each person that hold this word.
 async fn owners(server: &Server, word: &str) -> Vec<String> {
     let mut owners = Vec::new();
     for person in ["", "anna", "ben"] {

@@ -173,12 +173,10 @@ impl Asked {
         self.writer.is_cancelled()
     }
 
-    /// Returns when the model is to answer with what it has thought so far.
     pub async fn thinking_stopped(&self) {
         self.writer.thinking_stopped().await;
     }
 
-    /// Returns when the reader has cancelled.
     pub async fn cancelled(&self) {
         self.writer.cancelled().await;
     }

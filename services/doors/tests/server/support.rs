@@ -69,7 +69,6 @@ impl Server {
         }
     }
 
-    /// Takes the script, for a test that plays the model in a task of its own.
     pub fn take_script(&mut self) -> Script {
         let (_, nothing) = scripted::model();
         std::mem::replace(&mut self.script, nothing)
@@ -138,7 +137,6 @@ pub async fn open(folder: &Path) -> Store {
     Store::open(&options, 1).await.unwrap()
 }
 
-/// Prompt of a request as a template takes it.
 pub struct TemplateChat {
     pub messages: Vec<Value>,
     pub tools: Vec<Value>,

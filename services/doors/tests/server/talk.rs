@@ -1,5 +1,3 @@
-//! Talking over a websocket.
-
 use crate::client::{Closed, user};
 use crate::support::{Chat, Server};
 use serde_json::{Value, json};

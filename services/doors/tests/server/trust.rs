@@ -16,7 +16,6 @@ async fn raw(server: &Server, request: &str) -> TcpStream {
     stream
 }
 
-/// Reads until the server closes the connection.
 async fn to_the_end(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the server closes the connection");

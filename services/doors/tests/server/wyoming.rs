@@ -55,7 +55,6 @@ async fn sessions(store: &Store) -> Vec<SessionRecord> {
     sessions
 }
 
-/// Returns when this stands in the only session.
 async fn until_stored(store: &Store, text: &str) {
     let stored = async {
         loop {

@@ -1,5 +1,3 @@
-//! Metrics of a turn.
-
 use crate::bootstrap::Statistic;
 use serde::Serialize;
 

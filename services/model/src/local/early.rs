@@ -8,7 +8,6 @@ use text::ToolSchema;
 
 pub(super) struct BegunReply {
     wanted: WantedReply,
-    /// Time for which it is held once it is stopped.
     pub keep: Duration,
     /// Deltas as the engine made them, not cut into sentences.
     pub made: Vec<Delta>,
@@ -16,7 +15,6 @@ pub(super) struct BegunReply {
     most_tokens: usize,
 }
 
-/// Key of a reply: equal keys have the same reply.
 pub(super) struct WantedReply {
     request: EngineRequest,
     thinks: bool,

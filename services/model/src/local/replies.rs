@@ -40,10 +40,8 @@ pub(super) struct Open {
     begun: Option<BegunReply>,
     /// True before its request: its reader only gets its end.
     is_early: bool,
-    /// Tokens of an early reply when its request came.
     begun_early: Option<u64>,
     usage: Usage,
-    /// Tokens of a resumed reply that were made and not sent before it was stopped.
     made_tokens: Option<u64>,
     untold_tokens: u64,
     untold_logprobs: Vec<TokenLogprob>,
@@ -53,7 +51,6 @@ pub(super) struct Open {
     first_token: Option<Instant>,
     /// Duration of the step that made the last token. Zero: that step read the prompt.
     step: Duration,
-    /// Deadline of the answer's first word. `None`: no deadline, or its thinking has ended.
     first_word_by: Option<Instant>,
     /// True after the engine was told, or if there is nothing to end.
     thinking_ended: bool,
@@ -65,7 +62,6 @@ pub(super) struct Open {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstWords {
     ToCome,
-    /// Sent to the reader, not yet reported by `begin_to_speak`.
     Given,
     Past,
 }
@@ -133,7 +129,6 @@ impl Replies {
         self.open.insert(id, open);
     }
 
-    /// Sets the key of a stopped reply, and the request that may continue it. `is_early`: no request has asked for it.
     pub fn keep_as(&mut self, id: RequestId, key: Option<ReplyKey>, begun: Option<BegunReply>, is_early: bool) {
         if let Some(open) = self.open.get_mut(&id) {
             (open.keep_as, open.begun, open.is_early) = (key, begun, is_early);
@@ -176,7 +171,6 @@ impl Replies {
         self.kept.extract_if(.., |kept| is_meant(kept.open.owner, &kept.until)).map(|kept| kept.id).collect()
     }
 
-    /// Forgets the oldest early replies, except the newest `most`.
     pub fn release_beyond(&mut self, most: usize) -> Vec<RequestId> {
         let mut many = self.kept.iter().filter(|kept| kept.key.is_none()).count().saturating_sub(most);
         let is_beyond = |kept: &mut Kept| {
@@ -187,7 +181,6 @@ impl Replies {
         self.kept.extract_if(.., is_beyond).map(|kept| kept.id).collect()
     }
 
-    /// Forgets the early replies of an owner, running or kept: a newer one replaces them.
     pub fn release_early(&mut self, owner: OwnerId) -> Vec<RequestId> {
         let is_meant = |open: &Open| open.is_early && open.owner == Some(owner);
         let running = self.open.extract_if(|_, open| is_meant(open)).map(|(id, open)| {

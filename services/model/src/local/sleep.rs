@@ -57,7 +57,6 @@ impl Shared {
         give_memory_back();
     }
 
-    /// Fails the requests that wait for the model.
     pub(super) fn cannot_wake(&self) {
         let failed = |preparing: &mut Preparing| {
             let sleeps = matches!(preparing, Preparing::Asleep);

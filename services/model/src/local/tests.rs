@@ -487,7 +487,6 @@ async fn a_window_that_nobody_asked_for_gives_way_to_the_machine() {
     assert!(error.contains("does not fit: 4000 tokens"), "{error}");
 }
 
-/// Prints a line if the machine has none.
 fn has_emulator() -> bool {
     testing::has_emulator()
 }
@@ -500,7 +499,6 @@ struct Emulated {
 
 type Found = Arc<Mutex<Emulated>>;
 
-/// Starts the model on an emulated GPU. Changes to `found` affect the device that computes.
 fn on_a_gpu(settings: &Settings, found: &Found) -> Stage {
     let found = found.clone();
     let find = move || {

@@ -180,7 +180,6 @@ struct Serving<'a> {
     warms_grammars: bool,
     unsaved: bool,
     unprepared: bool,
-    /// True after a sequence went to the disk in this silence.
     is_saving: bool,
     /// Last time that a sequence went to the disk, or none had to.
     saved_at: Instant,
@@ -212,7 +211,6 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Serves commands. `first` woke the model.
     fn serve(mut self, inbox: &Receiver<Command>, first: Option<Command>) -> Ended {
         let mut events = Vec::new();
         self.to_read.push(Engine::read_heads);
@@ -284,7 +282,6 @@ impl<'a> Serving<'a> {
         self.forget_early_beyond();
     }
 
-    /// Stops a reply and keeps it. False if it may not resume.
     fn hold(&mut self, id: RequestId) -> bool {
         let Some(keep) = self.replies.keeps(id, self.config.resume) else { return false };
         let Some(report) = self.engine.hold(id) else { return false };
@@ -330,7 +327,6 @@ impl<'a> Serving<'a> {
         self.tell_notes();
     }
 
-    /// Takes commands, until there is a step to do or the service stops.
     fn listen(&mut self, inbox: &Receiver<Command>) -> Option<Ended> {
         loop {
             if self.engine.failure().is_some() {
@@ -411,7 +407,6 @@ impl<'a> Serving<'a> {
         None
     }
 
-    /// Returns the time until the model may sleep; `None` for never.
     fn awake_for(&self) -> Option<Duration> {
         let idle_s = Some(self.config.memory.idle_s).filter(|idle_s| *idle_s > 0)?;
         let idle = Duration::from_secs(idle_s).saturating_sub(self.active_at.elapsed());
@@ -510,7 +505,6 @@ impl<'a> Serving<'a> {
         None
     }
 
-    /// Drops the early replies of this owner for a newer one. Their sequences stay cached.
     fn release_early(&mut self, owner: Option<OwnerId>) {
         let Some(owner) = owner else { return };
         for id in self.replies.release_early(owner) {
@@ -560,7 +554,6 @@ impl<'a> Serving<'a> {
 }
 
 impl Submit {
-    /// Returns the key by which another request may continue its reply, if one may.
     fn wanted(&self) -> Option<WantedReply> {
         let may = match self.purpose {
             Purpose::Reply => self.priority == Priority::Talk && self.writers.len() == 1,

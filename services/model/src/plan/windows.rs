@@ -13,14 +13,11 @@ use settings::Settings;
 pub struct Cell {
     pub ctx_size: u32,
     pub kv_bytes: u64,
-    /// Conversation that fills it, with its snapshots.
     pub conversation_bytes: u64,
     pub needed_bytes: u64,
-    /// Number of full ones that fit at the same time.
     pub full_conversations: u64,
     #[serde(skip)]
     pub plan: Plan,
-    /// Reason why the GPU has no part of it.
     #[serde(skip)]
     pub not_on_gpu: Option<String>,
 }

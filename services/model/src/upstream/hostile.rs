@@ -10,7 +10,6 @@ use session::{Delta, Failure, Finish, Tool, Usage};
 pub struct HostileAnswer {
     pub deltas: Vec<Delta>,
     pub usage: Usage,
-    /// End; `None` for an answer that broke off.
     pub finish: Option<Finish>,
 }
 

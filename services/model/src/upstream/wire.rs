@@ -114,7 +114,6 @@ pub struct Incoming {
     /// Parser, for servers that leave thought and calls in the content.
     parser: text::ReplyParser,
     calls: Vec<Call>,
-    /// Call whose parts are sent; those behind it wait until it is complete.
     current: usize,
     told_calls: usize,
     finish: Option<Finish>,
@@ -187,7 +186,6 @@ impl Incoming {
         Ok(())
     }
 
-    /// Ends the answer. `None` if it broke off.
     pub fn finish(&mut self, deltas: &mut Vec<Delta>) -> Option<Finish> {
         let finish = self.finish?;
         let mut parsed = Vec::new();
@@ -203,7 +201,6 @@ impl Incoming {
         self.finish.is_some()
     }
 
-    /// Returns the server's count so far, else our own.
     pub fn usage(&self) -> Usage {
         self.usage
     }

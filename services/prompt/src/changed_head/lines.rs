@@ -35,7 +35,6 @@ pub fn hunks(old: &[usize], new: &[usize], most: usize) -> Option<Vec<Hunk>> {
     Some(hunks)
 }
 
-/// Counts the lines that one list has more often than the other: a lower bound of the steps.
 fn least_steps(a: &[usize], b: &[usize]) -> usize {
     let mut counts: HashMap<usize, i64> = HashMap::new();
     a.iter().for_each(|line| *counts.entry(*line).or_default() += 1);

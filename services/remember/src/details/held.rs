@@ -6,7 +6,6 @@ use crate::languages::{all, has};
 use crate::text::{folded, said_lines, stems, words};
 use std::collections::HashSet;
 
-/// Texts in the form in which details are looked up.
 #[derive(Clone, Debug, Default)]
 pub struct HeldDetails {
     text: String,          // all of it, folded

@@ -37,7 +37,6 @@ impl SaidValue {
         }
     }
 
-    /// Lists the numbers in it: a date has the number of a day.
     pub fn parts(&self) -> Vec<String> {
         match self {
             SaidValue::Number(_) | SaidValue::Weekday(_) => Vec::new(),

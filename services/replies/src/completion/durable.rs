@@ -18,7 +18,6 @@ use session::{
 use std::sync::Arc;
 use store::{SessionRef, new_id};
 
-/// Id of a session that a client wants to begin.
 const NEW: &str = "new";
 
 /// Returns the events and the session's id. A system message at the head becomes the session's instructions; tools and

@@ -25,7 +25,6 @@ pub struct StoredTurn {
     pub scope: Scope,
     pub model: String,
     pub items: Vec<ItemBody>,
-    /// Turn without its items.
     pub turn: NewTurn,
     pub metadata: Map<String, Value>,
 }
@@ -49,7 +48,6 @@ impl Completions {
         self.open_session(caller, id).await.map_err(|error| Error::Conversation(Box::new(error)))
     }
 
-    /// Takes the turn once, however often its client sends it.
     pub async fn take_stored_turn(
         &self,
         caller: &Caller,
@@ -90,7 +88,6 @@ impl Completions {
         Ok(session)
     }
 
-    /// Returns the items that a session keeps of an input, each with the person whose words it holds.
     pub fn kept_items(&self, input: &[Message], scope: &Scope) -> Result<Vec<ItemBody>, Error> {
         if input.iter().flat_map(|message| &message.parts).any(|part| matches!(part, Part::Image(_))) {
             let message = "a session keeps no images: send store: false, or text only";
@@ -203,7 +200,6 @@ impl Completions {
         Ok(session)
     }
 
-    /// Takes the turn, and returns false if something was said since.
     async fn is_taken(
         &self,
         progress: &mut ReplyProgress,
@@ -251,15 +247,12 @@ impl Completions {
     }
 }
 
-/// Session that has the begin of a log, and nothing else.
 struct Known {
     session: SessionRef,
     last_item: String,
-    /// Items of the log that it has.
     past: usize,
 }
 
-/// Returns the last item of a session if it has this past, this speaker and this model.
 async fn last_of(
     store: &Store,
     session: &SessionRef,

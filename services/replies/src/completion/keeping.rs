@@ -34,7 +34,6 @@ struct Shared {
     settings: Arc<Settings>,
     store: Store,
     runtime: Runtime,
-    /// Number of each owner's turns that wait to be kept.
     waiting: Mutex<HashMap<LogOwner, usize>>,
     kept: Notify,
 }
@@ -46,9 +45,7 @@ pub struct KeptTurn {
     model: String,
     log: Vec<Message>,
     attempt: Option<RequestAttempt>,
-    /// Ids of the facts that the prompt tells.
     told_facts: Vec<String>,
-    /// Conversation that this new one continues, and its last item.
     goes_on_with: Option<(SessionRef, String)>,
 }
 
@@ -57,11 +54,9 @@ struct EndedTurn {
     output: Vec<Item>,
 }
 
-/// Begin of a conversation that its client does not send.
 #[derive(Default)]
 pub struct Before {
     pub remembered: String,
-    /// Messages from before the client's log.
     pub carried: Vec<Message>,
 }
 
@@ -153,7 +148,6 @@ impl KeptTurn {
         &self.owner
     }
 
-    /// Queues the turn to be kept.
     pub fn ended(self, response: &Response) {
         let is_said = matches!(response.status, ResponseStatus::Completed | ResponseStatus::Incomplete);
         // What a client hung up on comes back with its next log, as far as it was heard.
@@ -226,7 +220,6 @@ impl Shared {
         Ok(Before { remembered: told.text, carried })
     }
 
-    /// Finds the session that has the begin of the log, and the number of messages of that begin.
     async fn known(&self, turn: &KeptTurn) -> Result<Option<(KeptLog, usize)>, Error> {
         let wanted = heavy::run(text_bytes(&turn.log), || wanted(&turn.log)).await;
         if wanted.is_empty() {
@@ -368,7 +361,6 @@ fn heard_chars(ours: &str, theirs: &str) -> Option<u64> {
     Some(end.count() as u64)
 }
 
-/// Makes messages of items, without those of the service and the client's instructions.
 fn messages_of(items: Vec<store::ItemVersion>) -> Vec<Message> {
     let mut messages = Vec::new();
     let items: Vec<Item> = items.into_iter().map(|item| item.item()).collect();

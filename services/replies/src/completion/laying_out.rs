@@ -15,23 +15,19 @@ use std::sync::Arc;
 use store::LogOwner;
 use tokio::task::JoinHandle;
 
-/// Report of the notes in a prompt, and of the prompts that follow from it.
 #[derive(Default)]
 pub struct InsertedNotes {
     pub notes: PromptNotes,
     /// Prompt that the next one continues, if that one lacks the notes.
     pub without_notes: Option<Prompt>,
-    /// Conversation behind new instructions, which the model reads in the silence.
     pub new_head: Option<(Prompt, NewHead)>,
     /// Tokens that would have been computed with a note in the place of the changed instructions.
     pub with_note: Option<JoinHandle<Option<u64>>>,
     pub tokens_with_note: Option<u64>,
-    /// Likely begin of the next note.
     pub next_note: Option<Message>,
 }
 
 impl InsertedNotes {
-    /// Adds the inserted notes to a reply's report. Other events stay as they are.
     pub fn tell(&mut self, event: Arc<Event>) -> Arc<Event> {
         let Event::Reported { response_id, report } = &*event else { return event };
         let mut report = report.clone();
@@ -49,13 +45,11 @@ pub struct KnownLog {
     memory_changes: u64,
 }
 
-/// Bytes of a token of plain text, about.
 const BYTES_OF_A_TOKEN: usize = 4;
 /// Tokens that a template writes around a message, about.
 const AROUND_TOKENS: usize = 16;
 
 impl Completions {
-    /// Returns what the service knows of the log, or `None` if it may remember nothing of it.
     pub fn known_log(
         &self,
         caller: &Caller,
@@ -76,8 +70,6 @@ impl Completions {
         Some(KnownLog { client, log: known, own_head, memory_changes })
     }
 
-    /// Puts notes before the questions of the log, and returns the prompt. The past of `owner` is searched for the last
-    /// question.
     pub async fn insert_notes(
         &self,
         mut log: ClientLog,
@@ -165,7 +157,6 @@ impl Completions {
         self.runtime.note_of_past(&owner.user, &owner.person, preset, &question.text(), &shown).await
     }
 
-    /// Returns the note of changed instructions before the question, unless the last note says the same.
     fn note_of_head(&self, old: &str, changes: &[HeadChange], notes: &[(usize, StandingTurn)]) -> Option<String> {
         let wording = self.head_wording();
         let last = notes.iter().rev().find_map(|(_, turn)| turn.changed.as_ref());

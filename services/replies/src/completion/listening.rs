@@ -7,13 +7,9 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Reader of a session's events that passes on those of one response.
 pub struct Listening {
-    /// Connection to the session, until `cancel` takes it.
     session: Option<(Connected, Written)>,
-    /// Mark that tells our inputs from those of other clients.
     mark: String,
-    /// Metadata that tell our response from others.
     metadata: JsonText,
     response_id: Option<String>,
     pub is_over: bool,
@@ -38,7 +34,6 @@ impl Listening {
         }
     }
 
-    /// Deletes an item, without waiting for an answer.
     pub async fn unsay(&self, item_id: String) {
         if let Some((connected, _)) = &self.session {
             connected.say(None, Input::DeleteItem { item_id }).await;
@@ -94,11 +89,9 @@ impl Listening {
     }
 }
 
-/// State of a response after its client hung up.
 #[derive(Debug, Default)]
 pub struct Stopped {
     pub is_taken: bool,
-    /// Ids of the response's items.
     pub begun: Vec<String>,
 }
 

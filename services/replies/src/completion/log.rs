@@ -9,24 +9,21 @@ use sha2::{Digest, Sha256};
 
 /// Number of last messages by which the service recognises a log whose client cut its front.
 const LAST_FEW: usize = 4;
-/// Hexadecimal digits of a hash: 128 bits.
 const HASH_DIGITS: usize = 32;
 
 /// Log up to the end of an utterance of the assistant, or of a question that the assistant answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     pub role: MessageRole,
-    /// Number of messages in it.
     pub messages: usize,
     pub hash: String,
-    /// Hash of its last few messages. `None`: it has no others.
+    /// Hash of the last few messages up to the end. `None`: there are no others.
     pub last_few: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Utterance {
     pub role: MessageRole,
-    /// Number of messages of the log up to its end.
     pub messages: usize,
     pub said: String,
 }
@@ -64,7 +61,6 @@ pub fn utterances(log: &[Message]) -> Vec<Utterance> {
     all.into_iter().map(|(utterance, _)| utterance).collect()
 }
 
-/// Returns an end for each utterance of the assistant and for each question that the assistant answers, in their order.
 pub fn ends(log: &[Message]) -> Vec<LogEnd> {
     let utterances = utterances(log);
     let mut hash = String::new();

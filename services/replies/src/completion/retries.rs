@@ -33,8 +33,6 @@ impl RequestAttempt {
         RequestAttempt { digest: scope.digest(body), retries }
     }
 
-    /// Returns the digest with which the store knows the request, or `None` if the store remembers no requests.
-    /// `session` is the name that the client gives.
     pub fn stored_digest(&self, limits: &LimitSettings, session: &str) -> Option<RequestDigest> {
         if limits.retry_s == 0 {
             return None;
@@ -45,7 +43,6 @@ impl RequestAttempt {
         Some(digest)
     }
 
-    /// Finds what the store has of the request, if its client says that it sent it before.
     pub async fn stored(
         &self,
         store: &Store,
@@ -67,7 +64,6 @@ pub struct RecentTurns {
 
 struct RecentTurn {
     user: String,
-    /// Name that the client gives the session: `new` may be one.
     session: String,
     digest: ScopeDigest,
     at: Instant,
@@ -79,7 +75,6 @@ impl RecentTurns {
         RecentTurns { kept_for, most, turns: Mutex::default() }
     }
 
-    /// Returns the reply so far: empty, unless this is a retry of a remembered request.
     pub fn reply(&self, scope: &Scope, session: &str, attempt: RequestAttempt) -> Arc<SharedReply> {
         let now = Instant::now();
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +109,6 @@ impl RecentTurns {
     }
 }
 
-/// Answer to one request, shared by all attempts at it.
 #[derive(Default)]
 pub struct SharedReply {
     progress: tokio::sync::Mutex<ReplyProgress>,
@@ -123,16 +117,13 @@ pub struct SharedReply {
 
 #[derive(Default)]
 pub struct ReplyProgress {
-    /// `None` until the request opens or begins a session.
     pub session: Option<SessionRef>,
     pub is_taken: bool,
     listening: Option<Listening>,
     cancelled: CancellationToken,
     events: Vec<Arc<Event>>,
     ended: Option<Ended>,
-    /// State of the response whose client hung up, once the session reports it.
     stopped: Option<oneshot::Receiver<Stopped>>,
-    /// Items of a response that a restart cut off.
     cut_off: Vec<String>,
 }
 
@@ -154,12 +145,10 @@ impl SharedReply {
 }
 
 impl ReplyProgress {
-    /// Returns true if there is an answer, or one on its way.
     pub fn has_answer(&self) -> bool {
         self.listening.is_some() || self.ended == Some(Ended::Answered)
     }
 
-    /// Takes over what the store has of the request since before a restart.
     pub fn restore(&mut self, stored: StoredRequest) {
         let StoredRequest { session, response } = stored;
         (self.session, self.is_taken) = (Some(session), true);
@@ -173,7 +162,6 @@ impl ReplyProgress {
         self.ended = Some(if is_answer { Ended::Answered } else { Ended::Unanswered });
     }
 
-    /// Forgets what an attempt without an answer left, and gives back the items that it began.
     pub async fn begin_again(&mut self) -> Vec<String> {
         let begun = self.events.drain(..).filter_map(|event| match &*event {
             Event::ReplyStarted { item, .. } => Some(item.id.clone()),
@@ -234,7 +222,6 @@ impl ReplyProgress {
     }
 }
 
-/// Makes the events of a stored response, as a client that reads along would have heard them.
 fn events_of(stored: StoredResponse) -> Vec<Event> {
     let metadata = Some(JsonText::from(stored.metadata.to_string()));
     let begun = Response {

@@ -49,17 +49,13 @@ impl Deref for Head {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PromptClient {
     pub user: String,
-    /// Digest of all that tells the client from the user's others, and of what stands in the prompt besides the
-    /// instructions.
     pub digest: LogHash,
 }
 
-/// Notes before a question, and the instructions that the question stands behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandingTurn {
     pub head: Head,
     pub recall: Option<String>,
-    /// Note about changes since `head`.
     pub changed: Option<String>,
     /// Newer instructions that the model has read meanwhile, which stand at the head from the next question on.
     pub read: Option<Head>,
@@ -68,7 +64,6 @@ pub struct StandingTurn {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StandingLog {
     pub head: Head,
-    /// Changes that turn `head` into the client's instructions.
     pub changes: Vec<HeadChange>,
     /// Notes of earlier questions, by the message of the log that they stand before.
     pub notes: Vec<(usize, StandingTurn)>,
@@ -80,7 +75,6 @@ pub struct StandingLog {
     /// Changes since the last turn's instructions, if the client's own stand at the head although a note could tell the
     /// changes.
     pub could_note: Option<Vec<HeadChange>>,
-    /// True if so much changed that the new instructions should replace the old ones.
     pub wants_new_head: bool,
 }
 
@@ -95,7 +89,6 @@ pub struct StandingPrompts {
 struct Users {
     by_name: HashMap<String, UserPrompts>,
     reading: HashSet<PromptClient>,
-    /// Number of uses so far: what was not used for longest goes first.
     uses: u64,
 }
 
@@ -104,7 +97,6 @@ struct UserPrompts {
     turns: HashMap<(LogHash, LogHash), KeptPrompt>,
     bytes: usize,
     used: u64,
-    /// `Store::memory_changes`, when the notes of the past were last known to hold.
     memory_changes: u64,
 }
 
@@ -113,13 +105,11 @@ struct KeptPrompt {
     used: u64,
 }
 
-/// Number of a client's newest instructions that a new conversation may begin with.
 const HEADS: usize = 4;
 /// Limit of changed lines, beyond which instructions count as other ones: the time to compare grows with them.
 const MOST_LINES: usize = 256;
 /// Part of `new_head_share` that is enough for new instructions if the model reads all behind them anyway.
 const CUT_LOG_PART: f64 = 0.25;
-/// Bytes of an entry besides its texts.
 const ENTRY_BYTES: usize = 192;
 
 impl StandingPrompts {
@@ -211,7 +201,6 @@ impl StandingPrompts {
         users.shrink(self.most_bytes);
     }
 
-    /// Marks new instructions of a client as being read. `None`: the model still reads others.
     pub fn begin_new_head(self: &Arc<Self>, client: &PromptClient, question: LogHash, head: Head) -> Option<NewHead> {
         let is_first = self.users.lock().reading.insert(client.clone());
         is_first.then(|| NewHead { prompts: self.clone(), client: client.clone(), question, head })
@@ -239,7 +228,6 @@ impl StandingPrompts {
         known.collect()
     }
 
-    /// Returns the instructions that stood last in the client's prompts, the newest first.
     fn newest_heads(&self, client: &PromptClient) -> Vec<Head> {
         let users = self.users.lock();
         let Some(user) = users.by_name.get(&client.user) else { return Vec::new() };
@@ -270,7 +258,6 @@ pub struct NewHead {
 }
 
 impl NewHead {
-    /// Puts the instructions at the head of the next turn, because the model has read them.
     pub fn stands(self) {
         let mut users = self.prompts.users.lock();
         let user = users.by_name.get_mut(&self.client.user);
@@ -286,7 +273,6 @@ impl Drop for NewHead {
     }
 }
 
-/// Returns the instructions of the last turn, or those that the model has read since to replace them.
 fn newest_head(turns: &[(usize, StandingTurn)]) -> Option<Head> {
     let (_, last) = turns.last()?;
     let read = turns.iter().rev().filter(|(_, turn)| turn.head == last.head).find_map(|(_, turn)| turn.read.clone());

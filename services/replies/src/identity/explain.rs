@@ -9,20 +9,16 @@ pub struct Explanation {
     pub rules: Vec<RuleTrial>,
     /// First rule that holds, counted from 1. `None`: no rule holds.
     pub rule: Option<usize>,
-    /// Name of the person. Empty: the home's guest.
     pub person: String,
     pub room: String,
     pub kept: &'static str,
-    /// True if the conversation leaves facts, and other conversations find what was said in it.
     pub is_remembered: bool,
     pub continue_minutes: u64,
-    /// Treatment of instructions that the client changes, if the preset leaves it to the rules of `[prompt]`.
     pub changed_head: &'static str,
 }
 
 #[derive(Debug, Serialize)]
 pub struct RuleTrial {
-    /// Number of the rule, counted from 1.
     pub rule: usize,
     pub holds: bool,
     pub conditions: Vec<ConditionTrial>,

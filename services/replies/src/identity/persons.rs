@@ -17,15 +17,12 @@ use store::Store;
 pub struct Persons {
     settings: Arc<Settings>,
     store: Store,
-    /// Names of persons and rooms, by user.
     known: Mutex<HashMap<String, HashSet<String>>>,
 }
 
-/// Header with the speaker's name, for clients whose protocol has no field for it.
 const SPEAKER: &str = "x-reprise-speaker";
 /// Limit of the speakers of one request whose persons are looked up.
 const MOST_SPEAKERS: usize = 32;
-/// Header that asks the service to remember nothing of the request.
 const PRIVATE: &str = "x-reprise-private";
 
 impl Persons {
@@ -62,7 +59,6 @@ impl Persons {
         Ok(scope)
     }
 
-    /// Gives the words of each speaker of an input the person that rules name.
     pub async fn name_speakers(
         &self,
         caller: &Caller,
@@ -101,7 +97,6 @@ impl Persons {
         Ok(Some(self.admitted(&caller.identity.user, recognised, false).await?.person))
     }
 
-    /// Makes the scope of a request whose protocol has neither keys nor headers.
     pub async fn scope_without_key(&self, user: &str, body: &BodyClues) -> Result<Scope, Error> {
         let most = self.settings.remember.rule_bytes;
         let clues = Clues { key: None, path: None, headers: &HeaderMap::new(), body, speaker: None, most };

@@ -17,22 +17,17 @@ pub struct Scope {
     pub secret: Option<String>,
     /// Person whose words the request holds. Empty: the home's guest.
     pub person: String,
-    /// Room where they are said. Empty: unknown.
     pub room: String,
-    /// True if the service must remember nothing of it.
     pub is_private: bool,
-    /// Speaker of the last words, as the client names them in a header.
     pub name: Option<String>,
     /// Persons of the speakers that the messages name, where rules name one.
     pub named: BTreeMap<String, String>,
     /// Minutes within which a new conversation goes on with the last one. 0: never.
     pub continue_minutes: u64,
     pub agent: String,
-    /// Layout of changed instructions that the rules choose for this client.
     pub changed_head: ChangedHead,
 }
 
-/// 128 bits that tell one scope's requests from all others'.
 pub type ScopeDigest = [u8; 16];
 
 impl Scope {
@@ -62,7 +57,6 @@ impl Scope {
         half
     }
 
-    /// Gives the last words of the user the speaker that a header names.
     pub fn name_last(&self, messages: &mut [Message]) {
         let last = messages.iter_mut().rfind(|message| message.role == MessageRole::User);
         if let (Some(last), Some(name)) = (last, &self.name) {

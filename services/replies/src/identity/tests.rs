@@ -196,7 +196,6 @@ fn ulids() {
 }
 
 proptest! {
-    /// Checks that a rule finds only names that `person_name` leaves as they are, whatever a client writes.
     #[test]
     fn a_name_is_a_name(text in "\\PC{0,80}|[a-c \\x00-\\x7f\u{200b}\u{202e}%]{0,40}") {
         let text = &text;

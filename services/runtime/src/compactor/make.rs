@@ -26,7 +26,6 @@ pub struct Look {
     pub past: Past,
     pub weighed: Weighed,
     pub plan: CompactionPlan,
-    /// Items that the plan takes out of the prompt, and those before them.
     pub covers: HashSet<String>,
     pub last_item: Option<String>,
 }
@@ -45,7 +44,6 @@ pub struct CompactedView {
 }
 
 impl CompactedView {
-    /// Returns a summary that was made and checked before the last start and is not in use.
     pub fn left_over(view: &View, standing: &Standing) -> Option<CompactedView> {
         let newest = view.newest_summary.as_ref()?;
         let is_new = newest.applied_at_ms.is_none() && newest.undone_at_ms.is_none();
@@ -202,7 +200,6 @@ async fn count_after(tools: &SessionTools, past: &Past, outcome: &AttemptOutcome
     Ok(tools.count(&past.config, &shown, &context).await?)
 }
 
-/// Returns the standing with this summary, and the items behind it.
 fn after(past: &Past, outcome: &AttemptOutcome) -> (Standing, Vec<Arc<Item>>) {
     let mut standing = past.standing.clone();
     standing.text.clone_from(&outcome.summary);
@@ -329,7 +326,6 @@ async fn pin_what_was_asked_for(tools: &SessionTools, past: &mut Past) -> Result
     Ok(())
 }
 
-/// Wish of the user to keep something word for word, and its item.
 #[derive(Debug)]
 pub struct PinWish {
     pub text: String,
@@ -349,7 +345,6 @@ pub fn wishes(item: &Item, before: Option<&Item>) -> Vec<PinWish> {
     wishes
 }
 
-/// Adds pins while there is room. Returns the wishes that found none.
 pub async fn pin_wishes(
     tools: &SessionTools,
     wishes: Vec<PinWish>,

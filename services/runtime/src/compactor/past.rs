@@ -32,13 +32,11 @@ impl Past {
         Past::of(tools, tools.store.load(&tools.session).await?, u32::MAX).await
     }
 
-    /// Reads the conversation, and of what left the prompt only as much as one summary can cover.
     pub async fn for_summary(tools: &SessionTools) -> Result<Past, store::Error> {
         let most = (tools.limits.ctx_size / ITEM_TOKENS).max(LEAST_ITEMS);
         Past::of(tools, tools.store.load(&tools.session).await?, most).await
     }
 
-    /// Reads the conversation as it would be with this summary in use, or with none.
     pub async fn with(tools: &SessionTools, summary: Option<&Summary>) -> Result<Past, store::Error> {
         let SessionTools { store, session, .. } = tools;
         let mut view = store.load(session).await?;
@@ -99,7 +97,6 @@ impl Past {
         self.is_whole || at.is_some_and(|at| at + 1 < self.shown_from)
     }
 
-    /// Returns the last item that left the prompt without a summary and was read.
     pub fn dropped_through(&self) -> Option<&str> {
         let last = self.items.get(self.shown_from.checked_sub(1)?)?;
         (self.shown_from > self.leading).then_some(last.id.as_str())

@@ -17,7 +17,6 @@ use std::time::Duration;
 use store::{MadeBy, Summary, SummaryKind};
 
 pub struct DroppedTurns {
-    /// Standing without them. The store does not know of it yet.
     standing: Standing,
     /// First and last item that leave. `None`: only results of tools do.
     dropped: Option<[String; 2]>,
@@ -93,7 +92,6 @@ impl Task {
     }
 }
 
-/// Finds turns to leave out for this request. `None`: there is room already.
 async fn make_room(
     tools: &SessionTools,
     mut standing: Standing,
@@ -126,7 +124,6 @@ async fn make_room(
     Ok(Some(DroppedTurns { standing, dropped, tokens_before: weighed.total.tokens, after }))
 }
 
-/// Returns the version of the view without these turns.
 pub(super) fn left_out(
     standing: &Standing,
     [from_item, to_item]: [String; 2],

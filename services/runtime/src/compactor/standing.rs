@@ -72,7 +72,6 @@ impl Standing {
         }
     }
 
-    /// Returns true if both lead to the same prompt.
     pub fn shows_the_same_as(&self, other: &Standing) -> bool {
         let shown = |standing: &Standing| Standing { newest_version: 0, ..standing.clone() };
         shown(self) == shown(other)

@@ -321,7 +321,6 @@ impl Task {
     }
 }
 
-/// Puts the new view into use in one transaction.
 async fn swap(tools: &SessionTools, made: CompactedView) -> Result<Option<u64>, store::Error> {
     let SessionTools { store, session, .. } = tools;
     let Some(version) = made.version else {

@@ -23,7 +23,6 @@ pub fn said_by<'a>(unheard: &'a UnheardSession, message: &'a SaidMessage) -> &'a
 pub struct Remembered {
     held: Vec<HeldFact>,
     pub changes: FactChanges,
-    /// Person whose words are looked through. Empty: the home's guest.
     person: String,
     room: FactRoom,
     now_ms: i64,
@@ -51,7 +50,6 @@ struct HeldFact {
 }
 
 impl Remembered {
-    /// Takes the facts that the changes to come are about.
     pub fn new(facts: Vec<RememberedFact>, person: &str, room: FactRoom, now_ms: i64) -> Remembered {
         let held = facts.into_iter().filter(RememberedFact::holds).map(|fact| HeldFact {
             id: fact.id,
@@ -66,7 +64,6 @@ impl Remembered {
         Remembered { held: held.collect(), changes: FactChanges::default(), person: person.to_owned(), room, now_ms }
     }
 
-    /// Keeps a statement, which replaces the facts about the same subject.
     pub fn keep(&mut self, statement: Statement, found_by: FoundBy, source: &SaidAt) -> Result<(), Error> {
         let Statement { text, about, asked, of_home, confidence } = statement;
         // What a person says by the way stays theirs, also where it is about the home.
@@ -142,7 +139,6 @@ impl Remembered {
     }
 }
 
-/// Returns the letters and digits of a text, to compare texts by their words.
 fn folded(text: &str) -> String {
     text.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }

@@ -38,7 +38,6 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Takes items, of which the first `leading` come before the covered ones that are not loaded.
     pub fn new(items: Vec<Item>, leading: usize, context: Context) -> Conversation {
         let entry = |item| Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false };
         let entries = items.into_iter().map(entry).collect();
@@ -258,7 +257,6 @@ impl Conversation {
         });
     }
 
-    /// Lists the items of the next prompt: complete and not covered.
     pub fn snapshot(&self) -> Vec<Arc<Item>> {
         let stands = |entry: &&Entry| !entry.covered && entry.item.status != ItemStatus::InProgress;
         self.entries.iter().filter(stands).map(|entry| entry.item.clone()).collect()

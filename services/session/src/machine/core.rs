@@ -41,13 +41,11 @@ pub struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineLimits {
     pub session_items: usize,
-    /// Covered items that stay in memory.
     pub told_items: usize,
     /// Bytes of items that clients add while the session is in memory.
     pub session_bytes: usize,
     pub responses_beside: usize,
     pub outbox_steps: usize,
-    /// Least time between two speculations. `None` disables them.
     pub speculate_ms: Option<u64>,
     /// Time without a change of the partial transcript after which the early reply begins. `None` disables early
     /// replies.
@@ -203,7 +201,6 @@ impl Machine {
         self.ledger.conversation.snapshot()
     }
 
-    /// Lists all items in memory, also covered ones and those that clients do not know yet.
     pub fn entries(&self) -> &[Entry] {
         self.ledger.conversation.entries()
     }

@@ -1,5 +1,3 @@
-//! Happenings: the inputs of the machine.
-
 use crate::context::Context;
 use crate::vocabulary::{Delta, Event, Input, Item, NoteSource};
 
@@ -25,13 +23,11 @@ pub enum Happening {
     Detached {
         conn: ConnId,
     },
-    /// A client's input. `input_id`: the client's own id of it.
     Said {
         conn: ConnId,
         input_id: Option<String>,
         input: Input,
     },
-    /// A delta of the model. The machine ignores deltas of finished generations.
     Delta {
         generation: GenerationId,
         delta: Delta,
@@ -82,7 +78,6 @@ pub enum Happening {
 pub enum Replay {
     Nothing,
     All,
-    /// Items after this one; all of them if it is unknown.
     After(String),
 }
 

@@ -17,7 +17,6 @@ use crate::vocabulary::{
 pub struct HeldReply {
     /// Generation under which the model made the reply, and may keep it.
     pub generation: GenerationId,
-    /// Item of the reply. `None` if no word had come.
     pub item: Option<Item>,
     made: Vec<Delta>,
     stage: Stage,
@@ -27,7 +26,6 @@ pub struct HeldReply {
     is_speech: bool,
     pub max_output_tokens: MaxTokens,
     pub until: Millis,
-    /// True after the client deleted the item: it has to create it again.
     is_deleted: bool,
     /// True if nothing interrupted: the client created the item again, or the user said no more than 'mhm'.
     pub goes_on: bool,
@@ -85,7 +83,6 @@ impl HeldReply {
         (self.is_deleted, self.goes_on) = (true, false);
     }
 
-    /// Takes an item that a client adds. True if the reply may still resume.
     pub fn outlives(&mut self, new: &NewItem, backchannels: &[String]) -> bool {
         let ItemBody::Message { role, parts, .. } = &new.body else { return false };
         let text = parts.concat();

@@ -44,7 +44,6 @@ pub struct Operation {
     pub undo: Undo,
 }
 
-/// Change of the machine's state when the store refuses an operation.
 #[derive(Clone, Debug)]
 pub enum Undo {
     Config(Arc<SessionConfig>),
@@ -149,7 +148,6 @@ impl Outbox {
         self.steps.extend(self.clients.iter().map(|&conn| Step::Close { conn }));
     }
 
-    /// Closes all connections at once, because the store does not answer.
     pub fn drop_clients(&mut self) {
         let close = |conn| Output::Close { conn, reason: CloseReason::StoreStalled };
         self.urgent.extend(std::mem::take(&mut self.clients).into_iter().map(close));
@@ -209,7 +207,6 @@ impl Outbox {
         id
     }
 
-    /// True while the store has not confirmed the begin of this reply's item.
     pub fn begins(&self, id: &str) -> bool {
         let begins = |operation: &Operation| matches!(&operation.undo, Undo::Begun { item_id, .. } if item_id == id);
         self.operations.values().any(begins)
@@ -354,7 +351,6 @@ impl Outbox {
         }
     }
 
-    /// Drops all events after the last client left; operations stay. Returns the calls that no client saw.
     pub fn forget_clients(&mut self) -> Vec<Item> {
         let is_call = |step: &Step| match step {
             Step::Send { event: Event::ReplyDone { item, .. }, .. } => match item.body {
@@ -458,7 +454,6 @@ impl Outbox {
 }
 
 impl Undo {
-    /// True if the operation makes an item with this id, or resumes it for another reply.
     pub fn makes(&self, id: &str) -> bool {
         match self {
             Undo::Added(item_id) | Undo::Begun { item_id, .. } => item_id == id,

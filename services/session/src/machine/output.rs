@@ -105,7 +105,6 @@ pub enum StoreOp {
         details: Option<StatusDetails>,
         usage: Usage,
     },
-    /// Cost of the reply. No client waits for this operation.
     ResponseReported {
         response_id: String,
         report: TurnReport,
@@ -115,7 +114,6 @@ pub enum StoreOp {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generate {
     pub generation: GenerationId,
-    /// Id of the response; `None` for a speculation.
     pub response_id: Option<String>,
     pub purpose: GenerationPurpose,
     pub items: Vec<Arc<Item>>,
@@ -136,7 +134,6 @@ pub struct Resume {
     pub in_message: bool,
     /// End of the model's text. `None`: it continues.
     pub ended: Option<Finish>,
-    /// True for speech, false for a format that the request asked for.
     pub is_speech: bool,
 }
 

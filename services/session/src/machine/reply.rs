@@ -82,7 +82,6 @@ impl Reply {
         ledger.outbox.send(Event::ResponseStarted { response: Box::new(self.response.clone()) });
     }
 
-    /// Announces a response that resumes an item; clients know the item's place.
     pub fn resume(&mut self, item: Item, ledger: &mut Ledger, now: Millis) {
         self.created_at = now;
         let (response_id, text) = (self.response.id.clone(), item.text());
@@ -98,7 +97,6 @@ impl Reply {
         (self.outputs, self.open) = (1, Some(Open::Item(item)));
     }
 
-    /// Returns the state to resume from. `None` inside a call, or during a search of the past.
     pub fn hold(&self) -> Option<HeldReply> {
         let item = match &self.open {
             Some(Open::Item(item @ Item { body: ItemBody::Message { .. }, .. })) => Some(item.clone()),
@@ -151,7 +149,6 @@ impl Reply {
         events
     }
 
-    /// Turns a delta into events. The caller handles the end of the generation.
     pub fn delta(&mut self, delta: Delta, ledger: &mut Ledger, now: Millis) {
         match delta {
             Delta::Prompt { input_tokens, cached_tokens } => {
@@ -395,7 +392,6 @@ impl Reply {
         name == RECALL && asked.is_some_and(|asked| has_recall(&asked.config, ledger.conversation.context()))
     }
 
-    /// Starts the searches that the model asked for; the reply continues with their answers. False if there are none.
     pub fn searches(&mut self, ledger: &mut Ledger) -> bool {
         if !matches!(self.open, Some(Open::Recall(_))) && self.recalls.is_empty() {
             return false;

@@ -5,10 +5,8 @@ use super::happening::{GenerationId, Millis};
 #[derive(Clone, Debug, Default)]
 pub struct Warming {
     pub buffer: String,
-    /// True if the next prompt has changed since it was last warmed.
     wanted: bool,
     since: Option<Millis>,
-    /// True if the transcript has changed since the last early reply.
     is_news: bool,
     still_since: Option<Millis>,
     pub running: Option<GenerationId>,

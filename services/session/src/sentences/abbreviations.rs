@@ -28,7 +28,6 @@ pub fn known(word: &str) -> Option<Abbreviation> {
     lists.iter().find(|(list, _)| has(*list, word)).map(|(_, kind)| *kind)
 }
 
-/// True for words that often open a sentence and are hardly ever a name.
 pub fn opens_sentences(word: &str) -> bool {
     has(|language| &language.openers, word)
 }

@@ -11,7 +11,6 @@ pub fn ends_in_question(text: &str) -> bool {
     question_mark(text).is_some()
 }
 
-/// Returns the mark by which Home Assistant knows the question at the end of a text. `None` if there is no question.
 pub(super) fn question_mark(text: &str) -> Option<char> {
     let chars: Vec<char> = text.chars().collect();
     let run_end = chars.iter().rposition(|&c| !is_behind_mark(c))? + 1;

@@ -123,7 +123,6 @@ impl ReplyEnd {
     }
 }
 
-/// White space as Python's `strip` defines it.
 fn is_space(character: char) -> bool {
     character.is_whitespace() || matches!(character, '\u{1C}'..='\u{1F}')
 }

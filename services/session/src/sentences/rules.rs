@@ -19,7 +19,6 @@ pub struct JudgedCharacter<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutVerdict {
-    /// No end before this character; the search continues there.
     Skip(usize),
     Wait,
     Cut(usize),
@@ -250,7 +249,6 @@ fn end_of_text(chars: &[char], mut at: usize) -> usize {
     at
 }
 
-/// Finds the start of the word that ends at `end`, without the brackets and quotes in front of it.
 fn start_of_word(chars: &[char], end: usize) -> usize {
     let mut start = end;
     while start > 0 && !chars[start - 1].is_whitespace() {
@@ -262,7 +260,6 @@ fn start_of_word(chars: &[char], end: usize) -> usize {
     start
 }
 
-/// Returns the word at `at` in small letters; `None` while it may still grow.
 fn next_word(chars: &[char], at: usize, finished: bool) -> Option<String> {
     let start = at + chars[at..].iter().take_while(|c| !c.is_alphanumeric() && !c.is_whitespace()).count();
     let letters = chars[start..].iter().take_while(|c| c.is_alphanumeric() || matches!(c, '\'' | '’')).count();

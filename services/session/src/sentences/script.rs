@@ -23,7 +23,6 @@ pub fn spaces_are_clauses(character: char) -> bool {
     matches!(character, '\u{0E01}'..='\u{0E5B}' | '\u{0E81}'..='\u{0EDF}')
 }
 
-/// True for a stop that ends a sentence with or without a space behind it.
 pub fn is_hard_stop(character: char) -> bool {
     !character.is_ascii() && "。！？．｡।॥؟۔։።፧។៕။།༎".contains(character)
 }
@@ -47,12 +46,10 @@ pub fn is_closing_quote(character: char) -> bool {
     r#""'”’“‘»«›‹」』》〉＂＇"#.contains(character)
 }
 
-/// True for a comma, colon or dash at which a first sentence may end, if a space follows.
 pub fn is_clause_mark(character: char) -> bool {
     matches!(character, ',' | ';' | ':' | '،' | '؛' | '–' | '-') || is_hard_clause_mark(character)
 }
 
-/// True for clause marks that need no space behind them.
 pub fn is_hard_clause_mark(character: char) -> bool {
     matches!(character, '，' | '、' | '；' | '：' | '､' | '—' | '⸺')
 }

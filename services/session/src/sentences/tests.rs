@@ -18,7 +18,6 @@ fn texts(limits: SentenceLimits, text: &str) -> Vec<String> {
     cut_in(limits, &[text]).into_iter().map(|sentence| sentence.text.trim().to_owned()).collect()
 }
 
-/// Checks texts with `|` at each cut, and no other cut.
 fn check(rows: &[&str]) {
     for row in rows {
         let expected: Vec<String> = row.split('|').map(|part| part.trim().to_owned()).collect();

@@ -9,7 +9,6 @@ pub struct Client {
     pub mirror: Vec<String>,
     /// True if the client was not told all items, because it asked for no replay.
     pub blind: bool,
-    /// Text of each message of a reply, as far as the client has it.
     pub said: HashMap<String, String>,
     open_responses: HashSet<String>,
     seen_responses: HashSet<String>,

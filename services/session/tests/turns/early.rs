@@ -30,7 +30,6 @@ fn warm() -> Delta {
     Delta::Done { finish: Finish::Warm, usage: None, report: Some(TurnReport::default()) }
 }
 
-/// Returns the replies that were begun early: what the user had said, and their generation.
 fn begun(s: &Stage) -> Vec<(String, GenerationId)> {
     let early = s.generations.iter().filter(|known| known.purpose == GenerationPurpose::EarlyReply);
     early.map(|known| (known.items.last().unwrap().text(), known.generation)).collect()

@@ -16,7 +16,6 @@ pub fn user_at(id: &str, text: &str, place: ItemPlace) -> Input {
     add(Some(id), ItemBody::message(Role::User, text), place)
 }
 
-/// Returns an item of the assistant that a client makes: what the user heard of a reply.
 pub fn told(id: &str, text: &str, place: ItemPlace) -> Input {
     add(Some(id), ItemBody::message(Role::Assistant, text), place)
 }
@@ -62,7 +61,6 @@ pub fn respond_with(request: ResponseRequest) -> Input {
     Input::Respond(Box::new(request))
 }
 
-/// Returns the request for a response beside the conversation.
 pub fn beside() -> ResponseRequest {
     ResponseRequest { conversation: ConversationChoice::None, ..ResponseRequest::default() }
 }
@@ -95,7 +93,6 @@ pub fn hear_nothing() -> Input {
     hear("")
 }
 
-/// Returns the end of the user's speech with the last transcript, to be answered.
 pub fn commit() -> Input {
     Input::HeardAll { text: None, item_id: None, speaker: None, respond: true }
 }

@@ -119,7 +119,6 @@ fn refusal_name(refusal: &Refusal) -> String {
     }
 }
 
-/// Returns the name of an enum's variant.
 fn variant(value: &impl std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()

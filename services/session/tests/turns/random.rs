@@ -166,7 +166,6 @@ fn newest(s: &Stage) -> String {
     items.iter().rev().find(|entry| entry.item.id.starts_with("item_")).map_or("none".into(), |e| e.item.id.clone())
 }
 
-/// Gives the machine a delta of the newest generation, or of one that is almost surely over.
 fn say(s: &mut Stage, conn: u64, delta: Delta) {
     let back = if conn == 3 { 2 } else { 1 };
     if let Some(index) = s.generations.len().checked_sub(back) {
@@ -193,7 +192,6 @@ fn random_stage(store_answers: bool, told_items: usize) -> Stage {
     s
 }
 
-/// Ends everything that is under way.
 fn wind_down(s: &mut Stage) {
     s.store_answers = true;
     s.answer_store();

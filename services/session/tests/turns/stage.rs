@@ -37,7 +37,6 @@ pub struct Stage {
     sent: HashMap<String, String>,
     /// Text of each of them that the journal was given.
     written: HashMap<String, String>,
-    /// True if the journal refuses words.
     pub words_fail: bool,
 }
 
@@ -67,7 +66,6 @@ pub fn start() -> Start {
     }
 }
 
-/// Returns a stage with client 1.
 pub fn stage() -> Stage {
     stage_from(start())
 }
@@ -117,7 +115,6 @@ impl Stage {
         self.happen(Happening::Detached { conn: ConnId(conn) });
     }
 
-    /// Lets time pass, and wakes the machine when it wants to be.
     pub fn wait(&mut self, ms: u64) {
         let end = self.now + ms;
         while let Some(due) = self.machine.next_deadline().filter(|due| *due <= end) {
@@ -133,7 +130,6 @@ impl Stage {
         }
     }
 
-    /// Gives the machine an input that its client calls `input_id`.
     pub fn client_as(&mut self, conn: u64, input_id: &str, input: Input) {
         self.happen(Happening::Said { conn: ConnId(conn), input_id: Some(input_id.to_owned()), input });
     }
@@ -145,7 +141,6 @@ impl Stage {
         self.heard(1);
     }
 
-    /// Gives the machine a delta of the newest generation.
     pub fn model(&mut self, delta: Delta) {
         let generation = self.generations.last().expect("a generation").generation;
         let mut deltas = Vec::new();
@@ -302,7 +297,6 @@ impl Stage {
         }
     }
 
-    /// Returns what the client heard since the last call, one line an event.
     pub fn heard(&mut self, conn: u64) -> Vec<String> {
         let Some(client) = self.clients.get_mut(&ConnId(conn)) else { return Vec::new() };
         let lines = client.events[client.read..].iter().map(|event| self.names.line(event)).collect();
@@ -310,7 +304,6 @@ impl Stage {
         lines
     }
 
-    /// Returns the newest response whose end the client heard.
     pub fn last_response(&self, conn: u64) -> &Response {
         let ends = self.clients[&ConnId(conn)].events.iter().rev().find_map(|event| match event {
             Event::ResponseDone { response } => Some(response),
@@ -319,18 +312,15 @@ impl Stage {
         ends.expect("the end of a response")
     }
 
-    /// Returns the id of the newest message of the assistant.
     pub fn last_reply(&self) -> String {
         let is_reply = |item: &&Arc<Item>| matches!(&item.body, ItemBody::Message { role: Role::Assistant, .. });
         self.machine.entries().iter().map(|entry| &entry.item).rfind(is_reply).expect("a reply").id.clone()
     }
 
-    /// Returns the conversation, one line an item.
     pub fn history(&mut self) -> Vec<String> {
         self.machine.items().iter().map(|item| self.names.item(item)).collect()
     }
 
-    /// Returns the items of the store, one line each.
     pub fn stored(&mut self) -> Vec<String> {
         self.store.items.iter().map(|item| self.names.item(item)).collect()
     }

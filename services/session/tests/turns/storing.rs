@@ -11,7 +11,6 @@ fn slow_store() -> Stage {
     s
 }
 
-/// Returns what the store is asked and has not answered.
 fn asked(s: &Stage) -> Vec<&'static str> {
     let name = |op: &StoreOp| match op {
         StoreOp::ConfigChanged { .. } => "config",

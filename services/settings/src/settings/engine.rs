@@ -9,10 +9,8 @@ use crate::reader::{ANY, sections};
 sections! {
     pub struct EngineSettings {
         pub device: DeviceChoice = choice(),
-        /// Folder of compiled kernels; `None` compiles them at each start.
         pub kernels_path: Option<PathBuf> = optional_path(),
         pub gpu_prefill_chunk_tokens: usize = whole(64..=8192),
-        /// Layers on the GPU; `None` for as many as fit.
         pub gpu_layers: Option<usize> = whole_or_auto(0..=1000),
         pub reopen_s: u64 = time(0..=86_400),
         pub reopen_tries: u32 = whole(0..=1000),
@@ -21,7 +19,6 @@ sections! {
         pub prefill_chunk_tokens: usize = whole(64..=8192),
         pub step_ms: u64 = time(0..=600_000),
         pub mmap: bool = bool(),
-        /// Folder of packed weights; `None` packs at each start.
         pub packed_path: Option<PathBuf> = optional_path(),
         pub packed_bytes: u64 = bytes(0..=ANY),
         pub packed_min_bytes: u64 = bytes(0..=ANY),
@@ -34,22 +31,16 @@ sections! {
     }
 
     pub struct MemorySettings {
-        /// `None` for three quarters of the machine's memory.
         pub total: Option<u64> = bytes_or_auto(64 << 20..=ANY),
-        /// `None` for nine tenths of the free memory at start.
         pub gpu_total: Option<u64> = bytes_or_auto(64 << 20..=ANY),
         pub snapshots: SnapshotFormat = choice(),
-        /// `None` lets the memory plan choose.
         pub snapshot_spacing_tokens: Option<usize> = whole_or_auto(16..=1 << 20),
         pub recurrence_log_tokens: usize = whole(0..=1 << 20),
         pub token_cache_bytes: usize = bytes(0..=1 << 40),
-        /// `None` for a sixteenth of `total`.
         pub prepare_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
-        /// `None` for a sixteenth of `total`.
         pub text_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
         pub shared_between_users: bool = bool(),
         pub heads: usize = whole(0..=1024),
-        /// Folder of cached sequences; `None` keeps none on disk.
         pub disk_path: Option<PathBuf> = optional_path(),
         pub disk_bytes: u64 = bytes(1 << 20..=ANY),
         pub disk_min_tokens: usize = whole(1..=1 << 20),
@@ -84,7 +75,6 @@ pub enum SnapshotFormat {
 }
 
 impl EngineSettings {
-    /// Returns the tokens of a prompt that one step computes, on a GPU or on the host.
     pub fn chunk_tokens(&self, on_device: bool) -> usize {
         if on_device { self.gpu_prefill_chunk_tokens } else { self.prefill_chunk_tokens }
     }

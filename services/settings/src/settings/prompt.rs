@@ -19,7 +19,6 @@ sections! {
     }
 }
 
-/// Treatment of changed instructions of a client that sends its whole conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum ChangedHead {

@@ -24,11 +24,9 @@ sections! {
     }
 }
 
-/// Conversations to keep, of clients that send their whole conversation with each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum KeptConversations {
-    /// Those with a person from a rule.
     Named,
     All,
     None,
@@ -46,14 +44,12 @@ impl KeptConversations {
     }
 }
 
-/// Rule that gives the words of a conversation to a person and a room, if all conditions hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonRule {
     pub person: RuleName,
     pub room: RuleName,
     pub conditions: Vec<RuleCondition>,
     pub is_private: bool,
-    /// Minutes; `None` for `conversation.continue_minutes`.
     pub continue_minutes: Option<u64>,
 }
 
@@ -61,7 +57,6 @@ pub struct PersonRule {
 pub enum RuleName {
     /// Name. Empty for the home's guest, or no room.
     Named(String),
-    /// Text that the open condition found.
     Found,
 }
 
@@ -83,10 +78,8 @@ pub enum RuleClue {
     User,
     SafetyIdentifier,
     PromptCacheKey,
-    /// Satellite of the Wyoming protocol.
     Satellite,
     Device,
-    /// Client's instructions, which are searched for the text.
     Instructions,
     Speaker,
 }
@@ -205,7 +198,6 @@ fn rule(r: &SectionReader<'_>) -> PersonRule {
     PersonRule { person, room, conditions, is_private, continue_minutes }
 }
 
-/// Reads the conditions of a rule, in the order of their checks.
 pub(super) fn conditions(r: &SectionReader<'_>) -> Vec<RuleCondition> {
     let clues = [
         RuleClue::Key,

@@ -6,7 +6,6 @@ use crate::reader::{Parsed, SectionReader, sections};
 
 sections! {
     pub struct UpstreamSettings {
-        /// Address; `None` for the engine in this process.
         pub url: Option<String> = optional_url(),
         pub key_env: Option<String> = variable(),
         pub model: Option<String> = optional_text(),
@@ -49,7 +48,6 @@ impl SectionReader<'_> {
         self.text_as(key, None, &allowed, |text| if text.is_empty() { Ok(None) } else { url(text).map(Some) })
     }
 
-    /// Reads the name of an environment variable that holds a secret.
     fn variable(&self, key: &'static str) -> Option<String> {
         let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
         self.text_as(key, None, allowed, |name| {

@@ -6,9 +6,7 @@ use crate::reader::{SectionReader, sections};
 
 sections! {
     pub struct WyomingSettings {
-        /// Port; `None` for "auto", 0 for off.
         pub port: Option<u16> = whole_or_auto(0..=65535),
-        /// Address; `None` for the server's.
         pub host: Option<IpAddr> = optional_address(),
         pub without_key: bool = bool(),
         pub user: String = name(),

@@ -1,5 +1,3 @@
-//! The command.
-
 use super::house::{Figures, House};
 use crate::summary::{Budget, Summary};
 use anyhow::Result;

@@ -7,7 +7,6 @@ use serde_json::Value;
 pub struct Known {
     pub id: String,
     pub turns: Vec<KnownTurn>,
-    /// The newest summary that was told to be in use.
     pub version: Option<u64>,
     pub deletion: Step,
     pub refusals: Vec<String>,
@@ -37,7 +36,6 @@ pub enum Loss {
     End,
 }
 
-/// Progress of something that a client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
     #[default]

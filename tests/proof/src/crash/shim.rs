@@ -27,7 +27,6 @@ const EROFS: i64 = 30;
 pub const ERRORS: [i64; 3] = [ENOSPC, EIO, EROFS];
 
 impl Shim {
-    /// Builds the library. `None`: there is no C compiler.
     pub fn build() -> Result<Option<Shim>> {
         if Command::new("cc").arg("--version").output().is_err() {
             return Ok(None);

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use text::Tokenizer;
 
-/// Files with deleted words, and what was looked at.
 #[derive(Debug, Default)]
 pub struct Searched {
     pub found: Vec<(String, PathBuf)>,
@@ -14,7 +13,6 @@ pub struct Searched {
     pub bytes: u64,
 }
 
-/// Tokenizer of the built-in model, which spells what was computed.
 pub fn tokenizer() -> Result<Tokenizer> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/builtin/builtin.gguf");
     Ok(engine::vocabulary::open(&file).with_context(|| format!("{}", file.display()))?.0)

@@ -25,7 +25,6 @@ pub struct House {
     tokenizer: Arc<Tokenizer>,
     folder: Option<TempDir>,
     alive: Vec<Planted>,
-    /// Words whose deletion was asked for and not acknowledged before the kill.
     asked: Vec<(Planted, Way)>,
     gone: Needles,
     pub figures: Figures,
@@ -41,7 +40,6 @@ pub struct Figures {
     pub retired: u64,
     pub files: u64,
     pub bytes: u64,
-    /// Words that a model said with another first letter.
     pub said_otherwise: u64,
     pub by_door: BTreeMap<Door, u64>,
     pub by_way: BTreeMap<Way, u64>,
@@ -52,7 +50,6 @@ const PLANTED: u64 = 12;
 const DELETED: u64 = 12;
 /// Lives after which a new folder takes the place of this one.
 const LIVES_OF_A_FOLDER: u64 = 25;
-/// Words that are looked at to see that nothing else was deleted.
 const LOOKED_AT: usize = 8;
 const MICROSECONDS_UNTIL_KILL: u64 = 60_000;
 const LONGEST: Duration = Duration::from_secs(120);
@@ -91,7 +88,6 @@ impl House {
         })
     }
 
-    /// One life of the service: it starts, what was deleted before is gone, words come and go, and then comes the kill.
     pub async fn live(&mut self) -> Result<()> {
         self.figures.lives += 1;
         if self.figures.lives.is_multiple_of(LIVES_OF_A_FOLDER) {
@@ -269,7 +265,6 @@ impl House {
         Ok(())
     }
 
-    /// Looks for deleted words in all files, and for some of the words that were not deleted.
     async fn look(&mut self, service: &Service, ways: &Ways) -> Result<()> {
         self.search_files(service.folder(), FILE_LOOKS).await?;
         for _ in 0..LOOKED_AT.min(self.alive.len()) {

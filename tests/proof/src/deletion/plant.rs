@@ -13,7 +13,6 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
-/// The service is gone, or answered what it should not.
 #[derive(Debug)]
 pub enum Trouble {
     CutOff,
@@ -22,7 +21,6 @@ pub enum Trouble {
 
 pub type Done<T> = Result<T, Trouble>;
 
-/// Door of a word, and the form in which the service keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Door {
     Realtime,
@@ -34,7 +32,6 @@ pub enum Door {
     /// An item that a conversation and its fork have.
     Fork,
     Wyoming,
-    /// A memory that a user wrote, which a conversation tells.
     Memory,
     /// A memory of what was said.
     Wish,
@@ -67,10 +64,8 @@ pub struct Planted {
     pub word: String,
     pub door: Door,
     pub person: String,
-    /// Session, response or pin that a deletion names.
     pub id: String,
     pub session: String,
-    /// Time of its arrival, in milliseconds since 1970.
     pub at_ms: i64,
 }
 
@@ -197,7 +192,6 @@ impl Ways {
         }
     }
 
-    /// One turn in a durable session. Returns its id.
     pub async fn chat(&self, session: &str, said: &str, headers: &[(&str, &str)]) -> Done<String> {
         let body = json!({ "max_tokens": 20, "messages": [{ "role": "user", "content": said }],
             "metadata": { "session_id": session } });
@@ -210,7 +204,6 @@ impl Ways {
         self.ask("POST", "/v1/responses", &[], body).await
     }
 
-    /// Turns over the websocket, and deletions of items. Returns the session.
     pub async fn speak(&self, session: Option<&str>, said: &[&str], deleted: &[&str]) -> Done<String> {
         let query = session.map(|session| format!("?session={session}")).unwrap_or_default();
         let url = format!("ws://{}/v1/realtime{query}", self.address);

@@ -11,9 +11,7 @@ use tokio::time::sleep;
 pub enum Way {
     Session,
     Conversation,
-    /// Items, one after the other.
     Items,
-    /// The same over the websocket of their session.
     ItemEvents,
     Response,
     Person,
@@ -22,7 +20,6 @@ pub enum Way {
     /// 'Forget that ...', and then the session in which it was said.
     ForgetThat,
     Pin,
-    /// No deletion: private words are gone at once.
     Nothing,
     /// Deletion by age, while the service does not run.
     Age,
@@ -72,7 +69,6 @@ const LOOKS: usize = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl Ways {
-    /// Deletes a word. May be called again after a kill.
     pub async fn delete(&self, planted: &Planted, way: Way) -> Done<()> {
         let Planted { word, person, id, session, door, .. } = planted;
         match way {
@@ -113,7 +109,6 @@ impl Ways {
         self.wait(word, Left::Anything).await
     }
 
-    /// Tells whether the service has the word where its door put it.
     pub async fn has(&self, planted: &Planted) -> Done<bool> {
         let Planted { word, door, session, .. } = planted;
         Ok(match door {
@@ -143,7 +138,6 @@ impl Ways {
             .collect())
     }
 
-    /// Ids of the memories that hold the word, also of those that were replaced.
     async fn memories(&self, word: &str) -> Done<Vec<String>> {
         let found = self.ask("GET", &format!("/v1/memories?past=true&limit=100&q={word}"), &[], Value::Null).await?;
         let data = found["data"].as_array().into_iter().flatten();

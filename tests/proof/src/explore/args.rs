@@ -1,5 +1,3 @@
-//! The command.
-
 use super::scene::Scene;
 use super::search::explore;
 use super::world::World;
@@ -22,7 +20,6 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Deeper than any run gets.
 const DEEPEST: usize = 200;
 
 pub fn prove(args: &Args) -> Summary {

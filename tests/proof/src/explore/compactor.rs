@@ -6,7 +6,6 @@ use compaction::phases::{Activity, NextStep, Phases};
 pub struct ExploredCompactor {
     phases: Phases,
     pub step: Option<CompactorStep>,
-    /// The summary that was made stands for items up to this one.
     covers: Option<String>,
 }
 

@@ -9,7 +9,6 @@ pub struct Kept {
     pub items: Vec<Item>,
     pub journal: BTreeMap<String, String>,
     pub open_responses: Vec<String>,
-    /// Last item that the summary in the prompt covers.
     pub covered_through: Option<String>,
 }
 
@@ -34,7 +33,6 @@ impl Kept {
         }
     }
 
-    /// Returns the words of an item that a start would find.
     pub fn text(&self, item_id: &str) -> Option<String> {
         let stored = self.item(item_id).map(Item::text);
         let written = self.journal.get(item_id).cloned();

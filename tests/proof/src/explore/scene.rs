@@ -1,5 +1,3 @@
-//! Actions of an exploration.
-
 /// Actions, and how often each may happen in one run. Actions that multiply the states have small numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {

@@ -1,5 +1,3 @@
-//! Script of an exploration: the first state of the machine, the requests, and replies with words of their own.
-
 use super::kept::Kept;
 use session::machine::{GenerationId, Machine, MachineLimits, Start};
 use session::{

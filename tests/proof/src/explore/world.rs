@@ -76,7 +76,6 @@ pub struct World {
     kept: Kept,
     pending: VecDeque<(OpId, StoreOp)>,
     making: BTreeMap<GenerationId, Making>,
-    /// Rest of stopped replies that the model keeps.
     held: BTreeMap<GenerationId, VecDeque<Delta>>,
     early: Option<Begun>,
     listeners: BTreeMap<u64, Listener>,

@@ -1,5 +1,3 @@
-//! The command.
-
 use super::corpus::Corpus;
 use super::generate::Generator;
 use super::report::{Failure, TargetReport, print, print_json};

@@ -14,7 +14,6 @@ use serde_json::Value;
 use settings::{Settings, Sources};
 use std::sync::LazyLock;
 
-/// Reader of one door. `Err`: the message of the refusal.
 pub type DoorReader = fn(&[u8]) -> Result<(), String>;
 
 pub fn of_door(read: DoorReader, bytes: &[u8]) -> Result<bool, String> {

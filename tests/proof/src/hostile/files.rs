@@ -39,7 +39,6 @@ fn folder(config: Vec<u8>, weights: &[u8], tokenizer_config: Option<Vec<u8>>) ->
     loaded.map(drop).map_err(|error| error.to_string())
 }
 
-/// A model's tokenizer, which then reads a text and writes it again.
 pub fn tokenizer(bytes: &[u8]) -> Result<(), String> {
     let tokenizer = Tokenizer::from_json(bytes).map_err(|error| error.to_string())?;
     let tokens = tokenizer.encode("Turn on the light in the k\u{fc}che \u{1f4a1}, please.\n\t  12345 <|im_end|>");

@@ -62,7 +62,6 @@ impl<'a> Generator<'a> {
         Generator { corpus, random: Random(seed) }
     }
 
-    /// The input of a number, whatever was drawn before.
     pub fn input(&mut self, number: u64) -> Vec<u8> {
         if let Some(input) = self.corpus.inputs.get(number as usize) {
             return input.clone();

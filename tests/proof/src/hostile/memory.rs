@@ -42,7 +42,6 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that this thread holds.
 pub fn held_bytes() -> i64 {
     HELD.with(Cell::get)
 }

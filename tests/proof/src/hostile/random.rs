@@ -1,5 +1,3 @@
-//! Numbers that a seed repeats.
-
 /// Splitmix: any seed is as good as any other.
 #[derive(Clone)]
 pub struct Random(pub u64);
@@ -13,7 +11,6 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below the end, which is not zero.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }

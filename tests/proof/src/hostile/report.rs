@@ -1,12 +1,9 @@
-//! Results of a target's inputs.
-
 use comfy_table::{Table, presets::NOTHING};
 use serde::Serialize;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
-    /// Number of the input, which with the seed names it.
     pub number: u64,
     pub why: String,
     #[serde(serialize_with = "as_text")]
@@ -18,7 +15,6 @@ pub struct TargetReport {
     pub target: &'static str,
     pub seed: u64,
     pub inputs: u64,
-    /// Inputs that were no mistake.
     pub taken: u64,
     pub seconds: f64,
     #[serde(serialize_with = "as_ms", rename = "slowest_ms")]

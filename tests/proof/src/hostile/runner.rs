@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
-/// Limit of a target's inputs.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
     Inputs(u64),

@@ -50,7 +50,6 @@ pub struct Figures {
     pub beside_the_crowd: FirstWords,
     pub kib_per_idle: f64,
     pub rss_mib: f64,
-    /// Growth in the last quarter over the one before.
     pub growth: f64,
 }
 

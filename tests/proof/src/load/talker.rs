@@ -23,7 +23,6 @@ pub struct TalkedSession {
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Compactions {
-    /// Summaries that were begun, that came into use, and that were given up.
     pub started: u64,
     pub completed: u64,
     pub failed: u64,

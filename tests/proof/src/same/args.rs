@@ -1,5 +1,3 @@
-//! The command.
-
 use super::conversation::{Figures, Stage};
 use crate::summary::{Budget, Summary};
 use anyhow::Result;

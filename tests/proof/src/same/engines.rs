@@ -34,7 +34,6 @@ const LIMITS: EngineLimits = EngineLimits {
 
 const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7, mtp: 0, mtp_vocab: 0 };
 
-/// Opens an engine, which with a disk remembers and drafts.
 pub fn open(model: &str, level: CpuLevel, disk: Option<&Path>) -> Result<Engine> {
     engine(weights_of(model)?, level, disk)
 }
@@ -81,7 +80,6 @@ pub fn request(tokens: &[u32], new: usize) -> EngineRequest {
 pub struct Said {
     pub tokens: Vec<u32>,
     logprobs: Vec<f32>,
-    /// Lead of the best token's probability over the second.
     leads: Vec<f32>,
     /// Least distance of two experts of which a token got only one.
     experts_apart: Option<f32>,
@@ -163,7 +161,6 @@ pub fn answers(
     Ok(all)
 }
 
-/// Answers with an engine that remembers nothing of the request.
 pub fn cold(engine: &mut Engine, request: &EngineRequest) -> Result<Said> {
     let owner = OwnerId(u64::MAX);
     engine.take_least_lead();

@@ -1,5 +1,3 @@
-//! The command.
-
 use super::attack::{Answer, send};
 use super::house::{MEMORY, Sizes, StallHouse};
 use super::routes::{Attack, Target, targets};
@@ -28,12 +26,10 @@ pub struct Args {
     pub sizes: Option<Sizes>,
 }
 
-/// First word during one attack.
 #[derive(Clone, Debug, Serialize)]
 struct Delay {
     target: String,
     attack: String,
-    /// Milliseconds by which the latest first word came later than in calm.
     late_ms: f64,
     turns: usize,
     taken: usize,
@@ -51,7 +47,6 @@ struct Figures {
     calm_ms: f64,
     worst_ms: f64,
     peak_mib: u64,
-    /// The attacks with the latest words.
     latest: Vec<Delay>,
 }
 

@@ -50,7 +50,6 @@ impl Sizes {
 pub struct StallHouse {
     service: Service,
     pub address: String,
-    /// Keys of the user that talks, of the one that attacks, and of an operator.
     pub talker: String,
     pub attacker: String,
     pub admin: String,

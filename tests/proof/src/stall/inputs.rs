@@ -4,7 +4,6 @@ use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Field that may grow, and the way in which it does.
 #[derive(Clone, Debug)]
 pub struct HeavyField {
     path: String,
@@ -40,7 +39,6 @@ const FEW: usize = 8;
 const FAR_TOO_MANY: usize = 30_000;
 const DEEPEST: usize = 5;
 
-/// Returns the light body of a schema, and the fields that may be heavy.
 pub fn heavy_fields(root: &Value, schema: &Value, limits: &InputLimits) -> Result<(Value, Vec<HeavyField>)> {
     let mut fields = Vec::new();
     grow(root, schema, "", limits, &mut fields);
@@ -52,7 +50,6 @@ impl HeavyField {
         format!("{} {:?}", self.path, self.way)
     }
 
-    /// Returns the light body with this field as large as the limits allow.
     pub fn body(&self, light: &Value, limits: &InputLimits) -> Value {
         let mut body = light.clone();
         put(&mut body, &self.path, self.value(limits));
@@ -230,7 +227,6 @@ fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     }
 }
 
-/// The type of a schema, and not `null` where it may be that, too.
 fn kind(schema: &Value) -> Option<&str> {
     match &schema["type"] {
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),

@@ -5,7 +5,6 @@ use super::inputs::{HeavyField, InputLimits, heavy_fields};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-/// Requests of a route, or messages of a websocket, the light one first.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub name: String,
@@ -36,15 +35,12 @@ pub enum TargetKind {
 pub struct Attack {
     pub name: String,
     pub query: Vec<(String, String)>,
-    /// `None`: the request has no body.
     pub body: Option<AttackBody>,
 }
 
-/// Body that is made when it is sent.
 #[derive(Clone, Debug)]
 pub struct AttackBody {
     light: Value,
-    /// `None`: the light body itself.
     heavy: Option<HeavyField>,
     event: Option<&'static str>,
 }

@@ -1,5 +1,3 @@
-//! The command.
-
 use super::cases::{Asking, Case, Expect, cases};
 use super::connection::{Arrived, Connection};
 use crate::summary::{Budget, Summary};

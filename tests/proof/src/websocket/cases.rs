@@ -1,5 +1,3 @@
-//! The table.
-
 use super::frames::{BINARY, CLOSE, CONTINUATION, ClientFrame, LengthForm, PING, PONG, TEXT, close, frame, part};
 
 pub struct Case {
@@ -8,7 +6,6 @@ pub struct Case {
     pub expected: Vec<Expect>,
 }
 
-/// Expected answer, after whatever the service says besides.
 #[derive(Clone, Debug)]
 pub enum Expect {
     Answer(String),

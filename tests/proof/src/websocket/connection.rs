@@ -50,7 +50,6 @@ impl Connection {
         let _ = self.stream.get_mut().flush().await;
     }
 
-    /// The next frame. An error: the server breaks the protocol, or nothing comes.
     pub async fn next(&mut self) -> Result<Arrived> {
         let Ok(first) = timeout(PATIENCE, self.stream.read_u8()).await.context("nothing comes")? else {
             return Ok(Arrived::End);

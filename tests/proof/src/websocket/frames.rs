@@ -31,7 +31,6 @@ pub fn frame(opcode: u8, payload: impl Into<Vec<u8>>) -> ClientFrame {
     ClientFrame { is_final: true, reserved: 0, opcode, is_masked: true, length: LengthForm::Shortest, payload }
 }
 
-/// Makes a frame that is not the last of its message.
 pub fn part(opcode: u8, payload: impl Into<Vec<u8>>) -> ClientFrame {
     ClientFrame { is_final: false, ..frame(opcode, payload) }
 }

@@ -136,7 +136,6 @@ pub(super) unsafe fn multiply(
     }
 }
 
-/// Output of a product. `before` may be null.
 struct Target {
     before: *const f32,
     c: *mut f32,

@@ -22,7 +22,6 @@ fn any_value() -> impl Strategy<Value = write::Value> {
     ]
 }
 
-/// Returns the value that the reader must find.
 fn expected(value: &write::Value) -> MetadataValue {
     use write::Value as V;
     match value {

@@ -1,5 +1,3 @@
-//! Several replies to one prompt.
-
 use super::*;
 
 #[tokio::test]

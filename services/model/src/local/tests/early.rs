@@ -1,5 +1,3 @@
-//! Early replies, from requests to deltas.
-
 use super::*;
 use session::SamplingOverrides;
 

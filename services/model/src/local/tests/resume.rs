@@ -1,5 +1,3 @@
-//! A resumed reply, from request to deltas.
-
 use super::*;
 use crate::request::ReplyKey;
 use crate::resume::ResumedReply;

@@ -1,5 +1,3 @@
-//! A model without users.
-
 use super::*;
 use std::time::Duration;
 

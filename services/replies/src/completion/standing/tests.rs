@@ -20,7 +20,6 @@ fn message(text: &str) -> Message {
     Message::new(role, text)
 }
 
-/// Makes instructions of which one line is a small part.
 fn head(clock: &str) -> String {
     format!("{clock}\n{}", (0..40).map(|line| format!("Rule {line} of the home.\n")).collect::<String>())
 }

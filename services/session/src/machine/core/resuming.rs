@@ -1,5 +1,3 @@
-//! Resuming of a stopped reply.
-
 use super::Machine;
 use crate::machine::happening::{GenerationId, OpId};
 use crate::machine::held::HeldReply;
@@ -52,7 +50,6 @@ impl Machine {
         }
     }
 
-    /// Drops the stopped reply, unless it is about to resume.
     pub(super) fn let_go(&mut self) {
         self.held.take_if(|held| held.wanted.is_none());
     }
