@@ -14,7 +14,6 @@ pub struct HubClient {
     client: Client,
     /// Client for what is sent: an answer may come long after the request began.
     uploads: Client,
-    /// Address without a slash at its end.
     url: String,
     options: HubOptions,
 }
@@ -122,12 +121,10 @@ impl HubClient {
         }
     }
 
-    /// Posts JSON with the token.
     pub(crate) async fn post(&self, url: &str, name: &Name, body: &Value) -> Result<Response, Trouble> {
         self.send(self.client.post(url).json(body), name, name.revision.as_deref().unwrap_or("main")).await
     }
 
-    /// Posts JSON, again where that may help, and reads the answer.
     pub(crate) async fn again_and_again(&self, url: &str, name: &Name, body: &Value) -> Result<Value, Error> {
         let mut tries = Tries::new(&self.options);
         loop {

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use source::LocalFile;
 pub use source::{Content, Upload};
 
-/// Repository, and the rules by which files go into it.
 #[derive(Clone, Debug)]
 pub struct Publication {
     pub name: Name,
@@ -138,7 +137,6 @@ impl HubClient {
         }
     }
 
-    /// Asks which files are objects and which are texts of the commit itself.
     async fn ask_how(&self, name: &Name, files: &mut [LocalFile]) -> Result<(), Error> {
         let revision = name.revision.as_deref().unwrap_or("main");
         let url = format!("{}/api/models/{}/preupload/{revision}", self.url(), name.repo);
@@ -157,5 +155,4 @@ impl HubClient {
     }
 }
 
-/// Bytes of a file that goes into the commit itself.
 const LARGEST_TEXT: u64 = 10 << 20;

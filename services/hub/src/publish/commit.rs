@@ -66,7 +66,6 @@ impl HubClient {
         Ok(Some(listing.commit))
     }
 
-    /// Returns the SHA-256 of a small file, for which the hub has none.
     pub(super) async fn small_file(&self, name: &crate::Name, commit: &str, path: &str) -> Result<String, Error> {
         let mut tries = Tries::new(self.options());
         loop {

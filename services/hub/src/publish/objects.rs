@@ -226,7 +226,6 @@ impl HubClient {
     }
 }
 
-/// True if the file has another length than when it was read.
 async fn has_changed(file: &LocalFile) -> bool {
     match &file.content {
         Content::Text(_) => false,

@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// A file that is published under a path of the repository.
 #[derive(Clone, Debug)]
 pub struct Upload {
     pub path: String,
@@ -33,7 +32,6 @@ pub(super) struct LocalFile {
     begin: Vec<u8>,
 }
 
-/// First bytes from which the hub guesses what a file is.
 const SAMPLE: usize = 512;
 const PIECE: usize = 1 << 20;
 
