@@ -36,6 +36,11 @@ impl ErrorBody {
         self
     }
 
+    /// True if the event is one of audio alone.
+    pub fn is_audio(&self) -> bool {
+        self.code == "audio_not_supported" && self.param.as_deref() == Some("type")
+    }
+
     /// The client's id of the event that caused the error.
     pub fn caused_by(mut self, event_id: Option<String>) -> ErrorBody {
         self.event_id = event_id;

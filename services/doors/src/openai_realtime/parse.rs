@@ -10,6 +10,7 @@ use crate::tools::{check_parameters, tool_choice_of};
 use crate::unread::note;
 use fields::{FieldError, KnownFields, Read, read};
 use replies::identity::WRONG_SPEAKER;
+use runtime::first_time;
 use serde_json::{Map, Value, json};
 use session::{
     ConfigUpdate, ConversationChoice, GenerationOptions, Heard, Input, InputItem, ItemBody, ItemPlace, JsonText,
@@ -86,6 +87,13 @@ static FIELDS: LazyLock<BTreeMap<String, KnownFields>> = LazyLock::new(KnownFiel
 
 pub fn note_unread(user: &str, unread: Vec<String>) {
     note("realtime", user, unread);
+}
+
+/// Says in the log, once for a user, that audio is dropped.
+pub fn note_audio(user: &str) {
+    if first_time(user, "realtime audio".to_owned()) {
+        tracing::info!("a client sends audio, which is dropped: this service takes and gives text");
+    }
 }
 
 const NO_AUDIO: &str = "this server takes no audio: send what the user said as text with conversation.item.create and \

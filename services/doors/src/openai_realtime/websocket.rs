@@ -1,7 +1,7 @@
 //! One websocket: a task that reads and a task that writes, so that neither waits for the other.
 
 use super::frames::RateLimit;
-use super::parse::{Limits, Received, note_unread, parse};
+use super::parse::{Limits, Received, note_audio, note_unread, parse};
 use super::{EXTENSION, ErrorBody, Renderer};
 use crate::{ApiError, App};
 use access::{Caller, Left};
@@ -86,6 +86,11 @@ impl RealtimeClient {
         let Received { event_id, mut input, is_extension, extensions, unread } =
             match heavy::run(text.len(), || parse(&text, &self.limits)).await {
                 Ok(received) => received,
+                // Stock clients speak audio unasked, and an error for each piece ends or floods them.
+                Err(error) if error.is_audio() => {
+                    note_audio(&self.caller.identity.user);
+                    return true;
+                }
                 Err(error) => return self.refuse(error).await,
             };
         drop((text, share));
