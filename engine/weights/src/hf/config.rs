@@ -6,7 +6,7 @@ use kernels::rotation::Yarn;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, shown};
-use crate::family::{self, Family, Known};
+use crate::family::{self, Architecture, Family, Known};
 use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, yarn_magnitude};
 use crate::tensors::Tensors;
 
@@ -46,6 +46,13 @@ impl<'a> Config<'a> {
             return Err(Error::file(path, what));
         }
         Ok(config)
+    }
+
+    /// Returns the family and its architecture with experts, or without, as the configuration has them.
+    pub fn architecture(&self) -> Result<(&'static Family, &'static Architecture), Error> {
+        let name = self.family.architecture(self.moe()?.is_some());
+        let found = self.family.architectures.iter().find(|one| one.name == name);
+        found.map(|one| (self.family, one)).ok_or_else(|| Error::other_family(self.path, name))
     }
 
     /// Reads the shape; `has_head` says that the tensors have a head.
