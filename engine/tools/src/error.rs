@@ -1,4 +1,4 @@
-//! Errors of the writers.
+//! Errors of the tools.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,10 @@ pub enum Error {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{}: {what}", path.display())]
     File { path: PathBuf, what: String },
+    #[error(transparent)]
+    Weights(#[from] weights::Error),
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
 }
 
 impl Error {

@@ -3,9 +3,13 @@
 //! The crate `weights` reads model files, and this one is above the engine, so that a tool may run a model too.
 
 pub mod apr;
+pub mod divergence;
 mod error;
+pub mod family;
 pub mod gguf_writer;
 pub mod mixture;
 pub mod synth;
+pub mod tensors;
+pub mod validate;
 
 pub use error::Error;

@@ -1,14 +1,21 @@
-//! Families of models as data: an architecture's names in each form of file, and values that files leave out.
+//! Families of models as data: an architecture's names in each form of file, values that files leave out, and the contract
+//! that a file is held to.
 //!
-//! A file in `families/` describes a family. A dense relative of a known one is an `[[architectures]]` entry there, or a file of
-//! its own in `FILES`.
+//! A file in `config/families` describes a family. A dense relative of a known one is an `[[architectures]]` entry there, or a
+//! file of its own in `FILES`. A new size is a table of `[[variants]]`.
+
+mod contract;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-const FILES: [&str; 1] = [include_str!("../families/qwen3_5.toml")];
+pub use contract::{
+    Constraint, FusedTensor, NameEnds, NumberKeys, Quantisations, Severity, SizeVariant, TensorShapes, ValueRules,
+};
+
+const FILES: [&str; 1] = [include_str!("../../../config/families/qwen3_5.toml")];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +32,17 @@ pub struct Family {
     older_siblings: OlderSibling,
     layer: BTreeMap<String, String>,
     prediction: BTreeMap<String, String>,
+    /// Metadata that state a number, by its name.
+    pub numbers: BTreeMap<String, NumberKeys>,
+    pub tensors: TensorShapes,
+    pub fused: Vec<FusedTensor>,
+    pub forbidden: NameEnds,
+    pub optional: NameEnds,
+    pub skipped: NameEnds,
+    pub values: ValueRules,
+    pub quantisations: Quantisations,
+    pub constraints: Vec<Constraint>,
+    pub variants: Vec<SizeVariant>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,6 +73,11 @@ static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
     let family = |text| toml::from_str(text).unwrap_or_else(|error| panic!("a family's own file: {error}"));
     FILES.into_iter().map(family).collect()
 });
+
+/// Returns all families.
+pub fn all() -> &'static [Family] {
+    &FAMILIES
+}
 
 pub(crate) fn of_gguf(arch: &str) -> Known {
     find(|architecture| architecture.name == arch, |sibling| sibling.gguf == arch)

@@ -10,6 +10,7 @@ mod vocab;
 use std::path::Path;
 
 use crate::bytes::ModelBytes;
+use crate::contents::{self, FileContents, FileForm, FileNames, FileTensor};
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
 use crate::layers::{self, Source};
@@ -27,6 +28,43 @@ pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
 
 pub fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<ModelWeights, Error> {
     load(path, parts::from_bytes(path, bytes)?, Vec::new())
+}
+
+/// Reads everything in a file or set, for a check.
+pub(crate) fn contents(path: &Path, mmap: bool) -> Result<FileContents, Error> {
+    let mut parts = parts::open(path, mmap)?;
+    second::add_prediction(&mut parts, path, mmap, &mut Vec::new());
+    let GgufParts { metadata, tensors, has_own_prediction_file, .. } = parts;
+    let known = || shape::architecture(&metadata);
+    let shape = known().and_then(|known| shape::shape(&metadata, known, &tensors));
+    let shape = shape.map(|mut shape| {
+        shape.mtp_blocks = shape.mtp_blocks.max(usize::from(has_own_prediction_file));
+        shape
+    });
+    let rows = || tensors.dims("token_embd.weight").and_then(|dims| dims.first().copied()).unwrap_or(0);
+    let vocab = || known().and_then(|(family, _)| vocab::vocab(&metadata, family, rows()));
+    let (vocab, stop_tokens) = match vocab() {
+        Ok(vocab) => (Ok(vocab.source), Ok(vocab.stop_tokens)),
+        Err(error) => (Err(error), vocab().map(|vocab| vocab.stop_tokens)),
+    };
+    let mut files: Vec<_> = tensors.iter().map(|(_, tensor)| tensor.path.to_path_buf()).collect();
+    files.sort();
+    files.dedup();
+    Ok(FileContents {
+        form: FileForm::Gguf,
+        files,
+        tensors: contents::listed(&tensors),
+        family: known(),
+        shape,
+        vocab,
+        stop_tokens,
+        chat_template: metadata.text("tokenizer.chat_template").map(|template| template.map(str::to_owned)),
+        names: FileNames::Gguf,
+    })
+}
+
+pub(crate) fn tensors_of(path: &Path, mmap: bool) -> Result<Vec<FileTensor>, Error> {
+    Ok(contents::listed(&parts::open(path, mmap)?.tensors))
 }
 
 fn load(path: &Path, parts: GgufParts, mut notes: Vec<String>) -> Result<ModelWeights, Error> {

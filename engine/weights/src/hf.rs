@@ -11,6 +11,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::bytes::ModelBytes;
+use crate::contents::{self, FileContents, FileForm, FileNames, FileTensor};
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
 use crate::layers::{self, Source};
@@ -116,6 +117,54 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
         fingerprint,
         notes,
     })
+}
+
+/// Reads everything in a folder, for a check.
+pub(crate) fn contents(path: &Path, mmap: bool) -> Result<FileContents, Error> {
+    let folder = if is_apr(path) { apr::folder(path, mmap)? } else { folder::read(path, mmap)? };
+    let config_path = folder.path.join("config.json");
+    let json = parse(&config_path, &folder.config)?;
+    let config = Config::new(&config_path, &json)?;
+    let mut tensors = Tensors::new(&folder.path);
+    for (path, bytes) in &folder.shards {
+        add_tensors(path, bytes, &mut tensors)?;
+    }
+    let listed = contents::listed(&tensors);
+    tensors.drop_all(is_vision);
+    let mtp_prefix = mtp_prefix(&mut tensors, &mut Vec::new());
+    let has_head = HEADS.iter().any(|head| tensors.has(head));
+    let shape = config.shape(&tensors, usize::from(mtp_prefix.is_some()), has_head);
+    let trunk = shape.as_ref().map_or(0, |shape| shape.layers.len());
+    let prefix = PREFIXES.into_iter().find(|prefix| tensors.has(&format!("{prefix}embed_tokens.weight")));
+    let names = FileNames::Folder {
+        family: config.family,
+        prefix: prefix.unwrap_or("model.").to_owned(),
+        prediction: mtp_prefix.unwrap_or(MTP_PREFIXES[0]).to_owned(),
+        trunk,
+        heads: &HEADS,
+    };
+    let vocab = shape.as_ref().map_or(usize::MAX, |shape| shape.vocab);
+    Ok(FileContents {
+        form: FileForm::Folder,
+        files: folder.shards.iter().map(|(path, _)| path.clone()).collect(),
+        tensors: listed,
+        family: config.architecture(),
+        shape,
+        stop_tokens: stop_tokens(&folder, &config, vocab),
+        chat_template: chat_template(&folder),
+        vocab: Ok(VocabSource::Json(folder.tokenizer)),
+        names,
+    })
+}
+
+/// Lists the tensors of a folder's safetensors, or of one such file.
+pub(crate) fn tensors_of(path: &Path, mmap: bool) -> Result<Vec<FileTensor>, Error> {
+    let mut tensors = Tensors::new(path);
+    for file in folder::shards(path)? {
+        let bytes = ModelBytes::open(&file, mmap)?;
+        add_tensors(&file, &bytes, &mut tensors)?;
+    }
+    Ok(contents::listed(&tensors))
 }
 
 /// Checks the family before the reader looks at other files, which a folder of another kind lacks for good reasons.

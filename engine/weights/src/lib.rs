@@ -4,6 +4,7 @@
 //! error that names the file, the key or the tensor, what was found and what was expected.
 
 mod bytes;
+mod contents;
 mod error;
 pub mod family;
 mod fingerprint;
@@ -21,13 +22,14 @@ mod stop;
 mod tensors;
 
 pub use bytes::{ModelBytes, zeroed_pages};
+pub use contents::{FileContents, FileForm, FileTensor};
 pub use error::Error;
 pub use matrix::{BlockMatrix, LowRank, Matrix, NO_TILES, TileCodebook, TileMatrix};
 pub use model::{
     AttentionWeights, DeltaWeights, Ffn, Layer, Mixer, ModelWeights, MoeWeights, PredictionBlock, SharedExpert,
     SwigluWeights, VocabSource,
 };
-pub use open::open;
+pub use open::{contents, open, tensors_of};
 pub use pack::{MatrixUse, PackedPart, pack, packed_bytes};
 pub use packed::{Keeping, PackedFolder};
 pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape};

@@ -13,4 +13,6 @@ pub mod render;
 pub mod run;
 pub mod serve;
 pub mod sessions;
+pub mod tensors;
+pub mod validate;
 pub mod who;

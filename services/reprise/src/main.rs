@@ -42,6 +42,8 @@ enum CliCommand {
     Sessions(commands::sessions::Args),
     Memories(commands::memories::Args),
     Synth(lab::synth::Args),
+    Tensors(commands::tensors::Args),
+    Validate(commands::validate::Args),
     Who(commands::who::Args),
 }
 
@@ -61,11 +63,14 @@ fn main() -> ExitCode {
     if let CliCommand::Doctor(args) = &cli.command {
         return commands::doctor::run(args, loaded);
     }
+    if let CliCommand::Validate(args) = &cli.command {
+        return commands::validate::run(args, loaded);
+    }
     let done = loaded.and_then(|loaded| match cli.command {
         CliCommand::Ab(args) => lab::ab::run(args, &loaded.settings),
         CliCommand::Bench(args) => lab::bench::run(*args, &cli.configuration.passed_on(), &loaded.settings),
         CliCommand::Chat(args) => commands::chat::run(args, &loaded.settings),
-        CliCommand::Doctor(_) | CliCommand::Licenses => Ok(()),
+        CliCommand::Doctor(_) | CliCommand::Licenses | CliCommand::Validate(_) => Ok(()),
         CliCommand::Eval(args) => lab::eval::run(args, &loaded.settings),
         CliCommand::Keys(args) => commands::keys::run(args, &loaded.settings),
         CliCommand::Logits(args) => commands::logits::run(args, &loaded.settings),
@@ -79,6 +84,7 @@ fn main() -> ExitCode {
         CliCommand::Sessions(args) => commands::sessions::run(args, &loaded.settings),
         CliCommand::Memories(args) => commands::memories::run(args, &loaded.settings),
         CliCommand::Synth(args) => lab::synth::run(args),
+        CliCommand::Tensors(args) => commands::tensors::run(args, &loaded.settings),
         CliCommand::Who(args) => commands::who::run(args, &loaded.settings),
     });
     match done {

@@ -6,7 +6,7 @@ use kernels::rotation::Yarn;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, shown};
-use crate::family::{self, Family, Known};
+use crate::family::{self, Architecture, Family, Known};
 use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, yarn_magnitude};
 use crate::tensors::Tensors;
 
@@ -48,6 +48,14 @@ impl<'a> Config<'a> {
         Ok(config)
     }
 
+    /// Returns the family and its architecture with experts, or without, as the configuration has them.
+    pub fn architecture(&self) -> Result<(&'static Family, &'static Architecture), Error> {
+        let name = self.family.architecture(self.moe()?.is_some());
+        let found = self.family.architectures.iter().find(|one| one.name == name);
+        found.map(|one| (self.family, one)).ok_or_else(|| Error::other_family(self.path, name))
+    }
+
+    /// Reads the shape; `has_head` says that the tensors have a head.
     pub fn shape(&self, tensors: &Tensors, mtp_blocks: usize, has_head: bool) -> Result<Shape, Error> {
         for (key, needed) in [("attention_bias", false), ("attn_output_gate", true)] {
             if self.bool(key)?.is_some_and(|found| found != needed) {

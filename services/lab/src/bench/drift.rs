@@ -16,6 +16,7 @@ use experiment::Quantiles;
 use serde::Serialize;
 use serde_json::json;
 use settings::Settings;
+use tools::divergence::{divergence, top};
 
 /// Measures how far states in fewer bits lead away from exact ones
 #[derive(Debug, clap::Args)]
@@ -149,36 +150,12 @@ impl Drift {
     }
 }
 
-/// Computes the divergence of the second distribution from the first, both as logits.
-fn divergence(exact: &[f32], theirs: &[f32]) -> f64 {
-    let whole = |logits: &[f32]| {
-        let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-        most + logits.iter().map(|logit| (f64::from(*logit) - most).exp()).sum::<f64>().ln()
-    };
-    let (of_exact, of_theirs) = (whole(exact), whole(theirs));
-    let terms = exact.iter().zip(theirs).map(|(exact, theirs)| {
-        let exact = f64::from(*exact) - of_exact;
-        exact.exp() * (exact - (f64::from(*theirs) - of_theirs))
-    });
-    terms.sum::<f64>().max(0.0)
-}
-
-fn top(logits: &[f32]) -> Option<usize> {
-    logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(at, _)| at)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn distributions_that_differ_diverge() {
-        let logits = [1.0, 2.0, -3.0];
-        let shifted = logits.map(|logit| logit + 5.0);
-        assert!(divergence(&logits, &shifted) < 1e-12, "a shift is no difference");
-        // Two outcomes, 3:1 against 1:1.
-        let expected = 0.75 * (0.75f64 / 0.5).ln() + 0.25 * (0.25f64 / 0.5).ln();
-        assert!((divergence(&[3f32.ln(), 0.0], &[0.0, 0.0]) - expected).abs() < 1e-6);
+    fn positions_are_counted() {
         let mut drift = Drift::default();
         drift.add(&[1.0, 2.0, 5.0, 4.0], &[1.0, 2.0, 4.0, 5.0], 2);
         assert_eq!((drift.kl.len(), drift.same_top), (2, 1));
