@@ -11,6 +11,7 @@ mod household;
 pub mod opening;
 pub mod output;
 pub mod probe;
+pub mod qa;
 mod script;
 pub mod store;
 pub mod synth;
