@@ -257,6 +257,14 @@ impl House {
             .into_iter()
             .partition(|planted| planted.at_ms >= before_ms || matches!(planted.door, Door::Memory | Door::Wish));
         self.alive = kept;
+        // Of what was said only the memory is left: deleting where it was said deletes nothing more.
+        let is_old_wish = |planted: &Planted| planted.door == Door::Wish && planted.at_ms < before_ms;
+        for planted in self.alive.iter_mut().filter(|planted| is_old_wish(planted)) {
+            planted.door = Door::Memory;
+        }
+        for (planted, how) in self.asked.iter_mut().filter(|(planted, _)| is_old_wish(planted)) {
+            (planted.door, *how) = (Door::Memory, Way::Memory);
+        }
         for planted in retired {
             self.count(Way::Age);
             self.figures.retired += 1;
