@@ -22,13 +22,14 @@ impl Needles {
         }
     }
 
-    /// Leaves out words that a model said with another beginning: those stay with what it said. Returns how many.
+    /// Leaves out words that a model said with another letter or one more: those stay with what it said. Returns how many.
     pub fn leave_out_said_otherwise(&mut self, said: &str) -> usize {
         let before = self.0.len();
         for other in said.split(|letter: char| !letter.is_alphanumeric()) {
-            let Some(end) = other.as_bytes().last_chunk() else { continue };
-            if self.0.get(end).is_some_and(|word| word != other) {
-                self.0.remove(end);
+            for part in other.as_bytes().windows(NEEDLE) {
+                if self.0.get(part).is_some_and(|word| word != other) {
+                    self.0.remove(part);
+                }
             }
         }
         before - self.0.len()
@@ -60,6 +61,9 @@ mod tests {
         assert!(needles.in_bytes(words[2].as_bytes()).is_empty() && needles.in_bytes(b"abc").is_empty());
 
         assert_eq!(needles.leave_out_said_otherwise(&said), 0);
+        let longer = format!("Your parrot is called {}w.", words[2]);
+        needles.add(&words[2]);
+        assert_eq!(needles.leave_out_said_otherwise(&longer), 1);
         let otherwise = format!("Your parrot is called Z{}.", &words[0][1..]);
         assert_eq!(needles.leave_out_said_otherwise(&otherwise), 1);
         assert!(needles.in_bytes(words[0].as_bytes()).is_empty());
