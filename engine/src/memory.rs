@@ -62,7 +62,7 @@ impl MemoryKind {
         match self {
             MemoryKind::Pages => "pages",
             MemoryKind::Snapshots => "snapshots",
-            MemoryKind::RecurrenceLogs => "trails",
+            MemoryKind::RecurrenceLogs => "recurrence_logs",
             MemoryKind::Live => "live",
             MemoryKind::Spare => "spare",
         }

@@ -4,12 +4,12 @@
 //! deltas, so the waiting deltas are bounded by the length of the reply.
 
 use crate::metrics;
-use crate::request::{ModelRequest, Purpose};
+use crate::request::ModelRequest;
 use futures_util::task::AtomicWaker;
 use futures_util::{Stream, StreamExt};
 use parking_lot::Mutex;
 use session::sentences::{Cutter, EndRule, SentenceLimits};
-use session::{Delta, Failure, FailureCode, Finish, Priority, ResponseFormat, TurnReport, Usage};
+use session::{Delta, Failure, FailureCode, Finish, GenerationPurpose, Priority, ResponseFormat, TurnReport, Usage};
 use settings::Questions;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -82,7 +82,7 @@ impl Drop for Answer {
 /// for ever.
 pub struct Writer {
     pipe: Arc<Pipe>,
-    counted: Option<(Purpose, Priority)>,
+    counted: Option<(GenerationPurpose, Priority)>,
 }
 
 struct Pipe {
@@ -112,7 +112,7 @@ pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, A
     // Text of a required form is not speech, and with log probabilities each token counts.
     let is_plain = request.options.response_format == ResponseFormat::Text && request.options.logprobs.is_none();
     let rule = rule_of(request.questions).filter(|_| is_plain);
-    let cutter = (request.purpose == Purpose::Reply).then(|| Cutter::with_rule(limits, rule));
+    let cutter = (request.purpose == GenerationPurpose::Reply).then(|| Cutter::with_rule(limits, rule));
     open(cutter, Some((request.purpose, request.priority)))
 }
 
@@ -120,7 +120,7 @@ pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, A
 pub fn channel_going_on(limits: SentenceLimits, questions: Questions, in_message: bool) -> (Writer, Answer) {
     let cutter = Cutter::with_rule(limits, rule_of(questions));
     let cutter = if in_message { cutter.in_message() } else { cutter };
-    open(Some(cutter), Some((Purpose::Reply, Priority::Talk)))
+    open(Some(cutter), Some((GenerationPurpose::Reply, Priority::Talk)))
 }
 
 fn rule_of(questions: Questions) -> Option<EndRule> {
@@ -131,7 +131,7 @@ fn rule_of(questions: Questions) -> Option<EndRule> {
     }
 }
 
-fn open(cutter: Option<Cutter>, counted: Option<(Purpose, Priority)>) -> (Writer, Answer) {
+fn open(cutter: Option<Cutter>, counted: Option<(GenerationPurpose, Priority)>) -> (Writer, Answer) {
     let state = Mutex::new(Waiting { cutter, ..Waiting::default() });
     let (cancelled, thinking_stopped) = (CancellationToken::new(), CancellationToken::new());
     let pipe = Arc::new(Pipe { state, waker: AtomicWaker::new(), cancelled, thinking_stopped });

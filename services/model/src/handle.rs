@@ -7,7 +7,7 @@ use crate::request::ModelRequest;
 use crate::resume::{ResumedReply, not_kept};
 use crate::status::ModelStatus;
 use futures_util::future::{BoxFuture, FutureExt, pending, ready};
-use session::{Failure, Prompt};
+use session::{Failure, PastStays, Prompt};
 use settings::Preset;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -53,19 +53,9 @@ pub trait Answerer: Send + Sync {
     /// Ends every open answer and takes no more requests. Returns when the engine's thread has ended.
     fn shutdown(&self) -> BoxFuture<'_, ()>;
 
-    /// Drops the computed data of a deleted conversation, in memory and on disk, before it returns. An upstream gets no
-    /// such request.
-    fn forget(&self, _past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
-        ready(Ok(())).boxed()
-    }
-
-    /// Drops the computed data of a conversation whose next prompt has other words. Replies that are being said go on.
-    fn forget_cached(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
-        self.forget(past_owner)
-    }
-
-    /// Drops the files of a conversation from which something was deleted. What is in memory stays, and never goes to disk.
-    fn forget_saved(&self, _past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
+    /// Drops the computed data of deleted words, in memory and on disk, before it returns. What stays in memory never
+    /// goes to disk. An upstream gets no such request.
+    fn forget(&self, _past_owner: u64, _stays: PastStays) -> BoxFuture<'_, Result<(), Failure>> {
         ready(Ok(())).boxed()
     }
 

@@ -20,7 +20,7 @@ use crate::own_heads::OwnHeads;
 use crate::plan::Plan;
 use crate::preparation::{PreparationMemory, give_memory_back};
 use crate::prepare::{Prepared, Preparer, too_long};
-use crate::request::{ModelRequest, Purpose, ReplyKey, thinking_of};
+use crate::request::{ModelRequest, ReplyKey, thinking_of};
 use crate::resume::ResumedReply;
 use crate::status::ModelStatus;
 use engine::open::{ModelOptions, OpenedModel};
@@ -28,7 +28,7 @@ use engine::{Cpu, DiskLimits, DraftLimits, Engine, EngineLimits, Executor, Owner
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use session::sentences::SentenceLimits;
-use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
+use session::{Failure, FailureCode, Finish, GenerationPurpose, PastStays, Priority, Prompt, TurnReport, Usage};
 use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings};
 use sleep::{OnlyWake, Preparing, Wakes};
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ enum Command {
     Resume(Box<Resume>),
     Forget {
         owner: OwnerId,
-        what: Forgetting,
+        stays: PastStays,
         done: oneshot::Sender<()>,
     },
     Wake(OnlyWake),
@@ -70,17 +70,9 @@ enum Command {
     Panic,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Forgetting {
-    All,
-    /// All but replies that are being said.
-    Cached,
-    Saved,
-}
-
 struct Submit {
     prepared: Prepared,
-    purpose: Purpose,
+    purpose: GenerationPurpose,
     priority: Priority,
     speculation: SpeculationSettings,
     writers: Vec<Writer>,
@@ -193,11 +185,6 @@ impl Local {
             sent.unwrap_or(false) && is_done.await.is_ok()
         }
     }
-
-    fn tell_to_forget(&self, past_owner: u64, what: Forgetting) -> impl Future<Output = Result<(), Failure>> {
-        let told = self.tell(move |done| Command::Forget { owner: OwnerId(past_owner), what, done });
-        told.map(|is_done| if is_done { Ok(()) } else { Err(stopped()) })
-    }
 }
 
 impl Answerer for Local {
@@ -239,16 +226,9 @@ impl Answerer for Local {
         })
     }
 
-    fn forget(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
-        self.tell_to_forget(past_owner, Forgetting::All).boxed()
-    }
-
-    fn forget_cached(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
-        self.tell_to_forget(past_owner, Forgetting::Cached).boxed()
-    }
-
-    fn forget_saved(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
-        self.tell_to_forget(past_owner, Forgetting::Saved).boxed()
+    fn forget(&self, past_owner: u64, stays: PastStays) -> BoxFuture<'_, Result<(), Failure>> {
+        let told = self.tell(move |done| Command::Forget { owner: OwnerId(past_owner), stays, done });
+        told.map(|is_done| if is_done { Ok(()) } else { Err(stopped()) }).boxed()
     }
 
     fn too_long(&self, prompt: &Prompt, preset: &Preset) -> Option<Failure> {
@@ -384,7 +364,7 @@ fn prepare_and_submit(
     let prepared = match preparer.prepare(&request) {
         Ok(prepared) => prepared,
         // A reply that cannot begin early fails when it is requested.
-        Err(_) if request.purpose == Purpose::EarlyReply => return warm_all(&writers),
+        Err(_) if request.purpose == GenerationPurpose::EarlyReply => return warm_all(&writers),
         Err(failure) => return fail_all(&writers, &failure),
     };
     let ModelRequest { purpose, priority, keep_as, .. } = request;
@@ -409,7 +389,7 @@ impl Command {
 
 fn refuse_long(writers: &[Writer], request: &ModelRequest) {
     match request.purpose {
-        Purpose::Reply => fail_all(writers, &far_too_long(&request.preset)),
+        GenerationPurpose::Reply => fail_all(writers, &far_too_long(&request.preset)),
         _ => warm_all(writers),
     }
 }

@@ -1,10 +1,9 @@
 //! Metrics of models. The door that shows all metrics has their table.
 
-use crate::request::Purpose;
 use metrics::{counter, histogram};
-use session::{Delta, Priority};
+use session::{Delta, GenerationPurpose, Priority};
 
-pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
+pub fn answered(purpose: GenerationPurpose, priority: Priority, last: &Delta) {
     let priority = priority.into_str();
     let purpose_name = purpose.into_str();
     let outcome = match last {
@@ -35,7 +34,7 @@ pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
     );
     counter!("reprise_prompt_tokens_total", "kind" => "reused").increment(report.reused_tokens);
     counter!("reprise_prompt_tokens_total", "kind" => "computed").increment(report.computed_tokens);
-    if purpose != Purpose::Reply {
+    if purpose != GenerationPurpose::Reply {
         return;
     }
     counter!("reprise_generated_tokens_total").increment(usage.output_tokens);

@@ -5,10 +5,12 @@
 use crate::engine_options::{kv_formats, sampling, thinking};
 use crate::measure::{Counted, Measured};
 use crate::own_heads::OwnHeads;
-use crate::request::{ModelRequest, Purpose};
+use crate::request::ModelRequest;
 use engine::{EngineRequest, OwnerId, Precision, ReuseScope};
 use serde_json::Value;
-use session::{Failure, FailureCode, JsonText, Message, MessageRole, Part, Prompt, ResponseFormat, ToolChoice};
+use session::{
+    Failure, FailureCode, GenerationPurpose, JsonText, Message, MessageRole, Part, Prompt, ResponseFormat, ToolChoice,
+};
 use settings::{Preset, Thinking};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -51,10 +53,10 @@ impl Preparer {
             )));
         }
         let thinking_wanted = asked.effective_thinking();
-        let (tokens, marks, thinks) = self.encode(asked.purpose, prompt, thinking_wanted)?;
+        let (tokens, marks, thinks) = self.encode(asked, thinking_wanted)?;
         let mut request = EngineRequest::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
         // The last mark of a reply is in its opening.
-        request.given_tokens = asked.purpose.is_reply().then(|| marks.iter().rev().nth(1).copied()).flatten();
+        request.given_tokens = asked.wants_reply().then(|| marks.iter().rev().nth(1).copied()).flatten();
         let has_instructions = prompt.messages.first().is_some_and(|first| first.role == MessageRole::System);
         let head_tokens = marks.first().filter(|_| has_instructions).map_or(0, |end| *end);
         let (user, is_head_shared) = (asked.user.filter(|_| !self.shares_users), self.own_heads.have(prompt));
@@ -65,10 +67,10 @@ impl Preparer {
         request.marks.extend(marks);
         request.priority = asked.priority;
         request.owner = asked.past_owner.map(OwnerId);
-        request.speculative = matches!(asked.purpose, Purpose::WarmPartial | Purpose::EarlyReply);
+        request.speculative = matches!(asked.purpose, GenerationPurpose::WarmPartial | GenerationPurpose::EarlyReply);
         request.passing = asked.passing;
         request.unsaved = asked.unsaved;
-        if !asked.purpose.is_reply() {
+        if !asked.wants_reply() {
             // The window may be full to the last token: text beyond it need not be warm.
             request.tokens.truncate(request.ctx_size);
             return Ok(Prepared { request, tools: Vec::new(), thinks, first_word_ms: None });
@@ -118,22 +120,17 @@ impl Preparer {
     }
 
     /// Returns tokens, marks, and whether the reply begins inside a think block.
-    fn encode(
-        &self,
-        purpose: Purpose,
-        prompt: &Prompt,
-        thinking: Thinking,
-    ) -> Result<(Vec<u32>, Vec<usize>, bool), Failure> {
-        let is_reply = purpose.is_reply();
+    fn encode(&self, asked: &ModelRequest, thinking: Thinking) -> Result<(Vec<u32>, Vec<usize>, bool), Failure> {
+        let (prompt, is_reply) = (&asked.prompt, asked.wants_reply());
         let rendered = self.render(prompt, thinking, is_reply)?;
         let encoded = encode_prompt(&self.tokenizer, &rendered);
         let (mut tokens, mut marks) = (encoded.tokens, encoded.marks);
-        let end = match purpose {
-            Purpose::Reply | Purpose::EarlyReply => tokens.len(),
-            Purpose::WarmPartial => self.end_of_partial(prompt, &tokens),
+        let end = match asked.purpose {
+            GenerationPurpose::Reply | GenerationPurpose::EarlyReply => tokens.len(),
+            GenerationPurpose::WarmPartial => self.end_of_partial(prompt, &tokens),
             // Each message of the user ends at a mark of its own.
-            Purpose::WarmHistory { placeholders } => {
-                marks.len().checked_sub(placeholders + 1).map_or(0, |before| marks[before])
+            GenerationPurpose::WarmHistory => {
+                marks.len().checked_sub(asked.placeholders + 1).map_or(0, |before| marks[before])
             }
         };
         tokens.truncate(end);

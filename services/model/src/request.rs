@@ -1,7 +1,7 @@
 //! Requests to a model.
 
 use crate::preparation::PreparationShare;
-use session::{GenerationOptions, Priority, Prompt, TemplateOptions, ToolChoice};
+use session::{GenerationOptions, GenerationPurpose, Priority, Prompt, TemplateOptions, ToolChoice};
 use settings::{Preset, Questions, Thinking};
 use std::sync::Arc;
 
@@ -11,7 +11,9 @@ pub struct ModelRequest {
     pub prompt: Prompt,
     pub preset: Arc<Preset>,
     pub priority: Priority,
-    pub purpose: Purpose,
+    pub purpose: GenerationPurpose,
+    /// Last messages, all of the user, that a warm history leaves out: the next prompt has others there.
+    pub placeholders: usize,
     /// True if no later prompt continues its reply: its sequence is not worth keeping.
     pub passing: bool,
     /// True for a private request, whose sequence stays in memory only.
@@ -43,30 +45,6 @@ pub struct ReplyKey {
     pub generation: u64,
 }
 
-/// Purpose, whose word is the metrics' label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case", const_into_str)]
-pub enum Purpose {
-    Reply,
-    /// Begins the reply to a partial transcript, the last message, up to `speculation.tokens` of the preset, and holds
-    /// it for a `Reply` that wants the same. Answers `Done` only.
-    EarlyReply,
-    /// Warms the prompt up to the end of a partial transcript, the last message, less its unstable end. Answers
-    /// `Prompt` and `Done` only.
-    WarmPartial,
-    /// Warms the prompt up to the last `placeholders` messages (all of the user), as the next prompt will have it.
-    /// Answers `Prompt` and `Done` only.
-    WarmHistory {
-        placeholders: usize,
-    },
-}
-
-impl Purpose {
-    pub(crate) fn is_reply(self) -> bool {
-        matches!(self, Purpose::Reply | Purpose::EarlyReply)
-    }
-}
-
 impl ModelRequest {
     pub fn new(prompt: Prompt, preset: Arc<Preset>) -> ModelRequest {
         ModelRequest {
@@ -74,7 +52,8 @@ impl ModelRequest {
             questions: preset.questions,
             preset,
             priority: Priority::Talk,
-            purpose: Purpose::Reply,
+            purpose: GenerationPurpose::Reply,
+            placeholders: 0,
             passing: false,
             unsaved: false,
             past_owner: None,
@@ -112,6 +91,11 @@ impl ModelRequest {
         request.options.sampling.presence_penalty = Some(0.0);
         request.options.sampling.frequency_penalty = Some(0.0);
         request
+    }
+
+    /// Returns true if tokens of a reply are wanted, now or held for later.
+    pub(crate) fn wants_reply(&self) -> bool {
+        matches!(self.purpose, GenerationPurpose::Reply | GenerationPurpose::EarlyReply)
     }
 
     pub(crate) fn effective_thinking(&self) -> Thinking {

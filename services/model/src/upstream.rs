@@ -14,7 +14,7 @@ use crate::engine_options::sentence_limits;
 use crate::error::Error;
 use crate::handle::Answerer;
 use crate::measure::Measured;
-use crate::request::{ModelRequest, Purpose};
+use crate::request::ModelRequest;
 use crate::status::{ModelLoad, ModelStatus};
 pub use hostile::hostile_answer;
 
@@ -26,7 +26,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use session::sentences::SentenceLimits;
-use session::{Delta, Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
+use session::{Delta, Failure, FailureCode, Finish, GenerationPurpose, Priority, Prompt, TurnReport, Usage};
 use settings::{Preset, Settings};
 use sse::Events;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -103,7 +103,7 @@ impl Answerer for Arc<Upstream> {
         let (writer, answer) = channel_for(&request, self.sentences);
         if self.stopped.is_cancelled() {
             writer.fail(stopped());
-        } else if request.purpose != Purpose::Reply {
+        } else if request.purpose != GenerationPurpose::Reply {
             writer.done(Finish::Warm, Usage::default(), TurnReport::default());
         } else {
             tokio::spawn(self.clone().answer(request, writer));
@@ -430,11 +430,6 @@ async fn whole(mut response: Response, limit_bytes: usize) -> Result<Vec<u8>, St
 
 /// Words an error with its causes: the first alone says little.
 fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -28,14 +28,14 @@ use access::Caller;
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
 use laying_out::InsertedNotes;
-use model::{Model, ModelRequest, PreparationShare, Purpose};
+use model::{Model, ModelRequest, PreparationShare};
 use prompt::{ClientLog, Wording, next_prompt, show_speakers};
 use runtime::{ModelChoice, Runtime, RuntimeParts, heavy};
 use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::{
-    Delta, Event, Failure, Finish, GenerationOptions, ItemBody, MaxTokens, Message, NewTurn, Priority, Prompt,
-    Response, ResponseStatus, ToolChoice, text_bytes,
+    Delta, Event, Failure, Finish, GenerationOptions, GenerationPurpose, ItemBody, MaxTokens, Message, NewTurn,
+    Priority, Prompt, Response, ResponseStatus, ToolChoice, text_bytes,
 };
 use settings::{Preset, Questions, Settings};
 use source::Source;
@@ -422,7 +422,7 @@ impl Warm {
             let mut prompt = asked.prompt.clone();
             prompt.messages.pop();
             prompt.messages.push(note);
-            ModelRequest { purpose: Purpose::WarmPartial, ..self.request(prompt, Priority::Speculate) }
+            ModelRequest { purpose: GenerationPurpose::WarmPartial, ..self.request(prompt, Priority::Speculate) }
         });
         tokio::spawn(async move {
             for asked in [Some(asked), next_note].into_iter().flatten() {
@@ -435,7 +435,7 @@ impl Warm {
     fn request(&self, prompt: Prompt, priority: Priority) -> ModelRequest {
         let mut asked = ModelRequest::new(prompt, self.preset.clone());
         self.scope.own(&mut asked);
-        (asked.purpose, asked.priority) = (Purpose::WarmHistory { placeholders: 1 }, priority);
+        (asked.purpose, asked.placeholders, asked.priority) = (GenerationPurpose::WarmHistory, 1, priority);
         asked
     }
 }

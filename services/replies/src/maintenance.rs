@@ -4,7 +4,7 @@
 use crate::Completions;
 use runtime::wall_ms;
 use std::time::{Duration, Instant};
-use store::{PastStays, PastToForget, SessionRef};
+use store::{PastToForget, SessionRef};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -79,12 +79,7 @@ impl Completions {
     async fn drop_pasts(&self) -> Result<(), store::Error> {
         let mut forgotten = Vec::new();
         for PastToForget { owner, user, stays } in self.store.pasts_to_forget().await? {
-            let dropped = match stays {
-                PastStays::Nothing => self.model.forget(owner).await,
-                PastStays::Replies => self.model.forget_cached(owner).await,
-                PastStays::Memory => self.model.forget_saved(owner).await,
-            };
-            match (dropped, user) {
+            match (self.model.forget(owner, stays).await, user) {
                 (Ok(()), Some(user)) => {
                     self.recent.forget(&user);
                     self.standing.forget(&user);

@@ -3,9 +3,9 @@
 use crate::prompts::SessionTools;
 use futures_util::stream::{BoxStream, SelectAll, StreamExt};
 use model::ResumedReply;
-use session::machine::{Generate, GenerationId, GenerationPurpose, Resume};
+use session::machine::{Generate, GenerationId, Resume};
 use session::sentences::SentenceLimits;
-use session::{Delta, Item};
+use session::{Delta, GenerationPurpose, Item};
 use settings::Questions;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,6 +34,12 @@ struct Generation {
     generate: Option<Box<Generate>>,
     tries: u32,
     waits: bool,
+}
+
+impl Generation {
+    fn new(cancel: CancellationToken, thinking_stopper: CancellationToken, span: Span) -> Generation {
+        Generation { cancel, thinking_stopper, thinks_no_more: false, span, generate: None, tries: 0, waits: false }
+    }
 }
 
 impl Generations {
@@ -68,21 +74,13 @@ impl Generations {
         let resumed = ResumedReply { key, keep_as, made, in_message, ended, sentences: self.sentences, questions };
         let answer = self.tools.model.resume(resumed);
         drop(entered);
-        let known = Generation {
-            cancel: answer.canceller(),
-            thinking_stopper: answer.thinking_stopper(),
-            thinks_no_more: false,
-            span,
-            generate: None,
-            tries: 0,
-            waits: false,
-        };
+        let known = Generation::new(answer.canceller(), answer.thinking_stopper(), span);
         self.open.insert(generation, known);
         self.deltas.push(answer.map(move |delta| (generation, delta)).boxed());
     }
 
     pub fn begin(&mut self, generate: Box<Generate>) {
-        let is_reply = generate.purpose == GenerationPurpose::Reply;
+        let is_reply = generate.is_reply();
         let span = match &generate.response_id {
             Some(request) if is_reply => {
                 self.turns += 1;
@@ -91,18 +89,8 @@ impl Generations {
             Some(request) => tracing::info_span!("beside", request = %request),
             None => tracing::debug_span!("ahead"),
         };
-        let cancel = CancellationToken::new();
-        let thinking_stopper = CancellationToken::new();
-        let generation = Generation {
-            cancel,
-            thinking_stopper,
-            thinks_no_more: false,
-            span,
-            generate: None,
-            tries: 0,
-            waits: false,
-        };
-        self.open.insert(generate.generation, generation);
+        let known = Generation::new(CancellationToken::new(), CancellationToken::new(), span);
+        self.open.insert(generate.generation, known);
         let is_limited = is_reply || generate.purpose == GenerationPurpose::EarlyReply;
         self.ask(&generate, is_limited.then(|| self.tools.limits.hard_tokens()));
         if let Some(generation) = self.open.get_mut(&generate.generation).filter(|_| is_reply) {

@@ -7,7 +7,7 @@ use crate::heavy;
 use crate::prompts::RecallPlace;
 use crate::recall::search_past;
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
-use session::machine::{Machine, NoteOfPast};
+use session::machine::{Machine, RecallResult};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
@@ -74,7 +74,7 @@ const WORK_FOR_A_BYTE: usize = 16;
 const QUESTION_BYTES: usize = 4096; // not a window: bytes of a question
 const HITS: u32 = 24;
 
-pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<NoteOfPast> {
+pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
     let conversation = &settings.conversation;
     let mut stems = remember::stems_of_question(past.question);
     stems.extend(numbers(past.question));
@@ -97,7 +97,7 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
     }
     let text = note_of_past(&conversation.recall_note, told.iter().map(|hit| hit.excerpt.as_str()));
     let sources = told.iter().flat_map(|hit| sources_of(hit, &facts)).collect();
-    (!told.is_empty()).then_some(NoteOfPast { query, text, places: told.len(), sources })
+    (!told.is_empty()).then_some(RecallResult { query, text, places: told.len(), sources })
 }
 
 fn past_words(hit: &Hit) -> PastWords {

@@ -4,7 +4,7 @@ use crate::command::Command;
 use crate::look_back::Question;
 use futures_util::future::BoxFuture;
 use session::Input;
-use session::machine::{ConnId, NoteOfPast};
+use session::machine::{ConnId, RecallResult};
 use std::collections::VecDeque;
 
 /// Commands that wait behind a request. One more ends the search.
@@ -15,7 +15,7 @@ pub struct Looking {
     pub question: Question,
     pub request: Command,
     pub behind: VecDeque<Command>,
-    pub search: BoxFuture<'static, Option<NoteOfPast>>,
+    pub search: BoxFuture<'static, Option<RecallResult>>,
 }
 
 impl Looking {
@@ -24,7 +24,7 @@ impl Looking {
         input_id: Option<String>,
         input: Input,
         question: Question,
-        search: BoxFuture<'static, Option<NoteOfPast>>,
+        search: BoxFuture<'static, Option<RecallResult>>,
     ) -> Looking {
         let request = Command::Said { conn, input_id, input };
         Looking { conn, question, request, behind: VecDeque::new(), search }

@@ -2,10 +2,10 @@
 
 use crate::fact_block::{BlockFacts, FactBlock};
 use compaction::CompactionLimits;
-use model::{Model, ModelRequest, Purpose, ReplyKey};
+use model::{Model, ModelRequest, ReplyKey};
 use prompt::{Audience, LaidOut, Layout, PLACEHOLDER, Wording, lay_out};
-use session::machine::{Generate, GenerationId, GenerationPurpose};
-use session::{Context, Item, SessionConfig};
+use session::machine::{Generate, GenerationId};
+use session::{Context, GenerationPurpose, Item, SessionConfig};
 use settings::Preset;
 use std::sync::Arc;
 use store::{SessionRef, Store};
@@ -73,22 +73,15 @@ impl SessionTools {
     pub fn request(&self, generate: &Generate) -> ModelRequest {
         let Generate { config, context, purpose, .. } = generate;
         let partial = match purpose {
-            GenerationPurpose::WarmPartial(text) => Some(text.as_str()),
             GenerationPurpose::WarmHistory => Some(PLACEHOLDER),
-            _ => None,
+            _ => generate.partial.as_deref(),
         };
         let LaidOut { prompt, marks, .. } = self.prompt(config, &generate.items, context, partial);
         // The notes stand before what the user says next, and may be others then.
         let placeholders = prompt.messages.len() - marks.history;
         let mut request = ModelRequest::new(prompt, self.preset.clone());
-        request.purpose = match purpose {
-            GenerationPurpose::Reply | GenerationPurpose::BesideConversation => Purpose::Reply,
-            GenerationPurpose::EarlyReply => Purpose::EarlyReply,
-            GenerationPurpose::WarmPartial(_) => Purpose::WarmPartial,
-            GenerationPurpose::WarmHistory => Purpose::WarmHistory { placeholders },
-        };
-        let is_reply = generate.purpose == GenerationPurpose::Reply;
-        request.keep_as = is_reply.then(|| self.reply_key(generate.generation));
+        (request.purpose, request.placeholders) = (*purpose, placeholders);
+        request.keep_as = generate.is_reply().then(|| self.reply_key(generate.generation));
         request.priority = generate.priority();
         request.max_tokens = generate.max_tokens;
         request.options = (*generate.options).clone();

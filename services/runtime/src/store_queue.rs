@@ -25,7 +25,7 @@ pub struct StoreQueue {
     ready: VecDeque<Kept>,
     /// Unfinished replies, each with the body of its begin. `None`: the begin is in progress.
     replies: HashMap<String, Option<(OpenReply, ItemBody)>>,
-    owed: Vec<Owed>,
+    pending: Vec<PendingWrite>,
 }
 
 struct Waiting {
@@ -40,10 +40,10 @@ enum Kept {
     Done(OpId, Result<(), store::Error>),
     Begun(OpId, String, Box<Result<(OpenReply, ItemBody), store::Error>>),
     /// Result of an end, which comes back if it could not be stored. No operation: it was tried again.
-    Ended(Option<OpId>, Box<Owed>, Result<(), store::Error>),
+    Ended(Option<OpId>, Box<PendingWrite>, Result<(), store::Error>),
 }
 
-enum Owed {
+enum PendingWrite {
     Reply { reply: OpenReply, status: VersionStatus, body: ItemBody, at_ms: i64, withdrawn: bool },
     Response(FinishedResponse),
 }
@@ -57,7 +57,7 @@ impl StoreQueue {
             running: FuturesUnordered::new(),
             ready: VecDeque::new(),
             replies: HashMap::new(),
-            owed: Vec::new(),
+            pending: Vec::new(),
         }
     }
 
@@ -103,10 +103,10 @@ impl StoreQueue {
         }
     }
 
-    /// Tries the owed ends a last time, before the session leaves memory. The next start closes those that fail, as
+    /// Tries the pending ends a last time, before the session leaves memory. The next start closes those that fail, as
     /// after a crash.
     pub async fn settle(&mut self) {
-        if self.owed.is_empty() {
+        if self.pending.is_empty() {
             return;
         }
         self.try_again();
@@ -131,7 +131,7 @@ impl StoreQueue {
             }
             Kept::Ended(op, ended, result) => {
                 if result.as_ref().is_err_and(store::Error::may_pass) {
-                    self.owed.push(ended.told());
+                    self.pending.push(ended.told());
                 }
                 op.map(|op| (op, result))
             }
@@ -139,16 +139,16 @@ impl StoreQueue {
     }
 
     fn try_again(&mut self) {
-        for owed in std::mem::take(&mut self.owed) {
-            self.end(None, owed);
+        for pending in std::mem::take(&mut self.pending) {
+            self.end(None, pending);
         }
     }
 
-    fn end(&mut self, op: Option<OpId>, owed: Owed) {
+    fn end(&mut self, op: Option<OpId>, pending: PendingWrite) {
         let (store, session) = (self.store.clone(), self.session.clone());
         self.run(async move {
-            let result = match &owed {
-                Owed::Reply { reply, status, body, at_ms, withdrawn } => {
+            let result = match &pending {
+                PendingWrite::Reply { reply, status, body, at_ms, withdrawn } => {
                     let finish = store.finish_reply(reply, *status, body.clone(), *at_ms);
                     if *withdrawn {
                         // Both at once, so that nothing else comes between them.
@@ -159,9 +159,9 @@ impl StoreQueue {
                         finish.await.map(drop)
                     }
                 }
-                Owed::Response(response) => store.finish_response(&session, response.clone()).await,
+                PendingWrite::Response(response) => store.finish_response(&session, response.clone()).await,
             };
-            Kept::Ended(op, Box::new(owed), result)
+            Kept::Ended(op, Box::new(pending), result)
         });
     }
 
@@ -237,20 +237,20 @@ impl StoreQueue {
             StoreOp::ReplyFinished { item } => match self.replies.remove(&item.id).flatten() {
                 Some((reply, _)) => {
                     let (status, body) = (item.status.into(), item.body);
-                    self.end(Some(id), Owed::Reply { reply, status, body, at_ms, withdrawn: false });
+                    self.end(Some(id), PendingWrite::Reply { reply, status, body, at_ms, withdrawn: false });
                 }
                 None => self.not_begun(id, item.id),
             },
             StoreOp::ReplyWithdrawn { item_id } => match self.replies.remove(&item_id).flatten() {
                 Some((reply, body)) => {
                     let status = VersionStatus::Cancelled;
-                    self.end(Some(id), Owed::Reply { reply, status, body, at_ms, withdrawn: true });
+                    self.end(Some(id), PendingWrite::Reply { reply, status, body, at_ms, withdrawn: true });
                 }
                 None => self.not_begun(id, item_id),
             },
             StoreOp::ResponseFinished { response_id, status, details, usage } => {
                 let response = FinishedResponse { id: response_id, status, details, usage, finished_at_ms: at_ms };
-                self.end(Some(id), Owed::Response(response));
+                self.end(Some(id), PendingWrite::Response(response));
             }
             StoreOp::ResponseReported { .. } => match measured {
                 Some(measurement) => {
@@ -279,11 +279,13 @@ impl StoreQueue {
     }
 }
 
-impl Owed {
-    fn told(self) -> Owed {
+impl PendingWrite {
+    fn told(self) -> PendingWrite {
         match self {
-            Owed::Response(response) => Owed::Response(FinishedResponse { status: ResponseStatus::Failed, ..response }),
-            reply @ Owed::Reply { .. } => reply,
+            PendingWrite::Response(response) => {
+                PendingWrite::Response(FinishedResponse { status: ResponseStatus::Failed, ..response })
+            }
+            reply @ PendingWrite::Reply { .. } => reply,
         }
     }
 }

@@ -24,7 +24,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use model::Counted;
 use prompt::{PastOf, asker, facts_for};
 use session::machine::{
-    CloseReason, ConnId, GenerationId, Happening, Machine, NoteOfPast, OpId, Output, StoreOp, is_hidden,
+    CloseReason, ConnId, GenerationId, Machine, MachineInput, OpId, Output, RecallResult, StoreOp, is_hidden,
 };
 use session::{Delta, Event, FailureCode, Finish, Input, Item, Message, Refusal, ResponseStatus};
 use settings::Recall;
@@ -44,7 +44,7 @@ pub struct SessionTask {
     pub window: SessionWindow,
     pub compactor: Compactor,
     pub to_compactor: Vec<ToCompactor>,
-    pub recalls: FuturesUnordered<BoxFuture<'static, Happening>>,
+    pub recalls: FuturesUnordered<BoxFuture<'static, MachineInput>>,
     pub looking: Option<Looking>,
     pub memories: SessionMemories,
     pub held: HeldShare,
@@ -131,7 +131,7 @@ impl SessionTask {
                     if refresh.is_some_and(|refresh| refresh <= now) {
                         self.memories.refresh(&self.window.tools);
                     }
-                    self.feed(Happening::Tick);
+                    self.feed(MachineInput::Tick);
                 }
             }
             self.drain_if_due();
@@ -169,13 +169,13 @@ impl SessionTask {
         }
     }
 
-    fn looked(&mut self, note: Option<NoteOfPast>) {
+    fn looked(&mut self, note: Option<RecallResult>) {
         let Some(Looking { question, request, behind, .. }) = self.looking.take() else { return };
         // Another connection may have changed the conversation meanwhile.
         let is_asked =
             matches!(&request, Command::Said { input, .. } if self.question(input).as_ref() == Some(&question));
         if let Some(note) = note.filter(|_| is_asked) {
-            self.feed(Happening::Noted { before: question.item_id, note });
+            self.feed(MachineInput::Noted { before: question.item_id, note });
         }
         self.command(request);
         behind.into_iter().for_each(|command| self.receive(command));
@@ -196,7 +196,7 @@ impl SessionTask {
             }
             Command::Attach { conn, connection, replay, answer } => {
                 self.connections.add(conn, connection);
-                self.feed(Happening::Attached { conn, replay });
+                self.feed(MachineInput::Attached { conn, replay });
                 self.connections.greeted();
                 self.tell_fill();
                 let _ = answer.send(Ok(()));
@@ -204,19 +204,19 @@ impl SessionTask {
             // What is under way is finished, and nothing new is begun.
             Command::Said { conn, input_id, input } if self.life.draining_by.is_some() && input.wants_response() => {
                 let event = Event::Refused { input_id, refusal: Refusal::Stopping };
-                self.feed(Happening::TellOne { conn, event });
+                self.feed(MachineInput::TellOne { conn, event });
             }
             Command::Said { conn, input_id, input } => {
                 let bytes = input.text_bytes();
                 if bytes > 0 && !self.held.has_room(bytes) {
                     let event = Event::Refused { input_id, refusal: Refusal::NoRoom };
-                    return self.feed(Happening::TellOne { conn, event });
+                    return self.feed(MachineInput::TellOne { conn, event });
                 }
-                self.feed(Happening::Said { conn, input_id, input });
+                self.feed(MachineInput::Said { conn, input_id, input });
                 self.held.set(self.machine.text_bytes() as u64);
             }
             Command::Mark { conn, mark, bytes } => {
-                self.feed(Happening::TellOne { conn, event: Event::Reached { mark, bytes } });
+                self.feed(MachineInput::TellOne { conn, event: Event::Reached { mark, bytes } });
             }
             Command::Drain { by } => {
                 self.life.draining_by = Some(self.life.draining_by.map_or(by, |before| before.min(by)));
@@ -243,7 +243,7 @@ impl SessionTask {
         }
         self.life.used_at = Instant::now();
         if self.connections.remove(conn) {
-            self.feed(Happening::Detached { conn });
+            self.feed(MachineInput::Detached { conn });
             self.queue.advance();
         }
     }
@@ -254,7 +254,7 @@ impl SessionTask {
             self.memories.follow(&self.window.tools);
         }
         match result {
-            Ok(()) => self.feed(Happening::StoreAcked { op }),
+            Ok(()) => self.feed(MachineInput::StoreAcked { op }),
             Err(store::Error::NoSession { .. }) => {
                 tracing::info!("the session was deleted");
                 self.life.deleted = true;
@@ -262,7 +262,7 @@ impl SessionTask {
             Err(error) => {
                 tracing::error!(%error, "a change of the session could not be stored");
                 metrics::store_failed();
-                self.feed(Happening::StoreFailed { op, message: error.to_client() });
+                self.feed(MachineInput::StoreFailed { op, message: error.to_client() });
             }
         }
     }
@@ -281,7 +281,7 @@ impl SessionTask {
             }
         }
         let is_last = delta.is_last();
-        self.feed(Happening::Delta { generation, delta });
+        self.feed(MachineInput::Delta { generation, delta });
         drop(entered);
         if is_last {
             self.generations.remove(generation);
@@ -292,17 +292,17 @@ impl SessionTask {
         match message {
             FromCompactor::Tell(event) => {
                 self.turns.see(&event);
-                self.feed(Happening::Tell(event));
+                self.feed(MachineInput::Tell(event));
             }
             FromCompactor::Stands(standing) => {
                 self.window.standing = standing;
                 let items = self.machine.items_behind(self.window.standing.covered_through.as_deref());
                 let context = self.window.tools.context(&self.window.standing, &items);
                 if context != *self.machine.context() {
-                    self.feed(Happening::Context(context));
+                    self.feed(MachineInput::Context(context));
                 }
             }
-            FromCompactor::Recovered { items, behind } => self.feed(Happening::Recovered { items, behind }),
+            FromCompactor::Recovered { items, behind } => self.feed(MachineInput::Recovered { items, behind }),
             FromCompactor::Fill(fill) => {
                 self.window.fill = Some(fill);
                 self.tell_fill();
@@ -315,7 +315,7 @@ impl SessionTask {
             FromCompactor::AskAgain { generate, limit_tokens } => self.generations.ask(&generate, limit_tokens),
             FromCompactor::Failed { generation, failure } => {
                 if self.generations.remove(generation) {
-                    self.feed(Happening::Delta { generation, delta: Delta::Failed(failure) });
+                    self.feed(MachineInput::Delta { generation, delta: Delta::Failed(failure) });
                 }
             }
             FromCompactor::Quiet { .. } => {}
@@ -350,7 +350,7 @@ impl SessionTask {
         let item_ids: Vec<String> = gone_items.into_iter().filter(is_here).collect();
         if !item_ids.is_empty() {
             self.window.epoch += 1;
-            self.feed(Happening::ItemsGone { item_ids });
+            self.feed(MachineInput::ItemsGone { item_ids });
         }
         if let Some(standing) = self.window.wanted.take() {
             self.prompt_for(&standing);
@@ -366,7 +366,7 @@ impl SessionTask {
     fn tell_facts(&mut self, told: BlockFacts) {
         self.window.tools.facts.set(told);
         let items = self.machine.items_behind(self.window.standing.covered_through.as_deref());
-        self.feed(Happening::Context(self.window.tools.context(&self.window.standing, &items)));
+        self.feed(MachineInput::Context(self.window.tools.context(&self.window.standing, &items)));
     }
 
     async fn tell_compactor(&mut self) {
@@ -398,37 +398,37 @@ impl SessionTask {
             && (!self.machine.is_replying() || by <= Instant::now())
         {
             self.life.is_drained = true;
-            self.feed(Happening::Drain);
+            self.feed(MachineInput::Drain);
         }
     }
 
-    fn feed(&mut self, happening: Happening) {
-        let mut happenings = VecDeque::from([happening]);
+    fn feed(&mut self, input: MachineInput) {
+        let mut inputs = VecDeque::from([input]);
         let mut outputs = Vec::new();
-        while let Some(happening) = happenings.pop_front() {
+        while let Some(input) = inputs.pop_front() {
             let now = u64::try_from(self.shared.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            self.machine.handle(happening, now, &mut outputs);
+            self.machine.handle(input, now, &mut outputs);
             for output in outputs.drain(..) {
-                self.perform(output, &mut happenings);
+                self.perform(output, &mut inputs);
             }
         }
     }
 
-    fn perform(&mut self, output: Output, happenings: &mut VecDeque<Happening>) {
+    fn perform(&mut self, output: Output, inputs: &mut VecDeque<MachineInput>) {
         match output {
             Output::Send { to, event } => {
                 let left = self.connections.send(&to, event);
-                happenings.extend(left.into_iter().map(|conn| Happening::Detached { conn }));
+                inputs.extend(left.into_iter().map(|conn| MachineInput::Detached { conn }));
             }
-            Output::Words { item_id, text } => happenings.push_front(match self.queue.write_words(&item_id, &text) {
-                Ok(()) => Happening::WordsWritten,
+            Output::Words { item_id, text } => inputs.push_front(match self.queue.write_words(&item_id, &text) {
+                Ok(()) => MachineInput::WordsWritten,
                 Err(error) => {
                     tracing::error!(%error, "the journal could not store the next words of a reply, so the reply ends");
                     metrics::store_failed();
-                    Happening::WordsNotWritten { message: error.to_client() }
+                    MachineInput::WordsNotWritten { message: error.to_client() }
                 }
             }),
-            Output::Store { id, op } => self.store(id, op, happenings),
+            Output::Store { id, op } => self.store(id, op, inputs),
             Output::Generate(generate) => {
                 let (generation, response_id) = (generate.generation, generate.response_id.clone());
                 if self.memories.is_behind() {
@@ -446,7 +446,7 @@ impl SessionTask {
                 // A reply that waits for room has no model that would say that it is over.
                 if self.generations.cancel(generation) {
                     let delta = Delta::Done { finish: Finish::Cancelled, usage: None, report: None };
-                    happenings.push_back(Happening::Delta { generation, delta });
+                    inputs.push_back(MachineInput::Delta { generation, delta });
                 }
             }
             Output::StopThinking { generation } => self.generations.stop_thinking(generation),
@@ -456,13 +456,13 @@ impl SessionTask {
                     CloseReason::StoreStalled => End::StoreStalled,
                 };
                 if self.connections.end(conn, end) {
-                    happenings.push_back(Happening::Detached { conn });
+                    inputs.push_back(MachineInput::Detached { conn });
                 }
             }
         }
     }
 
-    fn store(&mut self, id: OpId, op: StoreOp, happenings: &mut VecDeque<Happening>) {
+    fn store(&mut self, id: OpId, op: StoreOp, inputs: &mut VecDeque<MachineInput>) {
         let is_of_items = !matches!(
             op,
             StoreOp::ResponseStarted { .. } | StoreOp::ResponseFinished { .. } | StoreOp::ResponseReported { .. }
@@ -487,7 +487,7 @@ impl SessionTask {
             // A reply that was cancelled before its prompt was read tells nothing of the fill.
             if tokens > 0 && *status != ResponseStatus::Failed {
                 self.window.fill = Some(Counted::exactly(tokens));
-                happenings.extend(self.fill_event().map(Happening::Tell));
+                inputs.extend(self.fill_event().map(MachineInput::Tell));
             }
         }
         let has_words = matches!(op, StoreOp::ReplyExtended { .. } | StoreOp::ReplyFinished { .. });
@@ -516,7 +516,7 @@ impl SessionTask {
         may_look.then(|| question_of(input, &self.machine)).flatten()
     }
 
-    fn look_back(&self, question: &Question) -> BoxFuture<'static, Option<NoteOfPast>> {
+    fn look_back(&self, question: &Question) -> BoxFuture<'static, Option<RecallResult>> {
         let (shared, tools) = (self.shared.clone(), self.window.tools.clone());
         let shown = self.machine.items();
         let told = self.machine.context().preface.iter().map(Message::text);
@@ -537,13 +537,13 @@ impl SessionTask {
         let asker = asker(&shown).map(str::to_owned);
         self.recalls.push(Box::pin(async move {
             let results = recall(&settings, tools.recall_place(asker.as_deref()), &arguments, &shown).await;
-            Happening::Recalled { generation, results }
+            MachineInput::Recalled { generation, results }
         }));
     }
 
     fn tell_fill(&mut self) {
         if let Some(event) = self.fill_event() {
-            self.feed(Happening::Tell(event));
+            self.feed(MachineInput::Tell(event));
         }
     }
 
@@ -564,7 +564,7 @@ pub fn refuse(commands: &mut mpsc::Receiver<Command>, error: &Error) {
     }
 }
 
-async fn next_note(looking: &mut Option<Looking>) -> Option<NoteOfPast> {
+async fn next_note(looking: &mut Option<Looking>) -> Option<RecallResult> {
     match looking {
         Some(looking) => (&mut looking.search).await,
         None => std::future::pending().await,

@@ -2,11 +2,11 @@
 //!
 //! - The vocabulary is one page of plain data. A door parses a message to an [`Input`] and renders each [`Event`]; a
 //!   model reads a [`Prompt`] and gives [`Delta`]s; the store keeps [`Item`]s.
-//! - [`machine`] decides what a turn does. It takes one [`Happening`](machine::Happening) at a time and returns
+//! - [`machine`] decides what a turn does. It takes one [`MachineInput`](machine::MachineInput) at a time and returns
 //!   [`Output`](machine::Output)s: events for clients, operations for the store, requests to the model.
 //! - [`sentences`] cuts a reply where a voice may begin to speak it; [`speech`] estimates how much of it was heard.
 //!
-//! The machine does no work: its caller carries out the outputs, and tells it the result as the next happening. It knows
+//! The machine does no work: its caller carries out the outputs, and tells it the result as the next input. It knows
 //! no protocol, JSON, clock, socket, task or SQL, so that a test plays client, store and model in a few lines:
 //!
 //! ```
@@ -26,26 +26,26 @@
 //! let mut machine = Machine::new(start);
 //! let conn = ConnId(1);
 //! let item = NewItem { id: None, body: ItemBody::message(Role::User, "Good morning.") };
-//! let says = |input| Happening::Said { conn, input_id: None, input };
-//! let mut happenings = VecDeque::from([
-//!     Happening::Attached { conn, replay: Replay::All },
+//! let says = |input| MachineInput::Said { conn, input_id: None, input };
+//! let mut inputs = VecDeque::from([
+//!     MachineInput::Attached { conn, replay: Replay::All },
 //!     says(Input::AddItem { item, place: ItemPlace::End }),
 //!     says(Input::Respond(Box::default())),
 //! ]);
 //! let mut heard = Vec::new();
-//! while let Some(happening) = happenings.pop_front() {
+//! while let Some(input) = inputs.pop_front() {
 //!     let mut outputs = Vec::new();
-//!     machine.handle(happening, 0, &mut outputs);
+//!     machine.handle(input, 0, &mut outputs);
 //!     for output in outputs {
 //!         match output {
 //!             Output::Send { event, .. } => heard.push(event),
-//!             Output::Store { id, .. } => happenings.push_back(Happening::StoreAcked { op: id }),
+//!             Output::Store { id, .. } => inputs.push_back(MachineInput::StoreAcked { op: id }),
 //!             // The journal answers before anything else happens.
-//!             Output::Words { .. } => happenings.push_front(Happening::WordsWritten),
+//!             Output::Words { .. } => inputs.push_front(MachineInput::WordsWritten),
 //!             Output::Generate(asked) => {
 //!                 let done = Delta::Done { finish: Finish::Stop, usage: None, report: None };
 //!                 for delta in [Delta::text("Hello.", 1), done] {
-//!                     happenings.push_back(Happening::Delta { generation: asked.generation, delta });
+//!                     inputs.push_back(MachineInput::Delta { generation: asked.generation, delta });
 //!                 }
 //!             }
 //!             _ => {}

@@ -1,6 +1,6 @@
 //! Turn-taking: the turns of user and assistant, the words said and heard. One pure machine for one session.
 //!
-//! `Machine::handle(happening, now, &mut out)` takes everything that can happen to a session (a client's input, a delta
+//! `Machine::handle(input, now, &mut out)` takes everything that can happen to a session (a client's input, a delta
 //! of a reply, an acknowledgement of the store, time) and appends the outputs that the caller carries out. It knows no
 //! protocol, socket, clock, task, SQL or model.
 //!
@@ -12,8 +12,8 @@
 
 mod conversation;
 mod core;
-mod happening;
 mod held;
+mod input;
 mod ledger;
 mod one_shot;
 mod outbox;
@@ -25,7 +25,7 @@ mod warming;
 
 pub use conversation::Entry;
 pub use core::{Machine, MachineLimits, Start};
-pub use happening::{ConnId, GenerationId, Happening, Millis, NoteOfPast, OpId, RecallResult, Replay};
+pub use input::{ConnId, GenerationId, MachineInput, Millis, OpId, RecallResult, Replay};
 pub use one_shot::OneShot;
-pub use output::{CloseReason, Generate, GenerationPurpose, Output, Resume, StoreOp};
+pub use output::{CloseReason, Generate, Output, Resume, StoreOp};
 pub use recall::{RECALL, RECALL_CALL_ID, has_recall, is_hidden, recall_tool};

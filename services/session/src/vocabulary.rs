@@ -118,6 +118,33 @@ pub struct GenerationOptions {
     pub ignore_eos: bool,
 }
 
+/// Purpose of a generation. Its word is the metrics' label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum GenerationPurpose {
+    Reply,
+    /// Begins the reply to a partial transcript, the last message, up to `speculation.tokens` of the preset, and holds
+    /// it for a `Reply` that wants the same. Answers `Done` only.
+    EarlyReply,
+    /// Warms the prompt up to the end of a partial transcript, the last message, less its unstable end. Answers
+    /// `Prompt` and `Done` only.
+    WarmPartial,
+    /// Warms the prompt up to the place of the next message, as the next prompt will have it. Answers `Prompt` and
+    /// `Done` only.
+    WarmHistory,
+}
+
+/// Part of the data computed for deleted words that stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PastStays {
+    /// No part: the conversation is gone.
+    Nothing,
+    /// Replies that are being said. The next prompt has other words.
+    Replies,
+    /// All that is in memory: the conversation goes on without what was deleted.
+    Memory,
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SamplingOverrides {
     pub temperature: Option<f32>,

@@ -8,8 +8,9 @@
 use crate::error::Result;
 use crate::facts::leave_session;
 use crate::notes::{Copies, withdraw};
-use crate::past_owners::{PastStays, forget_owner_of_log, forget_past};
+use crate::past_owners::{forget_owner_of_log, forget_past};
 use crate::{Error, SessionRef, Store};
+use session::PastStays;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use std::sync::atomic::Ordering;
@@ -65,14 +66,13 @@ impl Store {
 
     async fn delete_all(
         &self,
-        sessions: Vec<(i64, String, String)>,
+        sessions: Vec<SessionRef>,
         before_ms: i64,
         unused_ms: i64,
         now_ms: i64,
     ) -> Result<Vec<u64>, Error> {
         let mut deleted = Vec::new();
-        for (key, id, user) in sessions {
-            let session = SessionRef { key, id: id.into(), user: user.into() };
+        for session in sessions {
             match self.mark_and_remove(&session, before_ms, unused_ms, false, now_ms).await {
                 Ok(()) => deleted.push(session.past_owner()),
                 Err(Error::NoSession { .. }) => {} // used or deleted in the meantime

@@ -4,9 +4,10 @@
 use crate::error::Result;
 use crate::facts::forget_tellers;
 use crate::notes::{Copies, empty_item, withdraw};
-use crate::past_owners::{PastStays, forget_owner_of_log, forget_past};
+use crate::past_owners::{forget_owner_of_log, forget_past};
 use crate::versions::{insert_next_version, version_of};
 use crate::{Change, ItemVersion, SessionRef};
+use session::PastStays;
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 

@@ -6,11 +6,12 @@
 use crate::error::Result;
 use crate::notes::{Copies, withdraw};
 use crate::page::fitting_in;
-use crate::past_owners::{PastStays, forget_past, forget_told};
+use crate::past_owners::{forget_past, forget_told};
 use crate::sessions::check_session;
 use crate::versions::last_seq;
 use crate::{Error, SessionRef, Store};
 use serde::{Deserialize, Serialize};
+use session::PastStays;
 use sqlx::FromRow;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
@@ -86,39 +87,15 @@ pub enum HeardThrough {
     Model(u64, Option<i64>),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct UnheardSession {
+    #[sqlx(flatten)]
     pub session: SessionRef,
     pub person: String,
     pub preset: String,
     pub heard_seq: u64,
     pub learned_seq: u64,
     pub updated_at_ms: i64,
-}
-
-#[derive(FromRow)]
-struct UnheardRow {
-    key: i64,
-    id: String,
-    user: String,
-    person: String,
-    preset: String,
-    heard_seq: u64,
-    learned_seq: u64,
-    updated_at_ms: i64,
-}
-
-impl From<UnheardRow> for UnheardSession {
-    fn from(row: UnheardRow) -> UnheardSession {
-        UnheardSession {
-            session: SessionRef { key: row.key, user: row.user.into(), id: row.id.into() },
-            person: row.person,
-            preset: row.preset,
-            heard_seq: row.heard_seq,
-            learned_seq: row.learned_seq,
-            updated_at_ms: row.updated_at_ms,
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -150,8 +127,7 @@ impl Store {
              ORDER BY updated_at_ms LIMIT ?",
         );
         let query = query.bind(user).bind(person).bind(since_ms).bind(limit);
-        let rows: Vec<UnheardRow> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
-        Ok(rows.into_iter().map(UnheardSession::from).collect())
+        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
     pub async fn unheard_session(&self, session: &SessionRef) -> Result<Option<UnheardSession>, Error> {
@@ -160,9 +136,7 @@ impl Store {
              WHERE key = ? AND deleted_at_ms IS NULL AND remembered = 1
                 AND heard_seq < (SELECT max(seq) FROM item_versions v WHERE v.session = s.key)",
         );
-        let row: Option<UnheardRow> =
-            self.read(async |reader| Ok(query.bind(session.key).fetch_optional(reader).await?)).await?;
-        Ok(row.map(UnheardSession::from))
+        self.read(async |reader| Ok(query.bind(session.key).fetch_optional(reader).await?)).await
     }
 
     /// Returns the session of any user that has been silent longest, since before `before_ms`, and was not read since.
@@ -172,9 +146,7 @@ impl Store {
              WHERE deleted_at_ms IS NULL AND remembered = 1 AND learned_at_ms < updated_at_ms AND updated_at_ms < ?
              ORDER BY updated_at_ms LIMIT 1",
         );
-        let row: Option<UnheardRow> =
-            self.read(async |reader| Ok(query.bind(before_ms).fetch_optional(reader).await?)).await?;
-        Ok(row.map(UnheardSession::from))
+        self.read(async |reader| Ok(query.bind(before_ms).fetch_optional(reader).await?)).await
     }
 
     /// Lists the user's messages behind `seq`, in order, except those that were replaced or forgotten: at most `limit`, and no

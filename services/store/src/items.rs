@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::handle::touch;
 use crate::item_form::chars;
 use crate::request_parts::insert_part;
-use crate::versions::{insert_item, insert_next_version, version_of};
+use crate::versions::{current_version, insert_item, insert_next_version};
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemBody, ItemPlace, RequestPart};
 use sqlx::sqlite::SqliteConnection;
@@ -109,12 +109,8 @@ pub(crate) async fn settled_item(
     session: &SessionRef,
     item_id: &str,
 ) -> Result<ItemVersion> {
-    let query = sqlx::query(
-        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
-         WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",
-    );
-    let row = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;
-    let item = version_of(&row.ok_or_else(|| Error::NoItem { item: item_id.to_owned() })?, &session.id)?;
+    let item = current_version(connection, session, item_id).await?;
+    let item = item.ok_or_else(|| Error::NoItem { item: item_id.to_owned() })?;
     let is_settled = item.status != VersionStatus::InProgress;
     if is_settled { Ok(item) } else { Err(Error::InProgress { item: item.item_id }.into()) }
 }

@@ -28,11 +28,14 @@ pub struct LogMark {
     pub items: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct KeptLog {
+    #[sqlx(flatten)]
     pub session: SessionRef,
+    #[sqlx(try_from = "i64")]
     pub at: usize,
     pub last_item: String,
+    #[sqlx(rename = "place")]
     pub order_key: OrderKey,
     /// True if no item follows it.
     pub is_last: bool,
@@ -52,24 +55,13 @@ pub struct LogAddition {
 
 const TOLD_BYTES: i64 = 1 << 20; // not a window: bytes of items
 
-#[derive(FromRow)]
-struct KeptLogRow {
-    key: i64,
-    id: String,
-    at: i64,
-    last_item: String,
-    place: OrderKey,
-    is_last: bool,
-    begins_behind: Option<String>,
-}
-
 impl Store {
     /// Finds the session of the first hash that is known; sessions without a later item come first, then the newest. A
     /// hash of the last few messages must be newer than `since_ms`, and be the end of its session.
     pub async fn find_log(&self, owner: &LogOwner, hashes: &[String], since_ms: i64) -> Result<Option<KeptLog>, Error> {
         let query = sqlx::query_as(
             "SELECT * FROM (
-                SELECT s.key, s.id, wanted.key AS at, k.last_item, l.place, k.begins_behind, k.of_last_few, k.at_ms,
+                SELECT s.key, s.user, s.id, wanted.key AS at, k.last_item, l.place, k.begins_behind, k.of_last_few, k.at_ms,
                     NOT EXISTS (SELECT 1 FROM items i WHERE i.session = k.session AND i.place > l.place AND i.deleted = 0)
                         AS is_last
                 FROM json_each(?1) wanted
@@ -79,15 +71,7 @@ impl Store {
              ) WHERE of_last_few = 0 OR (at_ms >= ?5 AND is_last) ORDER BY at, is_last DESC, at_ms DESC LIMIT 1",
         );
         let query = query.bind(Json(hashes)).bind(&owner.user).bind(&owner.person).bind(&owner.room).bind(since_ms);
-        let row: Option<KeptLogRow> = self.read(async |reader| Ok(query.fetch_optional(reader).await?)).await?;
-        Ok(row.map(|row| KeptLog {
-            session: SessionRef { key: row.key, user: owner.user.as_str().into(), id: row.id.into() },
-            at: usize::try_from(row.at).unwrap_or(0),
-            last_item: row.last_item,
-            order_key: row.place,
-            is_last: row.is_last,
-            begins_behind: row.begins_behind,
-        }))
+        self.read(async |reader| Ok(query.fetch_optional(reader).await?)).await
     }
 
     pub async fn newest_log(&self, owner: &LogOwner, since_ms: i64) -> Result<Option<(SessionRef, String)>, Error> {

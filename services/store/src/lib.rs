@@ -102,7 +102,7 @@ pub use measurements::{ExperimentTurn, Measurement};
 pub use open::{OpenedBy, StoreOptions};
 pub use order_key::OrderKey;
 pub use page::Page;
-pub use past_owners::{PastStays, PastToForget};
+pub use past_owners::PastToForget;
 pub use persons::PersonLine;
 pub use records::{
     Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus, past_user,

@@ -3,10 +3,10 @@
 
 use crate::error::Result;
 use crate::item_form::emptied;
-use crate::past_owners::{PastStays, forget_past};
+use crate::past_owners::forget_past;
 use crate::versions::{insert_item, insert_version, versions_of};
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
-use session::{Item, ItemPlace, NoteSource};
+use session::{Item, ItemPlace, NoteSource, PastStays};
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::watch;
 

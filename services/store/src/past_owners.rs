@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::kept_logs::LogOwner;
 use crate::records::number_of;
 use crate::{Error, SessionRef, Store};
+use session::PastStays;
 use sha2::{Digest, Sha256};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
@@ -51,9 +52,16 @@ impl Store {
     /// deletion.
     pub async fn pasts_to_forget(&self) -> Result<Vec<PastToForget>, Error> {
         let query = sqlx::query_as("SELECT owner, user, stays FROM pasts_to_forget ORDER BY since_ms, owner");
-        let owners: Vec<(i64, Option<String>, PastStays)> =
+        let owners: Vec<(i64, Option<String>, i64)> =
             self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
-        let past = |(owner, user, stays): (i64, _, _)| PastToForget { owner: owner.cast_unsigned(), user, stays };
+        let past = |(owner, user, stays): (i64, _, _)| {
+            let stays = match stays {
+                1 => PastStays::Replies,
+                2 => PastStays::Memory,
+                _ => PastStays::Nothing,
+            };
+            PastToForget { owner: owner.cast_unsigned(), user, stays }
+        };
         Ok(owners.into_iter().map(past).collect())
     }
 
@@ -80,18 +88,6 @@ pub struct PastToForget {
     pub stays: PastStays,
 }
 
-/// Part of an owner's computed data that stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
-#[repr(i64)]
-pub enum PastStays {
-    /// No part: the conversation is gone.
-    Nothing = 0,
-    /// Replies that are being said. The next prompt has other words.
-    Replies = 1,
-    /// All that is in memory: the conversation goes on without what was deleted.
-    Memory = 2,
-}
-
 pub(crate) async fn forget_past(
     connection: &mut SqliteConnection,
     user: &str,
@@ -99,6 +95,12 @@ pub(crate) async fn forget_past(
     stays: PastStays,
     now_ms: i64,
 ) -> Result<()> {
+    // The least that stays counts.
+    let stays = match stays {
+        PastStays::Nothing => 0,
+        PastStays::Replies => 1,
+        PastStays::Memory => 2,
+    };
     let query = sqlx::query(
         "INSERT INTO pasts_to_forget (owner, user, stays, since_ms) VALUES (?, ?, ?, ?)
          ON CONFLICT (owner) DO UPDATE SET stays = min(stays, excluded.stays), since_ms = excluded.since_ms",

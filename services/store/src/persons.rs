@@ -70,9 +70,8 @@ impl Store {
 
 async fn find_sessions(connection: &mut SqliteConnection, user: &str, person: &str) -> sqlx::Result<Vec<SessionRef>> {
     let query = sqlx::query_as(
-        "SELECT key, id FROM sessions
+        "SELECT key, user, id FROM sessions
          WHERE user = ?1 AND (person = ?2 AND (?2 <> '' OR room = '') OR person = '' AND room = ?2) AND deleted_at_ms IS NULL",
     );
-    let found: Vec<(i64, String)> = query.bind(user).bind(person).fetch_all(connection).await?;
-    Ok(found.into_iter().map(|(key, id)| SessionRef { key, user: user.into(), id: id.into() }).collect())
+    query.bind(user).bind(person).fetch_all(connection).await
 }

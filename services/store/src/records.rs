@@ -20,10 +20,12 @@ pub struct User {
 }
 
 /// A user's session, as proof that it is theirs: only the store makes one, after a check.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, FromRow)]
 pub struct SessionRef {
     pub(crate) key: i64,
+    #[sqlx(try_from = "String")]
     pub(crate) user: Arc<str>,
+    #[sqlx(try_from = "String")]
     pub(crate) id: Arc<str>,
 }
 

@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::item_form::{chars, extend, said};
 use crate::journal::SaidReply;
-use crate::versions::{insert_item, insert_next_version, version_of};
+use crate::versions::{current_version, insert_item, insert_next_version, version_of};
 use crate::writer::StoreAnswer;
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemBody, ItemPlace, ItemStatus, Role};
@@ -46,6 +46,12 @@ impl Store {
         written.map_err(|error| Error::from_io(self.path(), error))
     }
 
+    fn end_words(&self, session: &SessionRef, item: &str, response: &str) {
+        if let Some(journal) = self.journal() {
+            journal.end(session, item, response);
+        }
+    }
+
     /// Reserves the reply's place in the conversation, with an empty item.
     pub async fn begin_reply(
         &self,
@@ -62,8 +68,8 @@ impl Store {
             Ok(OpenReply { session: session.clone(), version_key, begun: begun.into() })
         });
         let begun = write.await;
-        if let (Err(_), Some(journal)) = (&begun, self.journal()) {
-            journal.end(session, &item_id, response);
+        if begun.is_err() {
+            self.end_words(session, &item_id, response);
         }
         begun
     }
@@ -84,8 +90,8 @@ impl Store {
             Ok(OpenReply { session: session.clone(), version_key, begun: begun.into() })
         });
         let begun = write.await;
-        if let (Err(_), Some(journal)) = (&begun, self.journal()) {
-            journal.end(session, &item_id, response);
+        if begun.is_err() {
+            self.end_words(session, &item_id, response);
         }
         begun
     }
@@ -126,8 +132,8 @@ impl Store {
             finish(connection, session, version_key, said).await
         });
         let finished = write.await;
-        if let Some(journal) = self.journal().filter(|_| !finished.as_ref().is_err_and(Error::may_pass)) {
-            journal.end(&session, reply.item_id(), &response);
+        if !finished.as_ref().is_err_and(Error::may_pass) {
+            self.end_words(&session, reply.item_id(), &response);
         }
         finished
     }
@@ -136,20 +142,6 @@ impl Store {
     pub(crate) async fn close_what_a_crash_left(&self, said: Vec<SaidReply>, now_ms: i64) -> Result<usize, Error> {
         self.write(async move |connection| close_all(connection, said, now_ms).await).await
     }
-}
-
-/// Returns the current version of an item that is not deleted.
-async fn current_version(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    item_id: &str,
-) -> Result<Option<ItemVersion>> {
-    let query = sqlx::query(
-        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
-         WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",
-    );
-    let row = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;
-    row.map(|row| version_of(&row, &session.id)).transpose()
 }
 
 async fn begin_again(

@@ -27,7 +27,7 @@ impl Store {
     ) -> Result<Option<StoredRequest>, Error> {
         self.read_moment(async |reader| {
             let query = sqlx::query_as(
-                "SELECT s.key, s.id FROM request_items r
+                "SELECT s.key, s.user, s.id FROM request_items r
                  JOIN sessions s ON s.key = r.session AND s.deleted_at_ms IS NULL
                  WHERE r.user = ?1 AND r.digest = ?2 AND r.is_last = 1 AND r.at_ms >= ?3
                     AND (SELECT count(*) FROM request_items n
@@ -36,13 +36,12 @@ impl Store {
             );
             let most = i64::try_from(most).unwrap_or(i64::MAX);
             let query = query.bind(user).bind(&digest.0[..]).bind(since_ms).bind(most);
-            let found: Option<(i64, String)> = query.fetch_optional(&mut *reader).await?;
-            let Some((key, id)) = found else { return Ok(None) };
-            let session = SessionRef { key, user: user.into(), id: id.into() };
+            let found: Option<SessionRef> = query.fetch_optional(&mut *reader).await?;
+            let Some(session) = found else { return Ok(None) };
             let query = sqlx::query_scalar(
                 "SELECT id FROM responses WHERE session = ? AND request = ? ORDER BY key DESC LIMIT 1",
             );
-            let id: Option<String> = query.bind(key).bind(&digest.0[..]).fetch_optional(&mut *reader).await?;
+            let id: Option<String> = query.bind(session.key).bind(&digest.0[..]).fetch_optional(&mut *reader).await?;
             let response = match id {
                 Some(id) => find_response(reader, user, &id).await?,
                 None => None,

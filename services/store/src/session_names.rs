@@ -40,10 +40,8 @@ impl Store {
 
 async fn find_named(connection: &mut SqliteConnection, user: &str, name: &SessionName) -> Result<Option<SessionRef>> {
     let query = sqlx::query_as(
-        "SELECT s.key, s.id FROM session_names n JOIN sessions s ON s.key = n.session
+        "SELECT s.key, s.user, s.id FROM session_names n JOIN sessions s ON s.key = n.session
          WHERE n.user = ? AND n.door = ? AND n.name = ? AND s.deleted_at_ms IS NULL",
     );
-    let found: Option<(i64, String)> =
-        query.bind(user).bind(&name.door).bind(&name.name).fetch_optional(connection).await?;
-    Ok(found.map(|(key, id)| SessionRef { key, user: user.into(), id: id.into() }))
+    Ok(query.bind(user).bind(&name.door).bind(&name.name).fetch_optional(connection).await?)
 }

@@ -155,6 +155,20 @@ pub async fn last_seq(connection: &mut SqliteConnection, session: &SessionRef) -
     Ok(query.bind(session.key).fetch_one(connection).await?)
 }
 
+/// Returns the current version of an item that is not deleted.
+pub async fn current_version(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item_id: &str,
+) -> Result<Option<ItemVersion>> {
+    let query = sqlx::query(
+        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
+         WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",
+    );
+    let row = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;
+    row.map(|row| version_of(&row, &session.id)).transpose()
+}
+
 /// True if an item up to this key was edited, deleted or inserted after `through_seq`.
 pub async fn changed_under(
     connection: &mut SqliteConnection,

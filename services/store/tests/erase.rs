@@ -3,7 +3,7 @@
 use crate::delete::files_with;
 use crate::support::*;
 use serde_json::json;
-use session::{ItemPlace, Role};
+use session::{ItemPlace, PastStays, Role};
 use store::*;
 
 const CANARY: &str = "xylophon";

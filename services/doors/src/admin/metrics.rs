@@ -158,10 +158,11 @@ fn describe() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::ModelLoad;
     use model::metrics::answered;
-    use model::{ModelLoad, Purpose};
     use runtime::metrics::{RejectionReason, compacted, measured, recalled, store_failed, summary_made};
     use serde_json::json;
+    use session::GenerationPurpose;
     use session::{Delta, Failure, FailureCode, Finish, Priority, TurnReport, Usage};
     use std::collections::BTreeSet;
 
@@ -188,7 +189,7 @@ mod tests {
         let early = TurnReport { begun_early: Some(4), ..report.clone() };
         for report in [report, early] {
             let last = Delta::Done { finish: Finish::Length, usage: Some(usage), report: Some(report) };
-            answered(Purpose::Reply, Priority::Talk, &last);
+            answered(GenerationPurpose::Reply, Priority::Talk, &last);
         }
         let turn = json!({
             "turn": 1, "response": "resp_1", "experiment": "windows", "arm": "large", "preset": "large", "ctx_size": 1000,
@@ -199,7 +200,7 @@ mod tests {
         });
         measured(&serde_json::from_value(turn).unwrap());
         let failure = Failure::new(FailureCode::Busy, "x");
-        answered(Purpose::WarmPartial, Priority::Speculate, &Delta::Failed(failure));
+        answered(GenerationPurpose::WarmPartial, Priority::Speculate, &Delta::Failed(failure));
         compacted("completed", Duration::from_millis(300), 900, 400);
         summary_made(&[RejectionReason::Empty], true);
         recalled(true);

@@ -2,7 +2,7 @@
 
 use super::stage::*;
 use serde_json::json;
-use session::machine::{Happening, RECALL};
+use session::machine::{MachineInput, RECALL};
 use session::{Compaction, CompactionStage, Delta, Event, TokenLogprob};
 
 fn two_connections() -> Stage {
@@ -41,7 +41,7 @@ fn notices_are_extensions() {
         compaction(CompactionStage::Failed { message: "m".into() }),
         Event::PinRefused { item_id: "i".into(), text: "Call me Ann.".into(), limit_tokens: 4 },
     ];
-    events.into_iter().for_each(|event| s.happen(Happening::Tell(event)));
+    events.into_iter().for_each(|event| s.feed(MachineInput::Tell(event)));
     let kinds = ["context.updated", "compaction.started", "compaction.completed", "compaction.dropped"];
     assert_eq!(s.types(2), [&kinds[..], &["compaction.failed", "pin.refused"]].concat());
     assert!(s.types(1).is_empty());

@@ -75,19 +75,19 @@ impl Stage {
         let renderer = Renderer::new(Arc::new(AtomicBool::new(extensions)), conn);
         let connection = Connection { frames: Vec::new(), read: 0, renderer, own_frames: Vec::new() };
         self.connections.insert(ConnId(conn), connection);
-        self.happen(Happening::Attached { conn: ConnId(conn), replay: Replay::All });
+        self.feed(MachineInput::Attached { conn: ConnId(conn), replay: Replay::All });
     }
 
     pub fn client(&mut self, conn: u64, message: Value) {
         let conn = ConnId(conn);
-        let happening = match parse(&message.to_string(), &LIMITS) {
-            Ok(received) => Happening::Said { conn, input_id: received.event_id, input: received.input },
+        let input = match parse(&message.to_string(), &LIMITS) {
+            Ok(received) => MachineInput::Said { conn, input_id: received.event_id, input: received.input },
             Err(error) => {
                 let event = self.connections.get_mut(&conn).expect("it is there").own(&error);
-                Happening::TellOne { conn, event }
+                MachineInput::TellOne { conn, event }
             }
         };
-        self.happen(happening);
+        self.feed(input);
     }
 
     pub fn content(&mut self, text: &str) {
@@ -102,29 +102,29 @@ impl Stage {
         let generation = self.generation.expect("a generation");
         let mut deltas = Vec::new();
         self.cutter.cut(delta, &mut deltas);
-        deltas.into_iter().for_each(|delta| self.happen(Happening::Delta { generation, delta }));
+        deltas.into_iter().for_each(|delta| self.feed(MachineInput::Delta { generation, delta }));
     }
 
     pub fn found(&mut self, query: &str, text: &str) {
         let generation = self.generation.expect("a generation");
         let results = vec![RecallResult { query: query.into(), text: text.into(), places: 1, sources: Vec::new() }];
-        self.happen(Happening::Recalled { generation, results });
+        self.feed(MachineInput::Recalled { generation, results });
     }
 
-    pub fn happen(&mut self, happening: Happening) {
-        let mut waiting = VecDeque::from([happening]);
-        while let Some(happening) = waiting.pop_front() {
+    pub fn feed(&mut self, input: MachineInput) {
+        let mut waiting = VecDeque::from([input]);
+        while let Some(input) = waiting.pop_front() {
             let mut out = Vec::new();
-            self.machine.handle(happening, 1000, &mut out);
+            self.machine.handle(input, 1000, &mut out);
             for output in out {
                 match output {
                     // The journal answers before anything else happens.
-                    Output::Words { .. } => waiting.push_front(Happening::WordsWritten),
+                    Output::Words { .. } => waiting.push_front(MachineInput::WordsWritten),
                     Output::Send { to, event } => to.into_iter().for_each(|conn| self.send(conn, &event)),
                     Output::Store { id: op, .. } if self.store_fails => {
-                        waiting.push_back(Happening::StoreFailed { op, message: "the disk is full".into() });
+                        waiting.push_back(MachineInput::StoreFailed { op, message: "the disk is full".into() });
                     }
-                    Output::Store { id: op, .. } => waiting.push_back(Happening::StoreAcked { op }),
+                    Output::Store { id: op, .. } => waiting.push_back(MachineInput::StoreAcked { op }),
                     Output::Generate(generate) => {
                         (self.generation, self.cutter) = (Some(generate.generation), Cutter::new(SENTENCES));
                     }

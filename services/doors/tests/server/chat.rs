@@ -3,11 +3,10 @@
 use crate::client::{PATIENCE, user};
 use crate::support::{Chat, Server};
 use futures_util::StreamExt;
-use model::Purpose;
 use reqwest::Response;
 use serde_json::{Value, json};
-use session::ToolChoice;
 use session::{Delta, Failure, FailureCode, Finish, Priority};
+use session::{GenerationPurpose, ToolChoice};
 use session::{ResponseFormat, TokenLogprob};
 use tokio::time::timeout;
 
@@ -95,7 +94,7 @@ async fn a_stream_is_what_clients_expect() {
 
     let mut asked = server.script.next().await;
     assert_eq!(asked.chat().messages.last().unwrap()["content"], "Is it late?");
-    assert_eq!((asked.request.priority, asked.request.purpose), (Priority::Talk, Purpose::Reply));
+    assert_eq!((asked.request.priority, asked.request.purpose), (Priority::Talk, GenerationPurpose::Reply));
     asked.prompt(12, 4);
     let first = lines.chunk().await;
     assert_eq!(first["object"], "chat.completion.chunk");
@@ -200,7 +199,7 @@ async fn an_answer_in_one_piece() {
     assert_eq!(choice["logprobs"]["content"][0]["top_logprobs"][0]["bytes"], json!([78, 111]));
     assert_eq!(body["usage"]["completion_tokens"], 1);
     let mut ahead = server.script.next().await;
-    assert!(matches!(ahead.request.purpose, Purpose::WarmHistory { .. }), "the next turn is read ahead");
+    assert!(matches!(ahead.request.purpose, GenerationPurpose::WarmHistory), "the next turn is read ahead");
     ahead.done(Finish::Warm);
 
     let answer =
@@ -263,10 +262,7 @@ async fn the_silence_after_a_stream_is_used() {
     asked.done(Finish::Stop);
     lines.rest().await;
     let warm = server.script.next().await;
-    assert_eq!(
-        (warm.request.purpose, warm.request.priority),
-        (Purpose::WarmHistory { placeholders: 1 }, Priority::Speculate)
-    );
+    assert_eq!((warm.request.purpose, warm.request.priority), (GenerationPurpose::WarmHistory, Priority::Speculate));
     let chat = warm.chat();
     let said: Vec<&Value> = chat.messages.iter().map(|message| &message["content"]).collect();
     assert_eq!(said, ["Good morning", "Good morning.", "…"]);

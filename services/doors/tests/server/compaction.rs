@@ -5,9 +5,8 @@ mod late;
 use crate::client::{Client, PATIENCE};
 use crate::scripted::{Asked, Script};
 use crate::support::{Chat, Server};
-use model::Purpose;
 use serde_json::{Value, json};
-use session::{Failure, FailureCode, Finish, Priority};
+use session::{Failure, FailureCode, Finish, GenerationPurpose, Priority};
 use settings::Settings;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -62,7 +61,7 @@ impl Model {
                 owners.lock().unwrap().insert(asked.request.past_owner);
                 order.lock().unwrap().push(asked.request.priority);
                 match (asked.request.purpose, asked.request.priority) {
-                    (Purpose::Reply, Priority::Background) => {
+                    (GenerationPurpose::Reply, Priority::Background) => {
                         summaries.lock().unwrap().push(messages);
                         let summariser = *summariser.lock().unwrap();
                         match summariser {
@@ -74,12 +73,12 @@ impl Model {
                             Summariser::Held => hold.send(asked).unwrap(),
                         }
                     }
-                    (Purpose::Reply, _) if wants_a_search(&messages) => {
+                    (GenerationPurpose::Reply, _) if wants_a_search(&messages) => {
                         asked.prompt(count(&messages), 0);
                         asked.call("recall", "{\"query\": \"turn number\"}");
                         asked.done(Finish::Stop);
                     }
-                    (Purpose::Reply, _) => {
+                    (GenerationPurpose::Reply, _) => {
                         tools.lock().unwrap().push(asked.chat().tools.len());
                         replies.lock().unwrap().push(messages.clone());
                         asked.prompt(count(&messages), 0);

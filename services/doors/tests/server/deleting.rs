@@ -11,7 +11,7 @@ async fn respond(server: &mut Server, body: Value, reply: &str) -> (Value, Strin
     let (answer, prompt) = tokio::join!(server.http("POST", "/v1/responses", &[], &body), async {
         loop {
             let mut asked = script.next().await;
-            if asked.request.purpose == model::Purpose::Reply {
+            if asked.request.purpose == session::GenerationPurpose::Reply {
                 let prompt = json!(asked.chat().messages).to_string();
                 asked.say(reply);
                 asked.done(Finish::Stop);

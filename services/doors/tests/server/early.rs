@@ -2,16 +2,15 @@
 
 use crate::scripted::Asked;
 use crate::support::Server;
-use model::Purpose;
 use serde_json::json;
-use session::{Finish, Priority};
+use session::{Finish, GenerationPurpose, Priority};
 
 async fn begun_or_asked(server: &mut Server) -> Asked {
     loop {
         let mut asked = server.script.next().await;
         match asked.request.purpose {
-            Purpose::Reply | Purpose::EarlyReply => return asked,
-            Purpose::WarmPartial | Purpose::WarmHistory { .. } => asked.done(Finish::Warm),
+            GenerationPurpose::Reply | GenerationPurpose::EarlyReply => return asked,
+            GenerationPurpose::WarmPartial | GenerationPurpose::WarmHistory => asked.done(Finish::Warm),
         }
     }
 }
@@ -24,7 +23,7 @@ async fn the_reply_to_a_partial_transcript_is_asked_for_as_the_final_one_is() {
     client.say(json!({"type": "input_text_buffer.update", "text": "Turn on the"})).await;
     client.say(json!({"type": "input_text_buffer.update", "text": "Turn on the light"})).await;
     let mut early = begun_or_asked(&mut server).await;
-    assert_eq!((early.request.purpose, early.request.priority), (Purpose::EarlyReply, Priority::Speculate));
+    assert_eq!((early.request.purpose, early.request.priority), (GenerationPurpose::EarlyReply, Priority::Speculate));
     assert_eq!(early.request.prompt.messages.last().unwrap().text(), "Turn on the light");
     assert!(early.request.keep_as.is_none());
     // A model that told its words would not be heard.
@@ -33,7 +32,7 @@ async fn the_reply_to_a_partial_transcript_is_asked_for_as_the_final_one_is() {
     client.say(json!({"type": "input_text_buffer.commit", "text": "Turn on the light"})).await;
     let mut asked = begun_or_asked(&mut server).await;
     early.cancelled().await;
-    assert_eq!((asked.request.purpose, asked.request.priority), (Purpose::Reply, Priority::Talk));
+    assert_eq!((asked.request.purpose, asked.request.priority), (GenerationPurpose::Reply, Priority::Talk));
     let (wanted, begun) = (&asked.request, &early.request);
     assert_eq!((&wanted.prompt, &wanted.options), (&begun.prompt, &begun.options));
     assert_eq!((wanted.max_tokens, wanted.past_owner, wanted.user), (begun.max_tokens, begun.past_owner, begun.user));
@@ -53,7 +52,7 @@ async fn the_reply_to_a_partial_transcript_is_asked_for_as_the_final_one_is() {
 
 #[tokio::test]
 async fn one_key_turns_it_off() {
-    for (tokens, purpose) in [(24, Purpose::EarlyReply), (0, Purpose::Reply)] {
+    for (tokens, purpose) in [(24, GenerationPurpose::EarlyReply), (0, GenerationPurpose::Reply)] {
         let change = |settings: &mut settings::Settings| {
             for preset in settings.presets.values_mut() {
                 (preset.speculation.after_ms, preset.speculation.tokens) = (0, tokens);
@@ -63,7 +62,7 @@ async fn one_key_turns_it_off() {
         let mut client = server.connect("?extensions=reprise").await;
         client.session_id().await;
         client.say(json!({"type": "input_text_buffer.update", "text": "Turn on the light"})).await;
-        if purpose == Purpose::Reply {
+        if purpose == GenerationPurpose::Reply {
             client.say(json!({"type": "input_text_buffer.commit"})).await;
         }
         assert_eq!(begun_or_asked(&mut server).await.request.purpose, purpose);

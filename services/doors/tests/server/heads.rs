@@ -3,9 +3,8 @@
 use crate::client::PATIENCE;
 use crate::scripted::Asked;
 use crate::support::{Chat, Server};
-use model::Purpose;
 use serde_json::{Value, json};
-use session::{Finish, Priority};
+use session::{Finish, GenerationPurpose, Priority};
 use settings::{ChangedHeadChoice, KeptConversations, Learn, Settings};
 use tokio::time::timeout;
 
@@ -302,7 +301,7 @@ async fn instructions_of_which_much_changed_are_read_in_the_silence_first() {
         }
     };
     let mut read = timeout(PATIENCE, new_head).await.expect("it is read");
-    assert_eq!(read.request.purpose, Purpose::WarmHistory { placeholders: 1 });
+    assert_eq!((read.request.purpose, read.request.placeholders), (GenerationPurpose::WarmHistory, 1));
     let behind = said(&read);
     assert_eq!(behind[0].1, rules(8));
     let texts: Vec<&str> = behind[1..5].iter().map(|(_, text)| text.as_str()).collect();
@@ -337,7 +336,7 @@ async fn the_next_note_is_read_ahead() {
         loop {
             let mut asked = server.script.next().await;
             match asked.request.purpose {
-                Purpose::WarmPartial => return asked,
+                GenerationPurpose::WarmPartial => return asked,
                 _ => asked.done(Finish::Warm),
             }
         }

@@ -4,9 +4,9 @@ use crate::client::PATIENCE;
 use crate::remember::{home, says};
 use crate::support::{Chat, Server};
 use crate::wyoming_client::{WyomingClient, own_address};
-use model::{ModelRequest, Purpose};
+use model::ModelRequest;
 use serde_json::{Value, json};
-use session::Finish;
+use session::{Finish, GenerationPurpose};
 use settings::{Persona, Questions, Settings, ShownSpeakers};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -42,7 +42,10 @@ struct Printed(String);
 impl Printed {
     fn add(&mut self, request: &ModelRequest) {
         let text = Template::family().unwrap().render(&TemplateInput::of(&request.prompt)).unwrap().text;
-        let purpose = format!("{:?}", request.purpose);
+        let purpose = match request.purpose {
+            GenerationPurpose::WarmHistory => format!("WarmHistory {{ placeholders: {} }}", request.placeholders),
+            purpose => format!("{purpose:?}"),
+        };
         let options = Value::from(options_json(&request.prompt.options));
         writeln!(self.0, "==== {purpose} {options}\n{text}").unwrap();
     }
@@ -60,7 +63,7 @@ impl Printed {
         }
         loop {
             let asked = timeout(PATIENCE, server.script.next()).await.expect("a history is read ahead");
-            if matches!(asked.request.purpose, Purpose::WarmHistory { .. })
+            if matches!(asked.request.purpose, GenerationPurpose::WarmHistory)
                 && json!(asked.chat().messages).to_string().contains(reply)
             {
                 return self.add(&asked.request);

@@ -3,9 +3,8 @@
 use crate::scripted::{Asked, Script};
 use crate::support::{Chat, Server};
 use crate::wyoming_client::{own_address, turn};
-use model::Purpose;
 use serde_json::{Value, json};
-use session::Finish;
+use session::{Finish, GenerationPurpose};
 use settings::{Questions, Settings};
 
 fn with(questions: Questions) -> impl FnOnce(&mut Settings) {
@@ -15,7 +14,7 @@ fn with(questions: Questions) -> impl FnOnce(&mut Settings) {
 async fn reply_asked(script: &mut Script) -> Asked {
     loop {
         let asked = script.next().await;
-        if asked.request.purpose == Purpose::Reply {
+        if asked.request.purpose == GenerationPurpose::Reply {
             return asked;
         }
     }

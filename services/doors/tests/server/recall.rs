@@ -4,9 +4,8 @@
 use crate::client::{Client, PATIENCE};
 use crate::scripted::Script;
 use crate::support::{Chat, Server};
-use model::Purpose;
 use serde_json::Value;
-use session::{Finish, Priority};
+use session::{Finish, GenerationPurpose, Priority};
 use settings::{Recall, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -48,8 +47,8 @@ async fn read_prompts(mut script: Script, answers: Answers) {
         let messages = asked.chat().messages.clone();
         let last = messages.last().map(content).unwrap_or_default();
         match (asked.request.purpose, asked.request.priority) {
-            (Purpose::Reply, Priority::Background) => asked.say(&newest_facts(&messages)),
-            (Purpose::Reply, _) => {
+            (GenerationPurpose::Reply, Priority::Background) => asked.say(&newest_facts(&messages)),
+            (GenerationPurpose::Reply, _) => {
                 let words: u64 =
                     messages.iter().map(|message| 4 + content(message).split_whitespace().count() as u64).sum();
                 asked.prompt(words, 0);

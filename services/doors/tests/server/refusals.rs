@@ -68,7 +68,7 @@ async fn a_wrong_version_is_named() {
     }
     // What is read ahead meanwhile is no reply.
     while let Some(asked) = server.script.try_next() {
-        assert_ne!(asked.request.purpose, model::Purpose::Reply);
+        assert_ne!(asked.request.purpose, session::GenerationPurpose::Reply);
     }
     server.stop().await;
 }

@@ -2,9 +2,8 @@
 
 use crate::client::{Client, PATIENCE};
 use crate::support::Server;
-use model::Purpose;
 use serde_json::{Value, json};
-use session::{Finish, Priority, Prompt};
+use session::{Finish, GenerationPurpose, Priority, Prompt};
 use settings::{KeptConversations, Learn, Settings};
 use store::RememberedFact;
 use tokio::time::timeout;
@@ -107,7 +106,7 @@ async fn a_model_reads_what_was_said_when_a_conversation_falls_silent() {
     let read = async {
         loop {
             let mut asked = server.script.next().await;
-            if asked.request.purpose == Purpose::Reply && asked.request.priority == Priority::Background {
+            if asked.request.purpose == GenerationPurpose::Reply && asked.request.priority == Priority::Background {
                 let request = asked.request.prompt.messages[0].text();
                 assert!(request.contains("[1] We went to Rome") && request.contains("[2] What time"), "{request}");
                 asked.say("[1] Their sister Ann is a vet in Rome.\n[1] Their sister Emma is a vet.");

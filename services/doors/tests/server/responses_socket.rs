@@ -1,9 +1,8 @@
 use crate::client::{Client, Closed, PATIENCE};
 use crate::scripted::Asked;
 use crate::support::{Chat, Server};
-use model::Purpose;
 use serde_json::{Value, json};
-use session::{Delta, Failure, FailureCode, Finish};
+use session::{Delta, Failure, FailureCode, Finish, GenerationPurpose};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -148,7 +147,7 @@ async fn a_response_can_be_prepared() {
     let id = client.until("response.created").await["response"]["id"].clone();
     assert_eq!(client.until("response.completed").await["response"]["output"], json!([]));
     let warmed = server.script.next().await;
-    assert_eq!(warmed.request.purpose, Purpose::WarmHistory { placeholders: 1 });
+    assert_eq!((warmed.request.purpose, warmed.request.placeholders), (GenerationPurpose::WarmHistory, 1));
     let expected = warmed.chat().messages[0].clone();
     drop(warmed);
     let next = json!({ "instructions": "Be short.", "input": "Hi.", "previous_response_id": id, "store": false });

@@ -52,7 +52,7 @@ async fn kept(server: &Server, id: &str) -> Vec<String> {
 
 async fn no_reply_is_asked(server: &mut Server) {
     while let Some(asked) = server.script.try_next() {
-        assert_ne!(asked.request.purpose, model::Purpose::Reply, "the model is asked once");
+        assert_ne!(asked.request.purpose, session::GenerationPurpose::Reply, "the model is asked once");
     }
 }
 
@@ -206,7 +206,7 @@ async fn one_users_requests_take_no_place_of_anothers() {
         let (answer, ()) = tokio::join!(server.http("POST", "/v1/chat/completions", &headers, &body), async {
             loop {
                 let mut asked = script.next().await;
-                if asked.request.purpose == model::Purpose::Reply {
+                if asked.request.purpose == session::GenerationPurpose::Reply {
                     asked.say(reply);
                     return asked.done(Finish::Stop);
                 }

@@ -5,9 +5,8 @@ use crate::client::PATIENCE;
 use crate::scripted::{Asked, Script};
 use crate::support::{Chat, Server};
 use crate::wyoming_client::{own_address, turn};
-use model::Purpose;
 use serde_json::{Value, json};
-use session::Finish;
+use session::{Finish, GenerationPurpose};
 use settings::{PersonRule, RuleClue, RuleCondition, RuleName, Settings, WantedText};
 
 const NAME: &str = "x-name";
@@ -26,7 +25,7 @@ fn by_header(settings: &mut Settings) {
 async fn reply_asked(script: &mut Script) -> Asked {
     loop {
         let asked = script.next().await;
-        if asked.request.purpose == Purpose::Reply {
+        if asked.request.purpose == GenerationPurpose::Reply {
             return asked;
         }
     }

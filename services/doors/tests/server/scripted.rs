@@ -11,11 +11,13 @@
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use model::{
-    Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory, Purpose, ResumedReply,
-    Writer, channel_for, not_kept,
+    Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory, ResumedReply, Writer,
+    channel_for, not_kept,
 };
 use session::sentences::SentenceLimits;
-use session::{Delta, Failure, FailureCode, Finish, Message, Part, Prompt, TurnReport, Usage};
+use session::{
+    Delta, Failure, FailureCode, Finish, GenerationPurpose, Message, Part, PastStays, Prompt, TurnReport, Usage,
+};
 use settings::Preset;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -57,12 +59,12 @@ impl Answerer for Scripted {
         let (writer, answer) = channel_for(&request, SENTENCES);
         let window = request.prompt_limit_tokens.unwrap_or(u32::MAX).min(request.preset.ctx_size);
         let tokens = tokens_of(&request.prompt);
-        if request.purpose == Purpose::Reply && tokens > u64::from(window) {
+        if request.purpose == GenerationPurpose::Reply && tokens > u64::from(window) {
             let message = format!("the prompt has {tokens} tokens and may have {window}");
             writer.fail(Failure::new(FailureCode::PromptTooLong, message));
             return answer;
         }
-        if request.purpose == Purpose::Reply {
+        if request.purpose == GenerationPurpose::Reply {
             *self.last.lock().unwrap() = Some(request.clone());
         }
         // A test that has ended reads no requests: the answer fails, as it should.
@@ -101,8 +103,10 @@ impl Answerer for Scripted {
         ready(()).boxed()
     }
 
-    fn forget(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
-        self.forgotten.lock().unwrap().push(past_owner);
+    fn forget(&self, past_owner: u64, stays: PastStays) -> BoxFuture<'_, Result<(), Failure>> {
+        if stays != PastStays::Memory {
+            self.forgotten.lock().unwrap().push(past_owner);
+        }
         ready(Ok(())).boxed()
     }
 }

@@ -2,9 +2,8 @@
 
 use crate::scripted::{Asked, Script};
 use crate::support::{Chat, Server};
-use model::Purpose;
 use serde_json::{Value, json};
-use session::Finish;
+use session::{Finish, GenerationPurpose};
 use settings::{PersonRule, RuleClue, RuleCondition, RuleName, Settings, ShownSpeakers, WantedText};
 
 /// Each speaker is a person, and the conversation itself is the home's.
@@ -26,7 +25,7 @@ fn home(settings: &mut Settings) {
 async fn reply_asked(script: &mut Script) -> Asked {
     loop {
         let asked = script.next().await;
-        if asked.request.purpose == Purpose::Reply {
+        if asked.request.purpose == GenerationPurpose::Reply {
             return asked;
         }
     }

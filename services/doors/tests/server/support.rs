@@ -3,10 +3,9 @@
 use crate::client::{Client, PATIENCE, Refused};
 use crate::scripted::{self, Asked, Script};
 use access::{LOCAL_USER, check_access};
-use model::Purpose;
 use runtime::{Presets, RuntimeParts};
 use serde_json::{Map, Value};
-use session::Prompt;
+use session::{GenerationPurpose, Prompt};
 use settings::{Settings, Sources};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -63,7 +62,7 @@ impl Server {
     pub async fn reply_asked(&mut self) -> Asked {
         loop {
             let asked = self.script.next().await;
-            if asked.request.purpose == Purpose::Reply {
+            if asked.request.purpose == GenerationPurpose::Reply {
                 return asked;
             }
         }

@@ -150,7 +150,7 @@ async fn a_connection_without_a_name_is_one_conversation() {
         let mut heard = Vec::new();
         while heard.len() < 3 {
             let asked = script.next().await;
-            if asked.request.purpose == model::Purpose::Reply {
+            if asked.request.purpose == session::GenerationPurpose::Reply {
                 heard.push(said(&asked).len());
                 replies(asked, "Yes.");
             }

@@ -28,7 +28,7 @@ pub fn values(turn: &Measurement) -> BTreeMap<Metric, f64> {
         (Metric::BargeIns, yes(turn.barged_in)),
         (Metric::Regenerations, yes(turn.regenerated)),
         (Metric::ThumbsUp, turn.feedback.filter(|thumb| *thumb != 0).and_then(|thumb| yes(thumb > 0))),
-        (Metric::SessionBytes, bytes(&["pages", "snapshots", "trails", "live"])),
+        (Metric::SessionBytes, bytes(&["pages", "snapshots", "recurrence_logs", "trails", "live"])),
         (Metric::GpuBytes, bytes(&["gpu_process"]).or_else(|| bytes(&["gpu_used"]))),
     ];
     values.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
@@ -46,7 +46,7 @@ pub mod tests {
             "computed_tokens": 10, "computed_reason": "new_text", "queue_ms": 1.0, "prefill_ms": 30.0,
             "first_token_ms": 32.0, "first_sentence_ms": 90.0, "total_ms": 432.0, "decode_ms": 400.0, "compactions": 1,
             "drops": 0, "barged_in": true, "regenerated": false, "feedback": null,
-            "memory": {"pages": 3000, "snapshots": 500, "trails": 20, "live": 100, "gpu_used": 7}, "created_at_ms": 1,
+            "memory": {"pages": 3000, "snapshots": 500, "recurrence_logs": 20, "live": 100, "gpu_used": 7}, "created_at_ms": 1,
         }))
         .unwrap()
     }

@@ -7,13 +7,11 @@ use crate::household::{HomeQuestion, household};
 use crate::output::progress_bar;
 use anyhow::{Context, Result};
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use model::{
-    Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory, Purpose, channel_for,
-};
+use model::{Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory, channel_for};
 use runtime::{NewSession, Presets, Runtime, RuntimeParts, wall_ms};
 use serde_json::json;
 use session::sentences::SentenceLimits;
-use session::{Delta, Failure, Finish, Message, Priority, Prompt, TurnReport, Usage};
+use session::{Delta, Failure, Finish, GenerationPurpose, Message, Priority, Prompt, TurnReport, Usage};
 use settings::{KeptConversations, Preset, Settings};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -225,12 +223,12 @@ impl Answerer for PromptReader {
     fn ask(&self, request: ModelRequest) -> Answer {
         let limits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
         let (writer, answer) = channel_for(&request, limits);
-        let is_reply = request.purpose == Purpose::Reply && request.priority == Priority::Talk;
+        let is_reply = request.purpose == GenerationPurpose::Reply && request.priority == Priority::Talk;
         if is_reply && let Ok(mut seen) = self.seen.lock() {
             *seen = request.prompt;
         }
         writer.push(Delta::text("Very well.", 2));
-        let finish = if request.purpose == Purpose::Reply { Finish::Stop } else { Finish::Warm };
+        let finish = if request.purpose == GenerationPurpose::Reply { Finish::Stop } else { Finish::Warm };
         writer.push(Delta::Done { finish, usage: Some(Usage::default()), report: Some(TurnReport::default()) });
         answer
     }

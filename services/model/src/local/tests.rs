@@ -10,12 +10,12 @@ mod thinking;
 
 use crate::device::Source;
 use crate::start::start_engine;
-use crate::{Answer, Finder, Model, ModelRequest, Purpose};
+use crate::{Answer, Finder, Model, ModelRequest};
 use serde_json::{Value, json};
 use session::MessageRole::{Assistant, System, User};
 use session::{
-    Delta, FailureCode, Finish, JsonText, Message, MessageRole, Part, Priority, Prompt, ResponseFormat, Tool,
-    ToolChoice, TurnReport, Usage,
+    Delta, FailureCode, Finish, GenerationPurpose, JsonText, Message, MessageRole, Part, PastStays, Priority, Prompt,
+    ResponseFormat, Tool, ToolChoice, TurnReport, Usage,
 };
 use settings::{Flag, Preset, Settings, Sources, Thinking};
 use std::path::Path;
@@ -292,7 +292,7 @@ async fn the_next_turn_starts_warm() {
     messages.push(said(Assistant, &reply.content));
     messages.push(said(User, "(what comes next)"));
     let mut warm = stage.request(messages.clone(), 0);
-    (warm.purpose, warm.priority) = (Purpose::WarmHistory { placeholders: 1 }, Priority::Speculate);
+    (warm.purpose, warm.placeholders, warm.priority) = (GenerationPurpose::WarmHistory, 1, Priority::Speculate);
     let warmed = stage.answer(warm).await;
     assert_eq!((warmed.finish, warmed.usage.output_tokens), (Some(Finish::Warm), 0));
     assert!(warmed.usage.cached_tokens > 0, "the head was there: {warmed:?}");
@@ -300,7 +300,7 @@ async fn the_next_turn_starts_warm() {
     messages.pop();
     messages.push(said(User, "And tomorrow in the south of the cou"));
     let mut partial = stage.request(messages.clone(), 0);
-    (partial.purpose, partial.priority) = (Purpose::WarmPartial, Priority::Speculate);
+    (partial.purpose, partial.priority) = (GenerationPurpose::WarmPartial, Priority::Speculate);
     let partial = stage.answer(partial).await;
     assert_eq!(partial.finish, Some(Finish::Warm));
     assert_eq!(partial.usage.cached_tokens, warmed.usage.input_tokens, "all that was warmed counts");
@@ -427,7 +427,7 @@ async fn a_restart_goes_on_with_a_warm_prefix_unless_it_was_to_be_forgotten() {
     let after = stage.answer(request.clone()).await;
     assert!(after.usage.cached_tokens > 0, "{after:?}");
     assert_eq!(after.content, before.content);
-    stage.model.forget(7).await.unwrap();
+    stage.model.forget(7, PastStays::Nothing).await.unwrap();
     stage.model.shutdown().await;
 
     let stage = stage_with(&disk).await;

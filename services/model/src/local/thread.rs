@@ -4,15 +4,15 @@ use super::busy::Busy;
 use super::early::{BegunReply, WantedReply};
 use super::replies::{Replies, failure_of};
 use super::sleep::cannot_open;
-use super::{Command, EngineConfig, Forgetting, Resume, Shared, Submit, stopped, warm_all};
+use super::{Command, EngineConfig, Resume, Shared, Submit, stopped, warm_all};
 use crate::preparation::give_memory_back;
 use crate::prepare::{Prepared, fresh_seed};
-use crate::request::{Purpose, seed_of_choice};
+use crate::request::seed_of_choice;
 use crate::resume::not_kept;
 use crate::status::ModelLoad;
 use engine::memory::MemoryKind;
 use engine::{Engine, EngineRequest, OwnerId, RequestId};
-use session::Priority;
+use session::{GenerationPurpose, PastStays, Priority};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -387,14 +387,14 @@ impl<'a> Serving<'a> {
         match command {
             Command::Submit(submit) => self.submit(*submit),
             Command::Resume(resume) => self.resume(*resume),
-            Command::Forget { owner, what, done } => {
-                match what {
-                    Forgetting::All => {
+            Command::Forget { owner, stays, done } => {
+                match stays {
+                    PastStays::Nothing => {
                         self.release(owner);
                         self.engine.forget(owner);
                     }
-                    Forgetting::Cached => self.engine.forget_cached(owner),
-                    Forgetting::Saved => self.engine.forget_saved(owner),
+                    PastStays::Replies => self.engine.forget_cached(owner),
+                    PastStays::Memory => self.engine.forget_saved(owner),
                 }
                 self.tell_notes();
                 let _ = done.send(());
@@ -438,7 +438,7 @@ impl<'a> Serving<'a> {
         let Some(submit) = self.go_on(submit, wanted.as_ref()) else { return };
         let Submit { prepared, purpose, priority, speculation, writers, asked, keep_as, place } = submit;
         drop(place);
-        let is_early = purpose == Purpose::EarlyReply;
+        let is_early = purpose == GenerationPurpose::EarlyReply;
         let is_too_busy = || self.busy.share(Instant::now()) > self.config.engine.early_busy;
         if is_early && (wanted.is_none() || is_too_busy()) {
             return warm_all(&writers);
@@ -489,7 +489,7 @@ impl<'a> Serving<'a> {
 
     /// Continues an early reply with its request. `Some` returns the request if there is none.
     fn go_on(&mut self, mut submit: Submit, wanted: Option<&WantedReply>) -> Option<Submit> {
-        let wanted = wanted.filter(|_| submit.purpose == Purpose::Reply);
+        let wanted = wanted.filter(|_| submit.purpose == GenerationPurpose::Reply);
         let Some(begun) = wanted.and_then(|wanted| self.replies.take_begun(wanted)) else { return Some(submit) };
         if !begun.has_ended() && !self.engine.ask_for(begun.id) {
             return Some(submit); // it was lost
@@ -556,9 +556,9 @@ impl<'a> Serving<'a> {
 impl Submit {
     fn wanted(&self) -> Option<WantedReply> {
         let may = match self.purpose {
-            Purpose::Reply => self.priority == Priority::Talk && self.writers.len() == 1,
-            Purpose::EarlyReply => true,
-            Purpose::WarmPartial | Purpose::WarmHistory { .. } => false,
+            GenerationPurpose::Reply => self.priority == Priority::Talk && self.writers.len() == 1,
+            GenerationPurpose::EarlyReply => true,
+            GenerationPurpose::WarmPartial | GenerationPurpose::WarmHistory => false,
         };
         let Prepared { request, tools, thinks, .. } = &self.prepared;
         (may && self.speculation.tokens > 0).then(|| WantedReply::new(request, *thinks, tools))

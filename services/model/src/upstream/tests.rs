@@ -2,7 +2,7 @@
 
 use super::Upstream;
 use crate::handle::Answerer;
-use crate::{Answer, Model, ModelRequest, Purpose};
+use crate::{Answer, Model, ModelRequest};
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -11,7 +11,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use session::{
-    Delta, FailureCode, Finish, Message, MessageRole, Prompt, ResponseFormat, Tool, ToolCall, ToolChoice, Usage,
+    Delta, FailureCode, Finish, GenerationPurpose, Message, MessageRole, Prompt, ResponseFormat, Tool, ToolCall,
+    ToolChoice, Usage,
 };
 use settings::{CountTokens, Settings, Sources};
 use std::collections::HashMap;
@@ -443,7 +444,7 @@ async fn warming_is_not_asked_of_it_and_stopping_ends_what_is_open() {
     let mut stand_in = StandIn::start().await;
     let (model, request) = model(&stand_in).await;
     let mut warm = request.clone();
-    warm.purpose = Purpose::WarmPartial;
+    warm.purpose = GenerationPurpose::WarmPartial;
     assert_eq!(told(model.ask(warm)).await.finish.unwrap().0, Finish::Warm);
     assert!(stand_in.heard.try_recv().is_err());
 

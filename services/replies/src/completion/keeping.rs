@@ -131,7 +131,6 @@ impl ConversationKeeping {
             && is_short
     }
 
-    /// Returns when no turn waits.
     pub async fn finish(&self) {
         loop {
             let kept = self.shared.kept.notified();

@@ -2,7 +2,7 @@
 
 use super::{Clues, Outcome, Recognised, changed_head_of, outcomes, recognise};
 use serde::Serialize;
-use settings::{KeptConversations, RuleClue, RuleCondition, Settings, WantedText};
+use settings::{KeptConversations, RuleClue, RuleCondition, Settings};
 
 #[derive(Debug, Serialize)]
 pub struct Explanation {
@@ -64,11 +64,7 @@ pub fn explain(clues: &Clues, is_durable: bool, settings: &Settings) -> Explanat
 }
 
 fn trial(condition: &RuleCondition, outcome: Outcome) -> ConditionTrial {
-    let wanted = match &condition.wanted {
-        WantedText::Any => "*".to_owned(),
-        WantedText::Exactly(text) => text.clone(),
-        WantedText::Around { before, after } => format!("{before}{{name}}{after}"),
-    };
+    let wanted = condition.wanted.to_string();
     let clue = match &condition.clue {
         RuleClue::Header(name) => format!("header {name}"),
         clue => clue.key().to_owned(),

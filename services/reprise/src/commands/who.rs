@@ -13,7 +13,7 @@ use recorded::RecordedRequest;
 use replies::identity::Explanation;
 use runtime::wall_ms;
 use serde_json::{Value, json};
-use settings::{RuleClue, RuleName, Settings, WantedText, person_name};
+use settings::{RuleClue, RuleName, Settings, person_name};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use store::{PastToForget, Store};
@@ -154,11 +154,7 @@ fn rule_text(rule: &settings::PersonRule) -> String {
         }
     }
     for condition in &rule.conditions {
-        let wanted = match &condition.wanted {
-            WantedText::Any => "*".to_owned(),
-            WantedText::Exactly(text) => text.clone(),
-            WantedText::Around { before, after } => format!("{before}{{name}}{after}"),
-        };
+        let wanted = condition.wanted.to_string();
         match &condition.clue {
             RuleClue::Header(name) => pairs.push(format!("header = {name:?}, value = {wanted:?}")),
             clue => pairs.push(format!("{} = {wanted:?}", clue.key())),

@@ -1,24 +1,24 @@
-//! The machine: dispatches each happening to the part that it concerns.
+//! The machine: dispatches each input to the part that it concerns.
 
 mod ahead;
 mod resuming;
 mod storing;
 
 use super::conversation::{Conversation, Entry};
-use super::happening::{ConnId, GenerationId, Happening, Millis, NoteOfPast, Replay};
 use super::held::HeldReply;
+use super::input::{ConnId, GenerationId, MachineInput, Millis, RecallResult, Replay};
 use super::ledger::Ledger;
 use super::outbox::{Asker, Outbox, Said, Undo};
-use super::output::{Generate, GenerationPurpose, Output, StoreOp};
+use super::output::{Generate, Output, StoreOp};
 use super::replies::Replies;
 use super::reply::Reply;
 use super::warming::Warming;
 use crate::context::Context;
 use crate::ids::{Ids, is_hidden_id};
 use crate::vocabulary::{
-    ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
-    NamedSpeaker, NewItem, NewTurn, Refusal, RequestPart, Response, ResponseRequest, ResumeRequest, Role,
-    SessionConfig, SessionState,
+    ConfigUpdate, ConversationChoice, Delta, Event, GenerationPurpose, Input, InputItem, Item, ItemBody, ItemPlace,
+    ItemStatus, ItemUse, NamedSpeaker, NewItem, NewTurn, Refusal, RequestPart, Response, ResponseRequest,
+    ResumeRequest, Role, SessionConfig, SessionState,
 };
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ pub struct Machine {
     held: Option<HeldReply>,
     generation_count: u64,
     warming: Warming,
-    noted: Option<NoteOfPast>,
+    noted: Option<RecallResult>,
     draining: bool,
     now: Millis,
 }
@@ -100,33 +100,33 @@ impl Machine {
         }
     }
 
-    pub fn handle(&mut self, happening: Happening, now: Millis, out: &mut Vec<Output>) {
+    pub fn handle(&mut self, input: MachineInput, now: Millis, out: &mut Vec<Output>) {
         self.now = now;
         let was_replying = self.is_replying();
-        match happening {
-            Happening::Attached { conn, replay } => self.attach(conn, &replay),
-            Happening::Detached { conn } => {
+        match input {
+            MachineInput::Attached { conn, replay } => self.attach(conn, &replay),
+            MachineInput::Detached { conn } => {
                 if self.ledger.outbox.detach(conn) {
                     self.last_client_left();
                 }
             }
-            Happening::Said { conn, input_id, input } => self.said(Asker { conn, input_id }, input),
-            Happening::Delta { generation, delta } => self.delta(generation, delta),
-            Happening::StoreAcked { op } => self.store_acked(op),
-            Happening::StoreFailed { op, message } => self.store_failed(op, message),
-            Happening::WordsWritten => self.ledger.outbox.words_written(),
-            Happening::WordsNotWritten { message } => self.words_not_written(&message),
-            Happening::Context(context) => {
+            MachineInput::Said { conn, input_id, input } => self.said(Asker { conn, input_id }, input),
+            MachineInput::Delta { generation, delta } => self.delta(generation, delta),
+            MachineInput::StoreAcked { op } => self.store_acked(op),
+            MachineInput::StoreFailed { op, message } => self.store_failed(op, message),
+            MachineInput::WordsWritten => self.ledger.outbox.words_written(),
+            MachineInput::WordsNotWritten { message } => self.words_not_written(&message),
+            MachineInput::Context(context) => {
                 self.ledger.conversation.set_context(context, self.limits.told_items);
                 self.warming.changed();
             }
-            Happening::Recovered { items, behind } => self.ledger.conversation.recover(items, behind),
-            Happening::Recalled { generation, results } => {
+            MachineInput::Recovered { items, behind } => self.ledger.conversation.recover(items, behind),
+            MachineInput::Recalled { generation, results } => {
                 if let Some(reply) = self.replies.of_generation(generation) {
                     reply.recalled(results, &mut self.ledger);
                 }
             }
-            Happening::ItemsGone { item_ids } => {
+            MachineInput::ItemsGone { item_ids } => {
                 for item_id in &item_ids {
                     self.stop_saying(item_id);
                     self.hold_deleted(item_id);
@@ -134,14 +134,14 @@ impl Machine {
                 }
                 self.warming.changed();
             }
-            Happening::Noted { before, note } => {
+            MachineInput::Noted { before, note } => {
                 self.ledger.add_note(note.text.clone(), before.as_deref(), note.sources.clone());
                 self.noted = Some(note);
             }
-            Happening::Tell(event) => self.ledger.outbox.send(event),
-            Happening::TellOne { conn, event } => self.ledger.outbox.send_to(conn, event),
-            Happening::Drain => self.drain(),
-            Happening::Tick => {}
+            MachineInput::Tell(event) => self.ledger.outbox.send(event),
+            MachineInput::TellOne { conn, event } => self.ledger.outbox.send_to(conn, event),
+            MachineInput::Drain => self.drain(),
+            MachineInput::Tick => {}
         }
         if was_replying && !self.is_replying() {
             self.warming.changed();
@@ -431,7 +431,9 @@ impl Machine {
         let generate = Box::new(Generate {
             generation,
             response_id: Some(response.id.clone()),
-            purpose: if in_conversation { GenerationPurpose::Reply } else { GenerationPurpose::BesideConversation },
+            purpose: GenerationPurpose::Reply,
+            is_beside: !in_conversation,
+            partial: None,
             items,
             context,
             max_tokens: config.max_output_tokens.limit(),
@@ -450,7 +452,7 @@ impl Machine {
         let mut reply = Reply::new(generation, response, asked, self.limits.recalls);
         self.ledger.outbox.store(op, reply.undo());
         reply.start(&mut self.ledger, self.now);
-        if let Some(NoteOfPast { query, text, places, .. }) = noted {
+        if let Some(RecallResult { query, text, places, .. }) = noted {
             let (response_id, note) = (reply.response.id.clone(), Some(text));
             self.ledger.outbox.send(Event::RecallDone { response_id, query, places, note });
         }

@@ -5,7 +5,7 @@
 //! in the meantime was a real interruption.
 
 use super::conversation::Conversation;
-use super::happening::{GenerationId, Millis};
+use super::input::{GenerationId, Millis};
 use super::output::{Generate, Resume};
 use crate::speech::{self, words};
 use crate::vocabulary::{

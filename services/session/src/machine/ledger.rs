@@ -2,7 +2,7 @@
 //! change that the store refused.
 
 use super::conversation::{Conversation, Removed};
-use super::happening::OpId;
+use super::input::OpId;
 use super::outbox::{Asker, Operation, Outbox, Undo};
 use super::output::StoreOp;
 use crate::ids::{HIDDEN, Ids, NOTE_OF_PAST, is_hidden_id};

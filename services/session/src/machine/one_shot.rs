@@ -1,7 +1,7 @@
 //! A response without a conversation or a store: deltas become the same events.
 
 use super::conversation::Conversation;
-use super::happening::{ConnId, GenerationId};
+use super::input::{ConnId, GenerationId};
 use super::ledger::Ledger;
 use super::outbox::Outbox;
 use super::output::Output;

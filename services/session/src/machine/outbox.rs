@@ -1,7 +1,7 @@
 //! Events and operations in one order; an event waits until the store has what it promises.
 
 use super::conversation::Removed;
-use super::happening::{ConnId, OpId};
+use super::input::{ConnId, OpId};
 use super::output::{CloseReason, Output, StoreOp};
 use crate::vocabulary::{Event, Item, ItemBody, ItemStatus, Refusal, Response, SessionConfig};
 use std::collections::{BTreeMap, HashSet, VecDeque};

@@ -1,10 +1,10 @@
 //! Outputs: the work that the machine asks for.
 
-use super::happening::{ConnId, GenerationId, OpId};
+use super::input::{ConnId, GenerationId, OpId};
 use crate::context::Context;
 use crate::vocabulary::{
-    Delta, Event, Finish, GenerationOptions, Item, JsonText, NoteSource, Priority, RequestDigest, RequestPart,
-    ResponseStatus, SessionConfig, StatusDetails, TurnReport, Usage,
+    Delta, Event, Finish, GenerationOptions, GenerationPurpose, Item, JsonText, NoteSource, Priority, RequestDigest,
+    RequestPart, ResponseStatus, SessionConfig, StatusDetails, TurnReport, Usage,
 };
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub enum Output {
         event: Event,
     },
     /// Words that are about to be sent for the first time; the journal gets them before. Answered with `WordsWritten`
-    /// or `WordsNotWritten` before any other happening.
+    /// or `WordsNotWritten` before any other input.
     Words {
         item_id: String,
         text: String,
@@ -28,7 +28,7 @@ pub enum Output {
     },
     Generate(Box<Generate>),
     Resume(Box<Resume>),
-    /// A search of the past for each of these calls; answered with `Happening::Recalled`. Results may leave out the
+    /// A search of the past for each of these calls; answered with `MachineInput::Recalled`. Results may leave out the
     /// items in `shown`.
     Recall {
         generation: GenerationId,
@@ -116,6 +116,10 @@ pub struct Generate {
     pub generation: GenerationId,
     pub response_id: Option<String>,
     pub purpose: GenerationPurpose,
+    /// True beside the conversation: the response must neither evict nor delay a reply.
+    pub is_beside: bool,
+    /// User's words so far that are warmed, which may continue.
+    pub partial: Option<String>,
     pub items: Vec<Arc<Item>>,
     pub context: Arc<Context>,
     /// Instructions, tools and sampling: the session's, with the response's changes.
@@ -137,20 +141,6 @@ pub struct Resume {
     pub is_speech: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GenerationPurpose {
-    Reply,
-    /// A response beside the conversation: must neither evict nor delay a reply.
-    BesideConversation,
-    /// A reply to an unchanged partial transcript, its last item. The model holds it back, because the user may be
-    /// done.
-    EarlyReply,
-    /// A warm-up while the user speaks, up to the end of these words, which may continue.
-    WarmPartial(String),
-    /// A warm-up in silence: the next prompt, up to the place of the next message.
-    WarmHistory,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     Draining,
@@ -158,13 +148,16 @@ pub enum CloseReason {
 }
 
 impl Generate {
+    /// Returns true for a reply in the conversation.
+    pub fn is_reply(&self) -> bool {
+        self.purpose == GenerationPurpose::Reply && !self.is_beside
+    }
+
     pub fn priority(&self) -> Priority {
         match self.purpose {
+            _ if self.is_beside => Priority::Background,
             GenerationPurpose::Reply => Priority::Talk,
-            GenerationPurpose::BesideConversation => Priority::Background,
-            GenerationPurpose::EarlyReply | GenerationPurpose::WarmPartial(_) | GenerationPurpose::WarmHistory => {
-                Priority::Speculate
-            }
+            _ => Priority::Speculate,
         }
     }
 }

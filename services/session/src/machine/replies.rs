@@ -1,6 +1,6 @@
 //! Replies of a session: those in progress, and those that wait for their report.
 
-use super::happening::{GenerationId, Millis, OpId};
+use super::input::{GenerationId, Millis, OpId};
 use super::ledger::Ledger;
 use super::outbox::Undo;
 use super::output::{Output, StoreOp};

@@ -1,7 +1,7 @@
 //! A reply in progress: turns the model's deltas into events.
 
-use super::happening::{GenerationId, Millis, OpId, RecallResult};
 use super::held::HeldReply;
+use super::input::{GenerationId, Millis, OpId, RecallResult};
 use super::ledger::Ledger;
 use super::outbox::Undo;
 use super::output::{Generate, Output, StoreOp};

@@ -1,6 +1,6 @@
 //! Timing of speculations: when the next prompt warms, and when an early reply begins.
 
-use super::happening::{GenerationId, Millis};
+use super::input::{GenerationId, Millis};
 
 #[derive(Clone, Debug, Default)]
 pub struct Warming {

@@ -19,7 +19,7 @@ fn begins(early_ms: Option<u64>) -> Stage {
 fn wait(s: &mut Stage, ms: u64) {
     for _ in 0..ms {
         s.wait(1);
-        let is_warming = |last: &&Generate| matches!(last.purpose, GenerationPurpose::WarmPartial(_));
+        let is_warming = |last: &&Generate| last.purpose == GenerationPurpose::WarmPartial;
         if s.generations.last().filter(is_warming).is_some() {
             s.model(warm());
         }
@@ -106,7 +106,7 @@ fn what_changes_meanwhile_begins_it_anew() {
     let changes: [fn(&mut Stage); 3] = [
         |s| s.client(1, instructions("Be kind.")),
         |s| s.client(1, user("And")),
-        |s| s.happen(Happening::Context(Context { notes: vec!["It is noon.".into()], ..Context::default() })),
+        |s| s.feed(MachineInput::Context(Context { notes: vec!["It is noon.".into()], ..Context::default() })),
     ];
     for change in changes {
         let mut s = begins(Some(AFTER));
@@ -127,7 +127,7 @@ fn it_ends_with_the_words_it_answers() {
     let ends: [fn(&mut Stage); 4] = [
         |s| s.client(1, hear_nothing()),
         |s| s.detach(1),
-        |s| s.happen(Happening::Drain),
+        |s| s.feed(MachineInput::Drain),
         |s| s.client(1, note_text("Stop.")),
     ];
     for end in ends {

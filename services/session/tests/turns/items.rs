@@ -104,7 +104,7 @@ fn an_event_for_one_client_keeps_its_place() {
     s.store_answers = false;
     s.client(1, user_as("a", "Hi"));
     // As a door asks for when it answers by itself, behind all that came before.
-    s.happen(Happening::TellOne { conn: ConnId(1), event: Event::Reached { mark: 3, bytes: 9 } });
+    s.feed(MachineInput::TellOne { conn: ConnId(1), event: Event::Reached { mark: 3, bytes: 9 } });
     s.client(1, Input::DropSpeech);
     assert!(s.heard(1).is_empty());
     s.answer_store();
@@ -215,7 +215,7 @@ fn a_summary_takes_the_place_of_what_it_tells() {
         covered_through: Some("b".into()),
         ..Context::default()
     };
-    s.happen(Happening::Context(context.clone()));
+    s.feed(MachineInput::Context(context.clone()));
     s.client(1, respond());
     let asked = s.generations.last().unwrap();
     assert_eq!(asked.items.iter().map(|item| item.id.as_str()).collect::<Vec<_>>(), ["c"]);
@@ -225,7 +225,7 @@ fn a_summary_takes_the_place_of_what_it_tells() {
     s.heard(1);
     s.client(1, read("a"));
     assert_eq!(s.heard(1), ["read a user \"a\""]);
-    s.happen(Happening::Context(Context::default()));
+    s.feed(MachineInput::Context(Context::default()));
     s.client(1, respond());
     assert_eq!(s.generations.last().unwrap().items.len(), 3);
 }
@@ -240,7 +240,7 @@ fn items_that_a_summary_tells_leave_memory_but_for_the_newest() {
     }
     s.heard(1);
     let told = |id: &str| Context { covered_through: Some(id.into()), ..Context::default() };
-    s.happen(Happening::Context(told("d")));
+    s.feed(MachineInput::Context(told("d")));
     let in_memory = |s: &Stage| s.machine.entries().iter().map(|entry| entry.item.id.clone()).collect::<Vec<_>>();
     assert_eq!(in_memory(&s), ["c", "d", "e"]);
     s.client(1, read("a"));
@@ -250,7 +250,7 @@ fn items_that_a_summary_tells_leave_memory_but_for_the_newest() {
     assert_eq!(s.stored().len(), 4);
     // Undone: everything stands in the prompt again, in its order.
     s.recover();
-    s.happen(Happening::Context(Context::default()));
+    s.feed(MachineInput::Context(Context::default()));
     assert_eq!(in_memory(&s), ["a", "b", "d", "e"]);
     s.check_agreement();
 }
@@ -264,10 +264,10 @@ fn an_item_that_cannot_be_deleted_comes_back_though_what_stood_before_it_has_lef
         s.client(1, user_as(id, id));
     }
     let told = |id: &str| Context { covered_through: Some(id.into()), ..Context::default() };
-    s.happen(Happening::Context(told("b")));
+    s.feed(MachineInput::Context(told("b")));
     s.store_answers = false;
     s.client(1, delete("b"));
-    s.happen(Happening::Context(told("c")));
+    s.feed(MachineInput::Context(told("c")));
     s.fail_store();
     let in_memory: Vec<_> = s.machine.entries().iter().map(|entry| entry.item.id.as_str()).collect();
     assert_eq!(in_memory, ["b", "c", "d"]);
@@ -286,8 +286,8 @@ fn an_older_summary_gives_back_what_only_the_newer_one_told() {
     start.context = told("c");
     let mut s = Stage::new(start);
     let items = ["b", "c", "d", "e"].map(user).to_vec();
-    s.happen(Happening::Recovered { items, behind: Some("a".into()) });
-    s.happen(Happening::Context(told("a")));
+    s.feed(MachineInput::Recovered { items, behind: Some("a".into()) });
+    s.feed(MachineInput::Context(told("a")));
     let prompt: Vec<_> = s.machine.items().iter().map(|item| item.id.clone()).collect();
     assert_eq!(prompt, ["head", "b", "c", "d", "e"]);
 }

@@ -152,10 +152,10 @@ fn perform(s: &mut Stage, act: &Act, conn: u64) {
         Act::Refuse => s.fail_store(),
         Act::Wait(ms) => {
             s.wait(u64::from(*ms));
-            s.happen(Happening::Tick);
+            s.feed(MachineInput::Tick);
         }
         Act::Cover(id) => {
-            s.happen(Happening::Context(Context { covered_through: Some(name(id)), ..Context::default() }))
+            s.feed(MachineInput::Context(Context { covered_through: Some(name(id)), ..Context::default() }))
         }
     }
 }
@@ -170,7 +170,7 @@ fn say(s: &mut Stage, conn: u64, delta: Delta) {
     let back = if conn == 3 { 2 } else { 1 };
     if let Some(index) = s.generations.len().checked_sub(back) {
         let generation = s.generations[index].generation;
-        s.happen(Happening::Delta { generation, delta });
+        s.feed(MachineInput::Delta { generation, delta });
     }
 }
 
@@ -199,7 +199,7 @@ fn wind_down(s: &mut Stage) {
     for at in 0.. {
         let Some(generation) = s.generations.get(at).map(|known| known.generation) else { break };
         let delta = Delta::Done { finish: Finish::Stop, usage: None, report: None };
-        s.happen(Happening::Delta { generation, delta });
+        s.feed(MachineInput::Delta { generation, delta });
     }
     s.answer_store();
     s.check_no_open_response();
@@ -212,7 +212,7 @@ fn check_that_all_agree(acts: &[Act], store_answers: bool, told_items: usize) {
     if told_items < MOST_ITEMS {
         s.recover();
     }
-    s.happen(Happening::Context(Context::default()));
+    s.feed(MachineInput::Context(Context::default()));
     s.check_agreement();
     assert!(s.closed.is_empty());
     check_that_it_rests(s);

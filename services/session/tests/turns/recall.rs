@@ -27,7 +27,7 @@ fn answer(s: &mut Stage, query: &str, text: &str) {
     let (generation, arguments) = s.recalls.last().expect("a search");
     assert!(arguments[0].contains(query), "{arguments:?}");
     let results = vec![RecallResult { query: query.into(), text: text.into(), places: 1, sources: Vec::new() }];
-    s.happen(Happening::Recalled { generation: *generation, results });
+    s.feed(MachineInput::Recalled { generation: *generation, results });
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn what_was_found_goes_into_the_same_reply() {
     assert!(s.heard(1).is_empty(), "no client hears of the call");
     answer(&mut s, "code", "- user: the code is 4711");
     let asked = s.generations.last().unwrap();
-    assert_eq!((asked.purpose.clone(), asked.items.len()), (GenerationPurpose::Reply, 3));
+    assert_eq!((asked.purpose, asked.items.len()), (GenerationPurpose::Reply, 3));
     assert!(matches!(&asked.items[2].body, ItemBody::FunctionCallOutput { output, .. } if output.contains("4711")));
     s.content("It is 4711.");
     s.done();

@@ -230,7 +230,7 @@ fn responses_beside_the_conversation() {
     let request = ResponseRequest { input, config, ..beside() };
     s.client(1, respond_with(request.clone()));
     let asked = s.generations.last().unwrap();
-    assert_eq!((asked.priority(), &asked.purpose), (Priority::Background, &GenerationPurpose::BesideConversation));
+    assert_eq!((asked.priority(), asked.is_reply()), (Priority::Background, false));
     assert_eq!(asked.items.iter().map(|item| item.text()).collect::<Vec<_>>(), ["Hi", "What is this?"]);
     assert_eq!(asked.config.instructions, "Classify.");
     s.content("A greeting.");
@@ -242,11 +242,11 @@ fn responses_beside_the_conversation() {
     // The one in the conversation goes on.
     let done = || Delta::Done { finish: Finish::Stop, usage: None, report: None };
     let first = s.generations[0].generation;
-    s.happen(Happening::Delta { generation: first, delta: Delta::text("Hello.", 1) });
-    s.happen(Happening::Delta { generation: first, delta: done() });
+    s.feed(MachineInput::Delta { generation: first, delta: Delta::text("Hello.", 1) });
+    s.feed(MachineInput::Delta { generation: first, delta: done() });
     assert!(s.heard(1).last().unwrap().starts_with("done R1 completed"));
     let second = s.generations[1].generation;
-    s.happen(Happening::Delta { generation: second, delta: done() });
+    s.feed(MachineInput::Delta { generation: second, delta: done() });
     assert_eq!(s.heard(1).last().unwrap(), "done R2 completed [I1 assistant \"A greeting.\"]");
     assert_eq!(s.last_response(1).conversation_id, None);
     let third = s.generations[2].response_id.clone().unwrap();
@@ -304,7 +304,7 @@ fn deltas_of_a_generation_that_is_over_are_ignored() {
     s.content("lo.");
     s.done();
     s.done();
-    s.happen(Happening::Delta { generation: GenerationId(999), delta: Delta::text("x", 1) });
+    s.feed(MachineInput::Delta { generation: GenerationId(999), delta: Delta::text("x", 1) });
     assert!(s.heard(1).is_empty());
 }
 

@@ -113,7 +113,7 @@ fn a_reply_that_a_summary_covers_meanwhile_says_no_word_twice() {
     // It resumes before the model has stopped, and a summary covers it then.
     s.client(1, resume());
     s.client(1, user_as("a", "Hm"));
-    s.happen(Happening::Context(Context { covered_through: Some("a".into()), ..Context::default() }));
+    s.feed(MachineInput::Context(Context { covered_through: Some("a".into()), ..Context::default() }));
     s.model(held());
     s.content(" a time.");
     s.done();

@@ -11,8 +11,8 @@ fn speculating() -> Stage {
     stage_from(start)
 }
 
-fn purposes(s: &Stage) -> Vec<&GenerationPurpose> {
-    s.generations.iter().map(|generation| &generation.purpose).collect()
+fn purposes(s: &Stage) -> Vec<(GenerationPurpose, &str)> {
+    s.generations.iter().map(|known| (known.purpose, known.partial.as_deref().unwrap_or_default())).collect()
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn the_prompt_is_warmed_while_the_user_speaks() {
     s.client(1, instructions("Be kind."));
     assert_eq!((s.generations.len(), s.machine.next_deadline()), (0, Some(1100)));
     s.now = 1100;
-    s.happen(Happening::Tick);
-    assert_eq!(purposes(&s), [&GenerationPurpose::WarmHistory]);
+    s.feed(MachineInput::Tick);
+    assert_eq!(purposes(&s), [(GenerationPurpose::WarmHistory, "")]);
     assert_eq!(s.generations[0].priority(), Priority::Speculate);
     assert_eq!(s.generations[0].max_tokens, Some(0));
     assert_eq!(s.generations[0].config.instructions, "Be kind.");
@@ -90,41 +90,41 @@ fn the_prompt_is_warmed_while_the_user_speaks() {
     s.client(1, hear("what is the"));
     assert_eq!(s.generations.len(), 1);
     s.now = 1200;
-    s.happen(Happening::Tick);
-    assert_eq!(purposes(&s)[1], &GenerationPurpose::WarmPartial("what is the".into()));
+    s.feed(MachineInput::Tick);
+    assert_eq!(purposes(&s)[1], (GenerationPurpose::WarmPartial, "what is the"));
     assert_eq!(s.machine.next_deadline(), None);
     // The same words again are no news; others take the place of the ones before.
     s.now = 1300;
     s.client(1, hear("what is the"));
     assert_eq!(s.generations.len(), 2);
     s.client(1, hear("what is the time"));
-    assert_eq!(purposes(&s)[2], &GenerationPurpose::WarmPartial("what is the time".into()));
+    assert_eq!(purposes(&s)[2], (GenerationPurpose::WarmPartial, "what is the time"));
     assert_eq!(s.stopped, [s.generations[1].generation]);
     // The user is done: the answer is more urgent than what is warmed.
     s.client(1, commit());
-    assert_eq!(purposes(&s)[3], &GenerationPurpose::Reply);
+    assert_eq!(purposes(&s)[3], (GenerationPurpose::Reply, ""));
     assert_eq!(s.stopped.last(), Some(&s.generations[2].generation));
     // While the answer is made, nothing is warmed; afterwards what the next prompt will contain is.
     s.now = 2000;
     s.content("Noon.");
     s.client(1, hear("than"));
-    s.happen(Happening::Tick);
+    s.feed(MachineInput::Tick);
     assert_eq!((s.generations.len(), s.machine.next_deadline()), (4, None));
     s.done();
-    assert_eq!(purposes(&s)[4], &GenerationPurpose::WarmPartial("than".into()));
+    assert_eq!(purposes(&s)[4], (GenerationPurpose::WarmPartial, "than"));
     assert_eq!(s.generations[4].items.len(), 2);
     s.now = 3000;
     s.client(1, hear_nothing());
     assert_eq!((s.generations.len(), s.machine.next_deadline()), (5, Some(3100)));
     s.now = 3100;
-    s.happen(Happening::Tick);
-    assert_eq!(purposes(&s)[5], &GenerationPurpose::WarmHistory);
+    s.feed(MachineInput::Tick);
+    assert_eq!(purposes(&s)[5], (GenerationPurpose::WarmHistory, ""));
     // What was heard is another past.
     s.now = 4000;
     let item_id = s.last_reply();
     s.client(1, truncate(&item_id, 2));
     s.now = 4100;
-    s.happen(Happening::Tick);
+    s.feed(MachineInput::Tick);
     assert_eq!(s.generations[6].items[1].text(), "No");
     // No client is there: nothing is warmed.
     s.now = 5000;
@@ -200,7 +200,7 @@ fn notices_reach_every_client() {
         Event::PinRefused { item_id: "i".into(), text: "Call me Ann.".into(), limit_tokens: 4 },
     ];
     for event in events {
-        s.happen(Happening::Tell(event));
+        s.feed(MachineInput::Tell(event));
     }
     let stages = ["Started", "Completed", "Dropped", "Failed"].map(|stage| format!("compaction {stage}"));
     let expected = [&["context 5 of 10".to_owned()][..], &stages, &["pin refused of i".to_owned()]].concat();

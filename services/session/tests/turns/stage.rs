@@ -6,7 +6,9 @@ use crate::lines::Names;
 use crate::store::FakeStore;
 use session::machine::*;
 use session::sentences::{Cutter, SentenceLimits};
-use session::{Context, Delta, Event, Finish, Input, Item, ItemBody, ItemStatus, Response, Role, SessionConfig};
+use session::{
+    Context, Delta, Event, Finish, GenerationPurpose, Input, Item, ItemBody, ItemStatus, Response, Role, SessionConfig,
+};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -107,31 +109,31 @@ impl Stage {
         let hears_all = replay == Replay::All && self.keeps_all;
         let blind = !hears_all && !self.machine.entries().is_empty();
         self.clients.insert(conn, Client::new(blind));
-        self.happen(Happening::Attached { conn, replay });
+        self.feed(MachineInput::Attached { conn, replay });
     }
 
     pub fn detach(&mut self, conn: u64) {
         self.clients.remove(&ConnId(conn));
-        self.happen(Happening::Detached { conn: ConnId(conn) });
+        self.feed(MachineInput::Detached { conn: ConnId(conn) });
     }
 
     pub fn wait(&mut self, ms: u64) {
         let end = self.now + ms;
         while let Some(due) = self.machine.next_deadline().filter(|due| *due <= end) {
             self.now = self.now.max(due);
-            self.happen(Happening::Tick);
+            self.feed(MachineInput::Tick);
         }
         self.now = end;
     }
 
     pub fn client(&mut self, conn: u64, input: Input) {
         if self.clients.contains_key(&ConnId(conn)) {
-            self.happen(Happening::Said { conn: ConnId(conn), input_id: None, input });
+            self.feed(MachineInput::Said { conn: ConnId(conn), input_id: None, input });
         }
     }
 
     pub fn client_as(&mut self, conn: u64, input_id: &str, input: Input) {
-        self.happen(Happening::Said { conn: ConnId(conn), input_id: Some(input_id.to_owned()), input });
+        self.feed(MachineInput::Said { conn: ConnId(conn), input_id: Some(input_id.to_owned()), input });
     }
 
     /// The user says something, and client 1 asks for an answer.
@@ -146,7 +148,7 @@ impl Stage {
         let mut deltas = Vec::new();
         self.cutter.cut(delta, &mut deltas);
         for delta in deltas {
-            self.happen(Happening::Delta { generation, delta });
+            self.feed(MachineInput::Delta { generation, delta });
         }
     }
 
@@ -168,8 +170,8 @@ impl Stage {
     pub fn answer_one(&mut self) {
         if let Some((op, work)) = self.unanswered.pop_front() {
             match self.store.apply(work, &self.sent) {
-                Ok(()) => self.happen(Happening::StoreAcked { op }),
-                Err(message) => self.happen(Happening::StoreFailed { op, message: message.to_owned() }),
+                Ok(()) => self.feed(MachineInput::StoreAcked { op }),
+                Err(message) => self.feed(MachineInput::StoreFailed { op, message: message.to_owned() }),
             }
         }
     }
@@ -177,21 +179,21 @@ impl Stage {
     pub fn fail_store(&mut self) {
         if let Some((op, refused)) = self.unanswered.pop_front() {
             self.store.refuse(refused);
-            self.happen(Happening::StoreFailed { op, message: "the disk is full".into() });
+            self.feed(MachineInput::StoreFailed { op, message: "the disk is full".into() });
         }
     }
 
-    pub fn happen(&mut self, happening: Happening) {
+    pub fn feed(&mut self, input: MachineInput) {
         let (mut out, mut resumed, mut words) = (Vec::new(), Vec::new(), None);
-        self.machine.handle(happening, self.now, &mut out);
+        self.machine.handle(input, self.now, &mut out);
         for output in out {
             match output {
                 Output::Words { .. } if self.words_fail => {
-                    words = Some(Happening::WordsNotWritten { message: "the disk is full".into() });
+                    words = Some(MachineInput::WordsNotWritten { message: "the disk is full".into() });
                 }
                 Output::Words { item_id, text } => {
                     self.written.entry(item_id).or_default().push_str(&text);
-                    words = Some(Happening::WordsWritten);
+                    words = Some(MachineInput::WordsWritten);
                 }
                 Output::Send { to, event } => self.send(&to, &event),
                 Output::Store { id, op } => {
@@ -216,7 +218,7 @@ impl Stage {
             }
         }
         if let Some(words) = words {
-            self.happen(words);
+            self.feed(words);
         }
         resumed.into_iter().for_each(|resume| self.go_on(resume));
         if self.store_answers {
@@ -352,7 +354,7 @@ impl Stage {
         self.store.settle();
         let is_complete = |item: &&Item| item.status != ItemStatus::InProgress;
         let items = self.store.items.iter().filter(is_complete).cloned().collect();
-        self.happen(Happening::Recovered { items, behind: None });
+        self.feed(MachineInput::Recovered { items, behind: None });
     }
 
     /// Checks that the store has what the machine has, whatever it refused, in any order.

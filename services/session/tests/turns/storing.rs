@@ -328,7 +328,7 @@ fn the_service_stops() {
     s.client(1, respond());
     s.answer_store();
     s.content("One two");
-    s.happen(Happening::Drain);
+    s.feed(MachineInput::Drain);
     s.client(1, user_as("late", "Hi"));
     assert!(s.closed.is_empty());
     s.answer_store();

@@ -3,6 +3,7 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::reader::{SectionReader, sections};
+use std::fmt;
 
 sections! {
     pub struct RememberSettings {
@@ -93,6 +94,16 @@ pub enum WantedText {
         before: String,
         after: String,
     },
+}
+
+impl fmt::Display for WantedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WantedText::Any => f.write_str("*"),
+            WantedText::Exactly(text) => f.write_str(text),
+            WantedText::Around { before, after } => write!(f, "{before}{{name}}{after}"),
+        }
+    }
 }
 
 impl WantedText {

@@ -8,10 +8,11 @@ use super::listener::{Listener, Wanted};
 use super::scene::{Broken, Scene};
 use super::script::{PIECES, context, machine, request, words};
 use compaction::phases::Activity;
-use session::machine::{
-    ConnId, Generate, GenerationId, GenerationPurpose, Happening, Machine, Millis, OpId, Output, Replay, StoreOp,
+use session::machine::{ConnId, Generate, GenerationId, Machine, MachineInput, Millis, OpId, Output, Replay, StoreOp};
+use session::{
+    Delta, Event, Finish, GenerationPurpose, Heard, Input, Item, ItemBody, ItemPlace, NewItem, NewTurn, ResumeRequest,
+    Role,
 };
-use session::{Delta, Event, Finish, Heard, Input, Item, ItemBody, ItemPlace, NewItem, NewTurn, ResumeRequest, Role};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Clone, Debug)]
@@ -211,12 +212,12 @@ impl World {
         match action {
             Action::Attach(conn) => {
                 self.listeners.insert(*conn, Listener::default());
-                self.handle(Happening::Attached { conn: ConnId(*conn), replay: Replay::All });
+                self.handle(MachineInput::Attached { conn: ConnId(*conn), replay: Replay::All });
             }
             Action::Detach(conn) => {
                 self.left.detachments -= 1;
                 self.listeners.remove(conn);
-                self.handle(Happening::Detached { conn: ConnId(*conn) });
+                self.handle(MachineInput::Detached { conn: ConnId(*conn) });
             }
             Action::Say(conn, saying) => self.say(*conn, *saying),
             Action::Delta(generation) => {
@@ -226,19 +227,19 @@ impl World {
                     let (begun, asked) = (&making.begun.prompt, &making.prompt);
                     self.wrong = Some(format!("a reply that was begun to {begun:?} answers {asked:?}"));
                 }
-                self.handle(Happening::Delta { generation: *generation, delta });
+                self.handle(MachineInput::Delta { generation: *generation, delta });
             }
             Action::ModelStops(generation, finish) => self.model_stops(*generation, *finish),
             Action::ModelFails(generation) => {
                 self.left.model_failures -= 1;
                 self.making.remove(generation);
                 let failure = session::Failure::new(session::FailureCode::EngineFailed, "it broke");
-                self.handle(Happening::Delta { generation: *generation, delta: Delta::Failed(failure) });
+                self.handle(MachineInput::Delta { generation: *generation, delta: Delta::Failed(failure) });
             }
             Action::StoreAnswers => {
                 let Some((id, op)) = self.pending.pop_front() else { return };
                 self.kept.apply(op);
-                self.handle(Happening::StoreAcked { op: id });
+                self.handle(MachineInput::StoreAcked { op: id });
             }
             Action::StoreFails => {
                 let Some((id, op)) = self.pending.pop_front() else { return };
@@ -247,7 +248,7 @@ impl World {
                 if let StoreOp::ReplyBegun { item, .. } = &op {
                     self.kept.journal.remove(&item.id);
                 }
-                self.handle(Happening::StoreFailed { op: id, message: "full".to_owned() });
+                self.handle(MachineInput::StoreFailed { op: id, message: "full".to_owned() });
             }
             Action::JournalFails => {
                 (self.left.journal_failures, self.journal_fails) = (self.left.journal_failures - 1, true)
@@ -260,12 +261,12 @@ impl World {
             Action::Crash(applied) => self.crash(*applied),
             Action::Drain => {
                 (self.left.drains, self.is_draining) = (self.left.drains - 1, true);
-                self.handle(Happening::Drain);
+                self.handle(MachineInput::Drain);
             }
             Action::Tick => {
                 self.left.ticks -= 1;
                 self.now = self.machine.next_deadline().unwrap_or(self.now);
-                self.handle(Happening::Tick);
+                self.handle(MachineInput::Tick);
             }
         }
         let begun = self.compactor.go_on(self.activity());
@@ -330,7 +331,7 @@ impl World {
             Saying::Partial => {
                 left.partials -= 1;
                 let text = format!("part {number}");
-                return self.handle(Happening::Said {
+                return self.handle(MachineInput::Said {
                     conn: ConnId(conn),
                     input_id: None,
                     input: Input::Hear { text },
@@ -350,7 +351,7 @@ impl World {
         if self.broken == Broken::Inbox && saying == Saying::Respond {
             return;
         }
-        self.handle(Happening::Said { conn: ConnId(conn), input_id: Some(input_id), input });
+        self.handle(MachineInput::Said { conn: ConnId(conn), input_id: Some(input_id), input });
     }
 
     fn model_stops(&mut self, generation: GenerationId, finish: Finish) {
@@ -359,7 +360,7 @@ impl World {
             self.held.insert(generation, making.left);
         }
         let delta = Delta::Done { finish, usage: None, report: None };
-        self.handle(Happening::Delta { generation, delta });
+        self.handle(MachineInput::Delta { generation, delta });
         if self.left.compactions > 0 && finish == Finish::Stop {
             self.left.compactions -= 1;
             self.compactor.look_soon();
@@ -377,7 +378,7 @@ impl World {
                 if self.broken == Broken::Swap {
                     return;
                 }
-                self.handle(Happening::Context(context(Some(covered))));
+                self.handle(MachineInput::Context(context(Some(covered))));
             }
             // What it was to tell was deleted: the store refuses it.
             Ok(_) => {}
@@ -407,11 +408,11 @@ impl World {
         (self.making, self.held, self.compactor) = (BTreeMap::new(), BTreeMap::new(), ExploredCompactor::new());
     }
 
-    fn handle(&mut self, happening: Happening) {
-        let mut next = Some(happening);
-        while let Some(happening) = next.take() {
+    fn handle(&mut self, input: MachineInput) {
+        let mut next = Some(input);
+        while let Some(input) = next.take() {
             let mut out = Vec::new();
-            self.machine.handle(happening, self.now, &mut out);
+            self.machine.handle(input, self.now, &mut out);
             for output in out {
                 next = next.or(self.write(&output));
                 self.follow(output);
@@ -420,15 +421,15 @@ impl World {
     }
 
     /// Words go to the journal before anything else happens.
-    fn write(&mut self, output: &Output) -> Option<Happening> {
+    fn write(&mut self, output: &Output) -> Option<MachineInput> {
         let Output::Words { item_id, text } = output else { return None };
         if std::mem::take(&mut self.journal_fails) {
-            return Some(Happening::WordsNotWritten { message: "full".to_owned() });
+            return Some(MachineInput::WordsNotWritten { message: "full".to_owned() });
         }
         if self.broken != Broken::Journal {
             self.kept.words(item_id, text);
         }
-        Some(Happening::WordsWritten)
+        Some(MachineInput::WordsWritten)
     }
 
     fn follow(&mut self, output: Output) {
@@ -491,7 +492,7 @@ impl World {
         let told = self.prompt_is_whole(&items[..items.len() - usize::from(is_early)]);
         self.note(told);
         let prompt: Vec<String> = items.iter().map(|item| item.text()).collect();
-        let is_reply = *purpose == GenerationPurpose::Reply;
+        let is_reply = generate.is_reply();
         let mut begun = Begun { by: *generation, prompt: prompt.clone() };
         if is_early {
             self.early = Some(begun.clone());

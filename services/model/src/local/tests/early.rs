@@ -17,7 +17,7 @@ fn asked(stage: &Stage, words: &str, seed: u64, temperature: f32) -> ModelReques
 }
 
 fn early(request: &ModelRequest) -> ModelRequest {
-    ModelRequest { purpose: Purpose::EarlyReply, priority: Priority::Speculate, ..request.clone() }
+    ModelRequest { purpose: GenerationPurpose::EarlyReply, priority: Priority::Speculate, ..request.clone() }
 }
 
 async fn begin(stage: &Stage, request: &ModelRequest) {
@@ -159,7 +159,7 @@ async fn a_reply_is_not_there_any_more() {
         let request = asked(&stage, "Is the light on?", 1, 0.9);
         begin(&stage, &request).await;
         match end {
-            "forget" => stage.model.forget(7).await.unwrap(),
+            "forget" => stage.model.forget(7, PastStays::Nothing).await.unwrap(),
             "time" => tokio::time::sleep(std::time::Duration::from_millis(1_100)).await,
             "panic" => stage.model.panic(),
             _ => {

@@ -8,7 +8,7 @@ async fn prompts_to_warm_do_not_take_the_places_of_users_who_wait() {
     let stage = stage_with(&[("engine.max_waiting", "2")]).await;
     let warm = |at: usize| {
         let mut request = stage.request(vec![said(User, &format!("Is lamp {at} on?"))], 0);
-        (request.purpose, request.priority) = (Purpose::WarmPartial, Priority::Speculate);
+        (request.purpose, request.priority) = (GenerationPurpose::WarmPartial, Priority::Speculate);
         stage.model.ask(request)
     };
     let asked: Vec<_> = (0..40).map(warm).collect();

@@ -115,7 +115,7 @@ async fn another_turn_a_deletion_and_time_end_it() {
         assert_eq!(part.finish, Some(Finish::Held));
         match end {
             "turn" => drop(stage.answer(asked(&stage, 2)).await),
-            "forget" => stage.model.forget(7).await.unwrap(),
+            "forget" => stage.model.forget(7, PastStays::Nothing).await.unwrap(),
             "time" => tokio::time::sleep(std::time::Duration::from_millis(1_100)).await,
             _ => stage.model.panic(),
         }

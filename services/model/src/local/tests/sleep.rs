@@ -32,7 +32,7 @@ async fn a_model_that_slept_goes_on_where_it_was() {
     stage.model.wake();
     is_asleep(&stage, false).await;
     is_asleep(&stage, true).await;
-    stage.model.forget(1).await.unwrap();
+    stage.model.forget(1, PastStays::Nothing).await.unwrap();
     is_asleep(&stage, true).await;
     stage.model.shutdown().await;
 }

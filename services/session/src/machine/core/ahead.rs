@@ -2,9 +2,9 @@
 
 use super::Machine;
 use crate::context::Context;
-use crate::machine::happening::{GenerationId, Millis};
-use crate::machine::output::{Generate, GenerationPurpose, Output};
-use crate::vocabulary::{Item, Role};
+use crate::machine::input::{GenerationId, Millis};
+use crate::machine::output::{Generate, Output};
+use crate::vocabulary::{GenerationPurpose, Item, Role};
 use std::sync::Arc;
 
 impl Machine {
@@ -34,6 +34,8 @@ impl Machine {
             generation: GenerationId(0),
             response_id: None,
             purpose: GenerationPurpose::WarmHistory,
+            is_beside: false,
+            partial: None,
             items,
             context: Arc::new(context),
             config: self.next_config.clone(),
@@ -53,13 +55,14 @@ impl Machine {
         }
         self.stop_warming();
         let generation = self.next_generation();
-        let purpose = match self.warming.buffer.is_empty() {
-            true => GenerationPurpose::WarmHistory,
-            false => GenerationPurpose::WarmPartial(self.warming.buffer.clone()),
+        let partial = Some(self.warming.buffer.clone()).filter(|words| !words.is_empty());
+        let purpose = match partial {
+            None => GenerationPurpose::WarmHistory,
+            Some(_) => GenerationPurpose::WarmPartial,
         };
         let context = self.ledger.conversation.context().clone();
         let ahead = self.ahead(self.items(), Context::default());
-        let generate = Generate { generation, purpose, context, ..ahead };
+        let generate = Generate { generation, purpose, partial, context, ..ahead };
         self.ledger.outbox.at_once(Output::Generate(Box::new(generate)));
         self.warming.begun(generation, self.now);
     }

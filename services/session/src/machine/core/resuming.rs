@@ -1,6 +1,6 @@
 use super::Machine;
-use crate::machine::happening::{GenerationId, OpId};
 use crate::machine::held::HeldReply;
+use crate::machine::input::{GenerationId, OpId};
 use crate::machine::outbox::Undo;
 use crate::machine::output::{Output, StoreOp};
 use crate::machine::reply::Reply;

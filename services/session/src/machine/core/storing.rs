@@ -1,7 +1,7 @@
 //! Consequences of the store's answers.
 
 use super::Machine;
-use crate::machine::happening::OpId;
+use crate::machine::input::OpId;
 use crate::machine::outbox::{Operation, Undo, Unsaid};
 use crate::vocabulary::{Refusal, SessionConfig};
 use std::sync::Arc;

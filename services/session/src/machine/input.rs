@@ -14,7 +14,7 @@ pub struct GenerationId(pub u64);
 pub struct OpId(pub u64);
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Happening {
+pub enum MachineInput {
     /// An admitted connection. It receives the session's configuration and the events that it missed.
     Attached {
         conn: ConnId,
@@ -62,7 +62,7 @@ pub enum Happening {
     /// Past words about the current question, to insert before this item, or before the next one.
     Noted {
         before: Option<String>,
-        note: NoteOfPast,
+        note: RecallResult,
     },
     Tell(Event),
     TellOne {
@@ -79,14 +79,6 @@ pub enum Replay {
     Nothing,
     All,
     After(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoteOfPast {
-    pub query: String,
-    pub text: String,
-    pub places: usize,
-    pub sources: Vec<NoteSource>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
