@@ -68,7 +68,6 @@ pub fn inputs_of(
     Ok(told(&network.model, &seen))
 }
 
-/// Address of a matrix's first byte, which is its own.
 fn place(matrix: &Matrix) -> usize {
     matrix.data().as_ptr() as usize
 }
@@ -103,7 +102,6 @@ fn told(model: &ModelWeights, seen: &HashMap<usize, Seen>) -> Vec<TensorInputs> 
     all
 }
 
-/// Calls with the name of each tensor of a layer and its matrices: one, or one for each expert.
 fn each_tensor(layer: &Layer, tell: &mut dyn FnMut(&str, &[&Matrix])) {
     match &layer.mixer {
         Mixer::Attention(AttentionWeights { q, k, v, o, .. }) => {
@@ -138,7 +136,6 @@ fn each_tensor(layer: &Layer, tell: &mut dyn FnMut(&str, &[&Matrix])) {
     }
 }
 
-/// Puts the columns of value heads into the order of GGUF files.
 fn tile(model: &ModelWeights, inputs: &mut TensorInputs) {
     let shape = &model.shape;
     let (heads, keys, width) = (shape.value_heads, shape.key_heads, shape.value_dim);

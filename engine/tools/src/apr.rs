@@ -9,7 +9,6 @@ const MAGIC: &[u8; 4] = b"APR\0";
 const VERSION: u8 = 2;
 const HEADER: usize = 64;
 const ALIGNMENT: u64 = 64;
-/// Flag that rows follow each other.
 const ROW_MAJOR: u16 = 1024;
 const QUANTISED: u16 = 32;
 const LARGEST_METADATA: usize = 16 << 20;
@@ -105,7 +104,6 @@ impl<W: Write> AprWriter<W> {
         Ok(writer)
     }
 
-    /// Writes a piece of the next tensor.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(&wanted) = self.left.last() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "all tensors are written"));

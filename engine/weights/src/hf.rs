@@ -29,13 +29,11 @@ pub(crate) fn open_apr(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     load(apr::folder(path, mmap)?)
 }
 
-/// True if a file begins as an APR file does.
 pub(crate) fn is_apr(path: &Path) -> bool {
     let mut begin = [0; apr::MAGIC.len()];
     std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && apr::is_apr(&begin)
 }
 
-/// Adds the tensors of one file of a folder, and returns the bytes that describe them.
 fn add_tensors(path: &Path, bytes: &ModelBytes, tensors: &mut Tensors) -> Result<ModelBytes, Error> {
     match apr::is_apr(bytes) {
         true => apr::add_tensors(path, bytes, tensors),

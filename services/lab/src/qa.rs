@@ -59,8 +59,8 @@ struct Check {
 enum Outcome {
     Holds,
     Fails,
-    /// Measured, and there is no bar for it.
-    Told,
+    /// There is no bar for it.
+    Measured,
 }
 
 const TEXT: &str = include_str!("qa/text.txt");
@@ -273,7 +273,7 @@ fn speed(args: &Args, settings: &Settings) -> Result<(Outcome, String)> {
     }
     let written = median(steps).map_or(0.0, |step| 1.0 / step);
     Ok((
-        Outcome::Told,
+        Outcome::Measured,
         format!("{read:.0} tokens/s read with all logits, {written:.1} written, on this machine's processor"),
     ))
 }
@@ -284,7 +284,7 @@ fn print(report: &Report) -> Result<()> {
         let outcome = match check.outcome {
             Outcome::Holds => "holds",
             Outcome::Fails => "FAILS",
-            Outcome::Told => "",
+            Outcome::Measured => "",
         };
         table.row([
             check.name.to_owned(),

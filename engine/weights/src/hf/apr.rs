@@ -21,7 +21,6 @@ const LARGEST_METADATA: usize = 16 << 20;
 const LONGEST_NAME: usize = 256;
 const MOST_DIMS: usize = 8;
 
-/// Flags of files that this reader does not take, and what they are.
 const REFUSED: [(u16, &str); 6] = [
     (1, "compressed"),
     (2, "compressed"),
@@ -31,7 +30,6 @@ const REFUSED: [(u16, &str); 6] = [
     (2048, "stored by columns"),
 ];
 
-/// Parts of a file.
 struct Layout {
     metadata: Map<String, Value>,
     index: ModelBytes,
@@ -43,7 +41,6 @@ pub(crate) fn is_apr(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-/// Reads a file as if it were the folder that it was made from.
 pub(crate) fn folder(path: &Path, mmap: bool) -> Result<Folder, Error> {
     let bytes = ModelBytes::open(path, mmap)?;
     let Layout { metadata, .. } = layout(path, &bytes)?;
@@ -73,7 +70,6 @@ pub(crate) fn folder(path: &Path, mmap: bool) -> Result<Folder, Error> {
     })
 }
 
-/// Adds the tensors of a file, and returns the bytes that describe them.
 pub(crate) fn add_tensors(path: &Path, bytes: &ModelBytes, tensors: &mut Tensors) -> Result<ModelBytes, Error> {
     let layout = layout(path, bytes)?;
     let (shared_path, mut ranges, mut left): (Arc<Path>, _, &[u8]) = (path.into(), Vec::new(), &layout.index);

@@ -18,7 +18,7 @@ pub fn page(report: &Report) -> String {
         let (class, word) = match outcome {
             Outcome::Holds => ("holds", "holds"),
             Outcome::Fails => ("fails", "fails"),
-            Outcome::Told => ("told", ""),
+            Outcome::Measured => ("told", ""),
         };
         let _ =
             writeln!(page, "<tr><th>{name}<td class=\"{class}\">{word}<td>{}<td>{took_ms:.0}</tr>", escaped(detail));
