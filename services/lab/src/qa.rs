@@ -59,7 +59,6 @@ struct Check {
 enum Outcome {
     Holds,
     Fails,
-    /// There is no bar for it.
     Measured,
 }
 
