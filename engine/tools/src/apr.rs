@@ -17,7 +17,6 @@ const LARGEST_METADATA: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct AprTensor {
     pub name: String,
-    /// Outermost first.
     pub dims: Vec<u64>,
     pub format: Format,
 }

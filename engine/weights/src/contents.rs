@@ -20,7 +20,6 @@ pub struct FileTensor {
     /// Format of the values. None: the kernels cannot read the type.
     pub format: Option<Format>,
     pub type_name: String,
-    /// Outermost first.
     pub dims: Vec<usize>,
     /// Empty where the format is unknown.
     pub data: ModelBytes,
@@ -32,7 +31,6 @@ pub enum FileForm {
     Folder,
 }
 
-/// Contents of a model's files, each part read for itself.
 #[derive(Debug)]
 pub struct FileContents {
     pub form: FileForm,
@@ -111,7 +109,6 @@ impl FileNames {
     }
 }
 
-/// Lists the tensors of files that were read, in the order of their names.
 pub(crate) fn listed(tensors: &Tensors) -> Vec<FileTensor> {
     let listed = tensors.iter().map(|(name, tensor)| FileTensor {
         name: name.to_owned(),

@@ -74,7 +74,6 @@ static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
     FILES.into_iter().map(family).collect()
 });
 
-/// Returns all families.
 pub fn all() -> &'static [Family] {
     &FAMILIES
 }

@@ -18,7 +18,6 @@ pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     }
 }
 
-/// Reads everything in a model's files, and stops only where they cannot be taken apart.
 pub fn contents(path: &Path, mmap: bool) -> Result<FileContents, Error> {
     match kind(path)? {
         FilesKind::Gguf => gguf::contents(path, mmap),

@@ -16,7 +16,6 @@ pub(crate) struct Stored {
     /// Format of the values. None: the kernels cannot read the type, which matters only if the tensor is used.
     pub format: Option<Format>,
     pub type_name: String,
-    /// Outermost first.
     pub dims: Vec<usize>,
     pub data: ModelBytes,
 }
