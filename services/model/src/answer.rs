@@ -109,12 +109,13 @@ pub fn channel() -> (Writer, Answer) {
     open(None, None)
 }
 
-/// Opens the answer to a request, and cuts the text of a reply into sentences.
+/// Opens the answer to a request, and cuts the text of a reply into sentences, unless its prompt is raw.
 pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, Answer) {
     // Text of a required form is not speech, and with log probabilities each token counts.
     let is_plain = request.options.response_format == ResponseFormat::Text && request.options.logprobs.is_none();
     let rule = rule_of(request.questions).filter(|_| is_plain);
-    let cutter = (request.purpose == Purpose::Reply).then(|| Cutter::with_rule(limits, rule));
+    let is_speech = request.purpose == Purpose::Reply && request.raw.is_none();
+    let cutter = is_speech.then(|| Cutter::with_rule(limits, rule));
     open(cutter, Some((request.purpose, request.priority)))
 }
 
@@ -214,6 +215,7 @@ impl Drop for Writer {
 /// Joins a delta to the one before it if both are of a kind; returns it otherwise.
 fn join(last: Option<&mut Delta>, delta: Delta) -> Option<Delta> {
     match (last, delta) {
+        (Some(Delta::PromptTokens(tokens)), Delta::PromptTokens(mut more)) => tokens.append(&mut more),
         (Some(Delta::Reasoning { text, tokens }), Delta::Reasoning { text: more, tokens: count }) => {
             text.push_str(&more);
             *tokens += count;
