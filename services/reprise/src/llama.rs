@@ -190,10 +190,10 @@ mod tests {
 
     #[test]
     fn names_of_several_letters_behind_one_dash_are_read() {
-        let read = rewritten("reprise serve -m a.gguf -ngl 99 -ctk=q8_0 -ctv q4_0 -np 4 -c 512").unwrap().join(" "); // not a window: an argument
+        let read = rewritten("reprise serve -m a.gguf -ngl 99 -ctk=q8_0 -ctv q4_0 -np 4 -c 500").unwrap().join(" ");
         assert_eq!(
             read,
-            "reprise serve -m a.gguf --gpu-layers 99 --cache-type-k=q8_0 --cache-type-v q4_0 --parallel 4 -c 512"
+            "reprise serve -m a.gguf --gpu-layers 99 --cache-type-k=q8_0 --cache-type-v q4_0 --parallel 4 -c 500"
         );
         // Before the command stand flags of all commands; other commands, and what follows `--`, stay as they are.
         for line in ["reprise pull -ngl 1", "reprise run -- -ngl", "reprise --set a=serve keys -np"] {
@@ -243,10 +243,10 @@ mod tests {
 
     #[test]
     fn each_name_of_theirs_sets_a_key_that_is_there() {
-        let serve = "reprise serve -m a.gguf -c 4096 -t 3 -ngl 12 --no-mmap -ctk q8_0 -ctv q4_0 --reasoning-budget 0 -np 5 \
-                     --host 0.0.0.0 --port 81 --api-key secret --jinja"; // not a window: an argument
-        let run = "reprise run -m qwen3.5-4b -c 4096 -t 3 -ngl all --no-mmap -ctk bf16 -ctv f16 --reasoning-budget -1 --jinja \
-                   --prompt Hello"; // not a window: an argument
+        let serve = "reprise serve -m a.gguf -c 4000 -t 3 -ngl 12 --no-mmap -ctk q8_0 -ctv q4_0 --reasoning-budget 0 -np 5 \
+                     --host 0.0.0.0 --port 81 --api-key secret --jinja";
+        let run = "reprise run -m qwen3.5-4b -c 4000 -t 3 -ngl all --no-mmap -ctk bf16 -ctv f16 --reasoning-budget -1 --jinja \
+                   --prompt Hello";
         let read = |line: &str| {
             let cli = Cli::try_parse_from(rewritten(line).unwrap()).unwrap();
             let flags = cli.flags();
@@ -256,7 +256,7 @@ mod tests {
         let settings = read(serve);
         let preset = settings.chosen().unwrap();
         assert_eq!(settings.model.path.as_deref(), Some(std::path::Path::new("a.gguf")));
-        assert_eq!((preset.ctx_size, settings.engine.threads, settings.engine.gpu_layers), (4096, 3, Some(12))); // not a window: an argument
+        assert_eq!((preset.ctx_size, settings.engine.threads, settings.engine.gpu_layers), (4000, 3, Some(12)));
         assert_eq!((settings.engine.mmap, settings.engine.max_sequences), (false, 5));
         assert_eq!((preset.kv.k, preset.kv.v), (settings::KvFormat::Q8, settings::KvFormat::Q4));
         assert_eq!(preset.thinking, settings::Thinking::Off);
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(settings.auth.required, settings::KeysRequired::Always);
         let settings = read(run);
         let preset = settings.chosen().unwrap();
-        assert_eq!((preset.ctx_size, preset.thinking), (4096, settings::Thinking::On)); // not a window: an argument
+        assert_eq!((preset.ctx_size, preset.thinking), (4000, settings::Thinking::On));
         assert_eq!((preset.kv.k, preset.kv.v), (settings::KvFormat::Bf16, settings::KvFormat::F16));
         assert_eq!(settings.engine.gpu_layers, Some(1000));
         // Without a layer on the GPU it is not used at all.
