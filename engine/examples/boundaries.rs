@@ -74,7 +74,7 @@ fn ask(engine: &mut Engine, request: EngineRequest, marks_every: usize) -> (f64,
                     }
                 }
                 EngineEvent::Failed { error, .. } => panic!("{error}"),
-                EngineEvent::Started { .. } => {}
+                EngineEvent::Started { .. } | EngineEvent::PromptTokens { .. } => {}
             }
         }
     }

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             match event {
                 EngineEvent::Token(token) => print!("{}", token.text),
                 EngineEvent::Failed { error, .. } => return Err(error.into()),
-                EngineEvent::Started { .. } | EngineEvent::Done { .. } => {}
+                EngineEvent::Started { .. } | EngineEvent::PromptTokens { .. } | EngineEvent::Done { .. } => {}
             }
         }
         std::io::stdout().flush()?;

@@ -8,10 +8,11 @@ use crate::cached_sequence::{CachedSequence, SNAPSHOT_DISTANCE_TOKENS, near_dist
 use crate::draft::Draft;
 use crate::error::Error;
 use crate::limits::EngineLimits;
+use crate::network::WantedLogits;
 use crate::recurrence_log::RecurrenceLog;
 use crate::request::{
     EngineEvent, EngineRequest, OwnerId, PrefillReason, Priority, ReplyToken, RequestId, RequestReport, ReuseScope,
-    StopReason,
+    ScoredToken, StopReason,
 };
 use crate::sampling::{SampledToken, Sampler};
 use crate::state::KvFormats;
@@ -33,6 +34,8 @@ pub(crate) struct ActiveRequest {
     pub max_new_tokens: usize,
     pub tokens: Vec<u32>,
     pub prompt_tokens: usize,
+    pub prompt_logprobs: Option<usize>,
+    pub scored: usize, // tokens of the prompt that were reported with their log probabilities
     pub given_tokens: usize,
     pub choice_of: Option<RequestId>,
     pub marks: Vec<usize>,   // ascending positions of the prompt where a later prompt may branch
@@ -79,7 +82,48 @@ impl ActiveRequest {
     }
 
     pub fn is_wanted(&self) -> bool {
-        self.max_new_tokens > 0 && !self.speculative
+        (self.max_new_tokens > 0 || self.prompt_logprobs.is_some()) && !self.speculative
+    }
+
+    /// Returns true if the next step computes log probabilities of prompt tokens.
+    pub fn is_scoring(&self) -> bool {
+        self.prompt_logprobs.is_some() && !self.has_prompt()
+    }
+
+    /// Most tokens of a cached sequence that the request may begin with. The model has to compute a token to give the
+    /// logits of the next one: the reply's first, or one that is still to be reported.
+    pub fn reuse_limit(&self) -> usize {
+        match self.prompt_logprobs {
+            Some(_) if self.scored < self.prompt_tokens => self.scored.saturating_sub(1),
+            _ => self.tokens.len() - usize::from(self.max_new_tokens > 0),
+        }
+    }
+
+    /// Returns the logits that a step over `count` tokens gives.
+    pub fn wanted_logits(&self, count: usize) -> WantedLogits {
+        match () {
+            () if self.is_scoring() => WantedLogits::All,
+            () if self.position() + count == self.tokens.len() && self.max_new_tokens > 0 => WantedLogits::Last,
+            () => WantedLogits::Nothing,
+        }
+    }
+
+    /// Reports the prompt tokens that follow the ones that a step computed, given a row of logits for each of these.
+    pub fn score(&mut self, rows: &[&mut [f32]], events: &mut Vec<EngineEvent>) {
+        let Some(count) = self.prompt_logprobs else { return };
+        let first = self.tokens.first().filter(|_| self.scored == 0);
+        let mut tokens: Vec<ScoredToken> =
+            first.map(|token| ScoredToken { token: *token, logprob: None, top: Vec::new() }).into_iter().collect();
+        let begin = self.position() - rows.len() + 1;
+        let end = (begin + rows.len()).min(self.prompt_tokens);
+        for at in begin.max(self.scored)..end {
+            let (logprob, top) = self.reply.sampler.score(&*rows[at - begin], self.tokens[at], count);
+            tokens.push(ScoredToken { token: self.tokens[at], logprob: Some(logprob), top });
+        }
+        self.scored += tokens.len();
+        if !tokens.is_empty() {
+            events.push(EngineEvent::PromptTokens { id: self.id, tokens });
+        }
     }
 
     /// Returns true if the user's part of the prompt is computed and the rest serves a reply that may never be asked

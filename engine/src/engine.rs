@@ -237,6 +237,8 @@ impl Engine {
             kv: request.kv,
             max_new_tokens: request.max_new_tokens,
             prompt_tokens: request.tokens.len(),
+            prompt_logprobs: request.prompt_logprobs,
+            scored: 0,
             given_tokens: request.given_tokens.unwrap_or(request.tokens.len()),
             choice_of: request.choice_of,
             tokens: request.tokens,

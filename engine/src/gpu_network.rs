@@ -20,6 +20,7 @@ use gpu::{Buffer, Device, Error, GpuFeature};
 use kernels::product::Precision;
 use weights::{ModelWeights, Shape};
 
+use crate::limits::MOST_SCORED_TOKENS;
 use crate::network::{StepLane, rotation_of};
 use crate::snapshot::Snapshot;
 use crate::state::StateShape;
@@ -52,9 +53,9 @@ pub fn scratch_bytes(shape: &Shape, processors: Processors, rows: usize, lanes: 
     BufferSizes::most(shape, processors, rows, lanes, most_wanted(lanes)).bytes()
 }
 
-/// Most rows with wanted logits: one of each lane, and drafts, which only steps with few rows have.
+/// Most rows with wanted logits: one of each lane, and reported tokens of prompts, or drafts, which are fewer.
 fn most_wanted(lanes: usize) -> usize {
-    lanes.max(FEW_ROWS)
+    lanes + MOST_SCORED_TOKENS.max(FEW_ROWS)
 }
 
 struct GpuStep {

@@ -36,7 +36,7 @@
 //!             EngineEvent::Token(token) => reply.push(token.token),
 //!             EngineEvent::Done { report, .. } => return Ok((reply, report)),
 //!             EngineEvent::Failed { error, .. } => return Err(error),
-//!             EngineEvent::Started { .. } => {}
+//!             EngineEvent::Started { .. } | EngineEvent::PromptTokens { .. } => {}
 //!         }
 //!     }
 //!     unreachable!("every request ends with `Done` or `Failed`")
@@ -94,8 +94,8 @@ pub use kernels::cpu::Cpu;
 pub use kernels::format::Format;
 pub use kernels::peak;
 pub use kernels::product::Precision;
-pub use limits::EngineLimits;
+pub use limits::{EngineLimits, MOST_SCORED_TOKENS};
 pub use request::{
     EngineEvent, EngineRequest, OwnerId, PrefillReason, Priority, ReplyToken, RequestId, RequestReport, ReuseScope,
-    StopReason, ThinkingOptions,
+    ScoredToken, StopReason, ThinkingOptions,
 };

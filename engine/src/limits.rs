@@ -7,6 +7,10 @@ use crate::memory::MemoryMeter;
 use crate::recurrence_log::RecurrenceLog;
 use crate::state::{KvFormats, PAGE_TOKENS, StateShape};
 
+/// Prompt tokens of a step whose log probabilities are reported: each takes a row of logits, which is a megabyte for a
+/// vocabulary of 250,000 tokens.
+pub const MOST_SCORED_TOKENS: usize = 32;
+
 #[derive(Clone, Copy, Debug)]
 pub struct EngineLimits {
     /// Prompt tokens of one step. A new request or a cancel waits for one step at most.

@@ -40,6 +40,9 @@ pub struct EngineRequest {
     /// Most tokens of the reply; 0: the prompt is computed and cached, without a reply.
     pub max_new_tokens: usize,
     pub sampling: SamplingOptions,
+    /// Number of most probable tokens to report with the log probability of each token of the prompt. All of the prompt is
+    /// then computed, also what is cached. `None`: nothing is reported.
+    pub prompt_logprobs: Option<usize>,
     /// Used if `sampling` has no seed.
     pub seed: u64,
     pub stop: Vec<String>,
@@ -66,6 +69,7 @@ impl EngineRequest {
             unsaved: false,
             max_new_tokens: 0,
             sampling: SamplingOptions::default(),
+            prompt_logprobs: None,
             seed: 0,
             stop: Vec::new(),
             ignore_eos: false,
@@ -118,10 +122,26 @@ pub struct RequestId(pub u64);
 
 #[derive(Debug)]
 pub enum EngineEvent {
-    Started { id: RequestId, reused_tokens: usize, reason: PrefillReason },
+    Started {
+        id: RequestId,
+        reused_tokens: usize,
+        reason: PrefillReason,
+    },
+    /// Next tokens of the prompt, if `EngineRequest::prompt_logprobs` asks for them.
+    PromptTokens {
+        id: RequestId,
+        tokens: Vec<ScoredToken>,
+    },
     Token(ReplyToken),
-    Done { id: RequestId, stop_reason: StopReason, report: RequestReport },
-    Failed { id: RequestId, error: Error },
+    Done {
+        id: RequestId,
+        stop_reason: StopReason,
+        report: RequestReport,
+    },
+    Failed {
+        id: RequestId,
+        error: Error,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -131,6 +151,14 @@ pub struct ReplyToken {
     /// Text that can be shown now: whole characters, without the beginning of a stop string, and without control tokens
     /// other than those that a reply's parser needs.
     pub text: String,
+    pub logprob: Option<f32>,
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Token of a prompt with its log probability in the model's own distribution. `None`: nothing precedes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoredToken {
+    pub token: u32,
     pub logprob: Option<f32>,
     pub top: Vec<(u32, f32)>,
 }

@@ -192,6 +192,13 @@ impl Sampler {
         Ok(SampledToken { token, logprob: Some(select::log_probability(original, normaliser)), top })
     }
 
+    /// Returns the log probability of a token in the model's own distribution, and the `count` most probable tokens.
+    pub fn score(&mut self, logits: &[f32], token: u32, count: usize) -> (f32, Vec<(u32, f32)>) {
+        let (normaliser, top) = self.selector.log_probabilities(logits, count);
+        let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
+        (select::log_probability(logit, normaliser), top)
+    }
+
     fn apply_bias(&mut self, logits: &mut [f32]) {
         for &(token, bias) in &self.sampling.logit_bias {
             if let Some(logit) = logits.get_mut(token as usize) {

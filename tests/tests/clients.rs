@@ -22,6 +22,11 @@ async fn openai_python_chat() {
 }
 
 #[tokio::test]
+async fn openai_python_completions() {
+    python("openai_completions.py").await;
+}
+
+#[tokio::test]
 async fn openai_python_responses() {
     python("openai_responses.py").await;
 }

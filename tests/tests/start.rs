@@ -207,3 +207,27 @@ async fn more_memory_than_the_machine_has_is_told_at_the_start() {
     assert!(service.screen.contains("memory.total is 921600000 MiB and the machine has"), "{}", service.screen);
     service.stop().await;
 }
+
+#[tokio::test]
+async fn a_command_line_for_llama_server_starts_the_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let theirs = ["-c", "2000", "-t", "1", "-ngl", "0", "--no-mmap", "-ctk", "q8_0", "-ctv", "q4_0", "-np", "2"];
+    let rest = ["--reasoning-budget", "0", "--jinja", "--api-key", "sk-of-theirs"];
+    let service = Service::in_folder(folder, &[&theirs[..], &rest].concat()).await;
+    assert_eq!(service.http("GET", "/v1/models", &[], "").await.0, 401);
+    assert_eq!(service.http("GET", "/v1/models", &[("authorization", "Bearer sk-other")], "").await.0, 401);
+    let headers = [("authorization", "Bearer sk-of-theirs")];
+    let (status, models) = service.http("GET", "/v1/models", &headers, "").await;
+    assert!(status == 200 && models.contains("2000"), "{models}");
+    // Without it the next start does not know the key any more.
+    let folder = service.stop().await;
+    let service = Service::in_folder(folder, &["--set", "auth.required=always", "--api-key", "sk-new"]).await;
+    assert_eq!(service.http("GET", "/v1/models", &headers, "").await.0, 401);
+    service.stop().await;
+
+    for (command, flag, says) in [("serve", "--mlock", "--no-mmap"), ("run", "--n-predict", "--max-tokens")] {
+        let output = self::command(Path::new("."), &[command, flag, "5"]).output().await.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(says) && said.contains(flag), "{said}");
+    }
+}

@@ -20,25 +20,26 @@ impl Engine {
         let mut snapshots_of = self.allocate_snapshots(chosen);
         let drafts_of: Vec<usize> = chosen.iter().map(|(at, _)| self.requests[*at].draft.tokens.len()).collect();
         self.drafting.begin(chosen, chosen.iter().map(|(at, _)| &self.requests[*at].draft));
+        let wanted_of: Vec<WantedLogits> =
+            chosen.iter().map(|(at, count)| self.requests[*at].wanted_logits(*count)).collect();
         let mut lanes = Vec::with_capacity(chosen.len());
         let mut rest = &mut self.requests[..];
         let mut passed = 0;
-        for (((at, count), snapshots), drafts) in chosen.iter().zip(&mut snapshots_of).zip(&drafts_of) {
+        let parts = chosen.iter().zip(&mut snapshots_of).zip(&drafts_of).zip(&wanted_of);
+        for ((((at, count), snapshots), drafts), wanted) in parts {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(at - passed + 1);
             (rest, passed) = (tail, at + 1);
-            let Some(ActiveRequest { tokens, sequence: Some(sequence), max_new_tokens, prompt_tokens, draft, .. }) =
-                head.last_mut()
+            let Some(ActiveRequest { tokens, sequence: Some(sequence), prompt_tokens, draft, .. }) = head.last_mut()
             else {
                 continue;
             };
             sequence.recurrence_log.expect(*prompt_tokens);
             let position = sequence.state.position;
-            let wanted = position + count == tokens.len() && *max_new_tokens > 0;
             tokens.extend(&draft.tokens);
             lanes.push(StepLane {
                 state: &mut sequence.state,
                 tokens: &tokens[position..][..count + drafts],
-                wanted: if wanted { WantedLogits::Last } else { WantedLogits::Nothing },
+                wanted: *wanted,
                 recurrence_log: Some(&mut sequence.recurrence_log),
                 snapshots,
                 drafts: *drafts,
@@ -53,11 +54,18 @@ impl Engine {
         let waits_for = |first: RequestId, others: &[ActiveRequest]| {
             others.iter().any(|other| other.choice_of == Some(first) && !other.is_running())
         };
-        for (((at, _), snapshots), drafts) in chosen.iter().zip(snapshots_of).zip(drafts_of) {
+        let parts = chosen.iter().zip(snapshots_of).zip(drafts_of).zip(wanted_of);
+        for ((((at, count), snapshots), drafts), wanted) in parts {
             let request = &mut self.requests[*at];
             request.tokens.truncate(request.tokens.len() - drafts);
             if let Some(sequence) = &mut request.sequence {
                 sequence.snapshots.extend(snapshots.into_iter().map(Arc::new));
+            }
+            let is_scored = wanted == WantedLogits::All;
+            let wanted = wanted.of(0..count + drafts, drafts).len();
+            let mut rows: Vec<&mut [f32]> = rows.by_ref().take(wanted).collect();
+            if is_scored {
+                request.score(&rows, events);
             }
             if !request.pending().is_empty() {
                 continue;
@@ -68,14 +76,14 @@ impl Engine {
                 continue;
             }
             let (id, begins) = (request.id, request.tokens.len() == request.prompt_tokens);
-            let mut rows: Vec<&mut [f32]> = rows.by_ref().take(1 + drafts).collect();
+            let rows = &mut rows[wanted.saturating_sub(1 + drafts)..];
             if begins && waits_for(id, &self.requests) {
                 // The sampler of the first changes them.
                 first_of_choices.extend(rows.first().map(|logits| (id, logits.to_vec())));
             }
             let request = &mut self.requests[*at];
             let stop_tokens = &self.network.model.stop_tokens;
-            let (accepted, goes_on) = request.write_drafted(&mut rows, stop_tokens, &self.tokenizer, events);
+            let (accepted, goes_on) = request.write_drafted(rows, stop_tokens, &self.tokenizer, events);
             if !goes_on {
                 ended.push(request.id);
             }
@@ -115,6 +123,7 @@ impl Engine {
             let goes_on = request.choice_of == Some(first.id)
                 && request.start.is_none()
                 && request.max_new_tokens > 0
+                && request.prompt_logprobs.is_none()
                 && (request.kv, request.scope) == (first.kv, first.scope)
                 && first.tokens.starts_with(&request.tokens)
                 && request.tokens.len() == first.position();

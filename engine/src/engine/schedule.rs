@@ -6,6 +6,7 @@ use crate::active_request::{ActiveRequest, RequestStart};
 use crate::cache::{EvictionRights, PrefixQuery};
 use crate::cached_sequence::CachedSequence;
 use crate::error::Error;
+use crate::limits::MOST_SCORED_TOKENS;
 use crate::request::{EngineEvent, Priority, StopReason};
 use crate::state::SequenceState;
 
@@ -113,8 +114,7 @@ impl Engine {
         let shape = self.network.state_shape;
         let request = &self.requests[at];
         let layout = shape.layout(request.kv)?;
-        // The model has to compute the last token to give the logits of the next one.
-        let limit = request.tokens.len() - usize::from(request.max_new_tokens > 0);
+        let limit = request.reuse_limit();
         let all = self.requests.iter().chain(&self.held);
         let running = all.filter_map(|other| other.sequence.as_ref().map(|sequence| (other, sequence)));
         let running: Vec<(&[u32], &CachedSequence)> =
@@ -170,6 +170,7 @@ impl Engine {
         let mut budget = self.limits.prefill_chunk_tokens;
         let of_prompts = self.pace.tokens(budget, self.hurry(urgency));
         let mut background_budget = self.pace.tokens(budget, Hurry::Background);
+        let mut scored_budget = MOST_SCORED_TOKENS;
         let mut early_replies = EARLY_REPLIES;
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {
@@ -181,6 +182,7 @@ impl Engine {
                 let is_ours = request.is_running() && self.urgency(request) == urgency;
                 let is_background = request.priority == Priority::Background;
                 let most = if is_background { budget.min(background_budget) } else { budget };
+                let most = if request.is_scoring() { most.min(scored_budget) } else { most };
                 let count = even_part(request.computed_next(), most.max(usize::from(decoding)));
                 if is_ours && request.is_decoding() == decoding && count > 0 {
                     if urgency == Urgency::EarlyReply {
@@ -189,6 +191,9 @@ impl Engine {
                     }
                     chosen.push((at, count));
                     budget = budget.saturating_sub(count);
+                    if request.is_scoring() {
+                        scored_budget -= count;
+                    }
                     if is_background {
                         background_budget = background_budget.saturating_sub(count);
                     }

@@ -23,7 +23,7 @@ fn run(engine: &mut Engine) -> (TokensBySteps, BTreeMap<RequestId, RequestReport
             match event {
                 EngineEvent::Token(token) => tokens.entry(token.id).or_default().push((at, token.token)),
                 EngineEvent::Done { id, report, .. } => drop(reports.insert(id, report)),
-                EngineEvent::Started { .. } => {}
+                EngineEvent::Started { .. } | EngineEvent::PromptTokens { .. } => {}
                 EngineEvent::Failed { error, .. } => panic!("{error}"),
             }
         }

@@ -12,5 +12,6 @@ mod pace;
 mod random;
 mod resume;
 mod reuse;
+mod scored;
 mod support;
 mod thinking;

@@ -5,7 +5,8 @@ use engine::network::Network;
 use engine::sampling::SamplingOptions;
 use engine::state::KvFormats;
 use engine::{
-    DiskLimits, Engine, EngineEvent, EngineLimits, EngineRequest, Error, Executor, RequestId, RequestReport, StopReason,
+    DiskLimits, Engine, EngineEvent, EngineLimits, EngineRequest, Error, Executor, RequestId, RequestReport,
+    ScoredToken, StopReason,
 };
 use gpu::Device;
 use kernels::cpu::Cpu;
@@ -61,6 +62,7 @@ pub fn request(tokens: &[u32], new: usize) -> EngineRequest {
 pub struct Answer {
     pub tokens: Vec<u32>,
     pub logprobs: Vec<f32>,
+    pub prompt: Vec<ScoredToken>,
     /// Log probabilities of the best tokens, best first, at each token.
     pub best: Vec<Vec<f32>>,
     pub text: String,
@@ -97,6 +99,10 @@ pub fn run(
     for event in events {
         match event {
             EngineEvent::Started { .. } => {}
+            EngineEvent::PromptTokens { id, tokens } => {
+                let Some(at) = ids.iter().position(|other| *other == id) else { continue };
+                answers[at].prompt.extend(tokens);
+            }
             EngineEvent::Token(token) => {
                 let Some(at) = ids.iter().position(|id| *id == token.id) else { continue };
                 answers[at].tokens.push(token.token);

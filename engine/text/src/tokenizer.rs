@@ -67,8 +67,8 @@ impl Tokenizer {
         self
     }
 
-    /// Encodes a text and recognises control tokens in it. Text from outside goes through `encode_plain` and
-    /// `encode_prompt`.
+    /// Encodes a text and recognises control tokens in it. The words of a conversation go through
+    /// `encode_plain` and `encode_prompt`.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         let mut tokens = Vec::with_capacity(text.len() / 3);
         self.segments(text, &[], |segment| self.encode_segment(segment, &mut tokens));

@@ -1,6 +1,6 @@
 //! Clues of a request to its speaker, without a socket.
 
-use crate::{ApiError, ollama, openai_chat, openai_responses, wyoming};
+use crate::{ApiError, ollama, openai_chat, openai_completions, openai_responses, wyoming};
 use replies::BodyClues;
 use serde_json::Value;
 use settings::Settings;
@@ -20,6 +20,7 @@ pub fn clues_of(route: &str, query: &str, body: &Value, settings: &Settings) -> 
             let request = openai_chat::parse(bytes, settings)?;
             (request.clues, request.completion.session_id.is_some())
         }
+        "/v1/completions" => (openai_completions::parse(bytes, settings)?.clues, false),
         "/api/chat" => (ollama::clues(ollama::parse_chat(bytes, settings)?), false),
         "/api/generate" => (ollama::clues(ollama::parse_generate(bytes, settings)?), false),
         "/v1/responses" => {
@@ -37,7 +38,8 @@ pub fn clues_of(route: &str, query: &str, body: &Value, settings: &Settings) -> 
         }
         "wyoming" => (wyoming::clues(body, &settings.limits)?, true),
         _ => {
-            let doors = "/v1/chat/completions, /v1/responses, /v1/realtime, /api/chat, /api/generate, wyoming";
+            let doors =
+                "/v1/chat/completions, /v1/completions, /v1/responses, /v1/realtime, /api/chat, /api/generate, wyoming";
             let message = format!("no conversation begins at {route}: it does at {doors}");
             return Err(ApiError::bad("invalid_value", message));
         }

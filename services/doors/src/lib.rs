@@ -23,6 +23,7 @@ mod headers;
 mod json;
 mod ollama;
 mod openai_chat;
+mod openai_completions;
 pub mod openai_realtime;
 mod openai_responses;
 mod options;
@@ -42,6 +43,7 @@ pub mod parsers {
     pub use crate::json::read_body;
     pub use crate::ollama::{NamedModel, parse_chat as parse_ollama_chat, parse_generate as parse_ollama_generate};
     pub use crate::openai_chat::parse as parse_chat;
+    pub use crate::openai_completions::parse as parse_completions;
     pub use crate::openai_realtime::client_secrets::ClientSecretRequest;
     pub use crate::openai_realtime::{event_limits, parse as parse_realtime};
     pub use crate::openai_responses::conversations::{ConversationUpdate, parse_new as parse_conversation};

@@ -2,7 +2,9 @@
 
 use crate::json::json_text;
 use fields::{Read, wrong};
-use serde_json::Value;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use session::{Priority, ResponseFormat};
 use settings::LimitSettings;
 use std::fmt::Display;
@@ -10,6 +12,19 @@ use std::ops::RangeInclusive;
 
 /// Most likeliest tokens that OpenAI's protocols allow.
 pub const TOP_LOGPROBS: u64 = 20;
+
+#[derive(Deserialize, JsonSchema)]
+pub struct StreamOptions {
+    /// A last chunk with the usage.
+    pub include_usage: Option<bool>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "stop must be text or a list of texts, none of them empty")]
+pub enum Stop {
+    Text(String),
+    Texts(Vec<String>),
+}
 
 pub fn within<T: PartialOrd + Display>(name: &str, value: Option<T>, range: RangeInclusive<T>) -> Read<Option<T>> {
     match value {
@@ -23,6 +38,38 @@ pub fn within<T: PartialOrd + Display>(name: &str, value: Option<T>, range: Rang
 /// Reads a number of sampling.
 pub fn number(name: &str, value: Option<f64>, range: RangeInclusive<f64>) -> Read<Option<f32>> {
     Ok(within(name, value, range)?.map(|number| number as f32))
+}
+
+/// Reads tokens with what is added to their logits.
+pub fn logit_bias(given: Option<&Map<String, Value>>) -> Read<Vec<(u32, f32)>> {
+    let mut read = Vec::new();
+    for (token, bias) in given.into_iter().flatten() {
+        let pair = token.parse().ok().zip(bias.as_f64().filter(|bias| bias.abs() <= 100.0));
+        let Some((token, bias)) = pair else {
+            return Err(wrong("logit_bias", "logit_bias must give token ids numbers from -100 to 100"));
+        };
+        // The least means never.
+        read.push((token, if bias <= -100.0 { f32::NEG_INFINITY } else { bias as f32 }));
+    }
+    Ok(read)
+}
+
+pub fn seed(value: &Value) -> Read<u64> {
+    let number = value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned));
+    number.ok_or_else(|| wrong("seed", "seed must be a whole number"))
+}
+
+pub fn stop(stop: Option<Stop>, limits: &LimitSettings) -> Read<Vec<String>> {
+    let texts = match stop {
+        None => Vec::new(),
+        Some(Stop::Text(text)) => vec![text],
+        Some(Stop::Texts(texts)) => texts,
+    };
+    if texts.iter().any(String::is_empty) {
+        return Err(wrong("stop", "stop must be text or a list of texts, none of them empty"));
+    }
+    check_stops("stop", &texts, limits)?;
+    Ok(texts)
 }
 
 /// Reads a limit of tokens.

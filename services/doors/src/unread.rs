@@ -16,6 +16,7 @@ pub fn note(door: &str, source: &str, unread: Vec<String>) {
 mod tests {
     use crate::ollama::OllamaBody;
     use crate::openai_chat::ChatBody;
+    use crate::openai_completions::CompletionsBody;
     use crate::openai_realtime::{ResponseFields, SessionFields};
     use crate::openai_responses::ResponsesBody;
     use crate::wyoming::TranscriptFields;
@@ -69,6 +70,7 @@ mod tests {
     #[test]
     fn the_page_has_each_field_that_is_read() {
         assert_eq!(answered("Chat completions"), read_of::<ChatBody>());
+        assert_eq!(answered("Completions"), read_of::<CompletionsBody>());
         assert_eq!(answered("Ollama"), read_of::<OllamaBody>());
         assert_eq!(answered("Responses"), read_of::<ResponsesBody>());
         assert_eq!(answered("Realtime sessions"), read_of::<SessionFields>());

@@ -96,7 +96,7 @@ impl LocalModel {
             self.engine.took(step.elapsed());
             for event in events.drain(..) {
                 match event {
-                    EngineEvent::Started { .. } => {}
+                    EngineEvent::Started { .. } | EngineEvent::PromptTokens { .. } => {}
                     EngineEvent::Token(token) => {
                         first_token.get_or_insert_with(|| begin.elapsed());
                         tokens.push(token.token);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
     /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
-    #[arg(long)]
+    #[arg(short, long)]
     pub model: Option<String>,
     #[arg(long)]
     pub precision: Option<PrecisionArg>,

@@ -112,7 +112,8 @@ pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, A
     // Text of a required form is not speech, and with log probabilities each token counts.
     let is_plain = request.options.response_format == ResponseFormat::Text && request.options.logprobs.is_none();
     let rule = rule_of(request.questions).filter(|_| is_plain);
-    let cutter = (request.purpose == GenerationPurpose::Reply).then(|| Cutter::with_rule(limits, rule));
+    let is_speech = request.purpose == GenerationPurpose::Reply && request.raw.is_none();
+    let cutter = is_speech.then(|| Cutter::with_rule(limits, rule));
     open(cutter, Some((request.purpose, request.priority)))
 }
 
@@ -211,6 +212,7 @@ impl Drop for Writer {
 
 fn join(last: Option<&mut Delta>, delta: Delta) -> Option<Delta> {
     match (last, delta) {
+        (Some(Delta::PromptTokens(tokens)), Delta::PromptTokens(mut more)) => tokens.append(&mut more),
         (Some(Delta::Reasoning { text, tokens }), Delta::Reasoning { text: more, tokens: count }) => {
             text.push_str(&more);
             *tokens += count;

@@ -40,7 +40,7 @@ pub use measure::{Counted, Measured};
 pub use opened::{OpenedPreset, open_on, resolve};
 pub use plan::{Bytes, Cell, Plan, Window, machine_bytes, plan, text_bytes, windows};
 pub use preparation::{PreparationMemory, PreparationShare, give_memory_back, share_pools};
-pub use request::{ModelRequest, ReplyKey};
+pub use request::{ModelRequest, RawPrompt, ReplyKey};
 pub use resume::{ResumedReply, not_kept};
 pub use start::Started;
 pub use status::{ModelLoad, ModelStatus};

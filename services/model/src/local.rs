@@ -28,7 +28,9 @@ use engine::{Cpu, DiskLimits, DraftLimits, Engine, EngineLimits, Executor, Owner
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use session::sentences::SentenceLimits;
-use session::{Failure, FailureCode, Finish, GenerationPurpose, PastStays, Priority, Prompt, TurnReport, Usage};
+use session::{
+    Failure, FailureCode, Finish, GenerationPurpose, PastStays, Priority, Prompt, TurnReport, Usage, text_bytes,
+};
 use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings};
 use sleep::{OnlyWake, Preparing, Wakes};
 use std::path::PathBuf;
@@ -162,7 +164,7 @@ impl Local {
             }
             let share = match request.preparation.take() {
                 Some(share) => Ok(share),
-                None => preparation.share_for(&request.prompt).await.map(Arc::new),
+                None => preparation.share_for(request.prompt_bytes()).await.map(Arc::new),
             };
             let share = match share {
                 Ok(share) => share,
@@ -218,7 +220,7 @@ impl Answerer for Local {
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
         Box::pin(async move {
             let preparer = self.shared.awake(&self.commands).await?;
-            let share = self.preparation.share_for(prompt).await?;
+            let share = self.preparation.share_for(text_bytes(&prompt.messages)).await?;
             let (prompt, thinking) = (prompt.clone(), thinking_of(&prompt.options, preset));
             let measured = tokio::task::spawn_blocking(move || preparer.measure(&prompt, thinking)).await;
             drop(share);

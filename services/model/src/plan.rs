@@ -11,7 +11,7 @@ use crate::error::{Error, NoRoom};
 use engine::model_bytes::{host_weight_bytes, scratch_bytes};
 use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS, StateShape};
-use engine::{DeviceMemoryPlan, EngineLimits, Precision};
+use engine::{DeviceMemoryPlan, EngineLimits, MOST_SCORED_TOKENS, Precision};
 use settings::{Preset, Settings};
 use std::path::Path;
 
@@ -143,9 +143,10 @@ impl Plan {
         // Every sequence that decodes beside the others adds a row to a step.
         let rows = settings.engine.prefill_chunk_tokens + sequences;
         let limits = limits(settings, network.precision, device.is_some());
+        let wanted = sequences + MOST_SCORED_TOKENS;
         // Weights on a device take no memory here: a mapped file's pages are the system's.
         let (weights, scratch) = match device {
-            None => (host_weight_bytes(&network.model, network.precision), scratch_bytes(network, rows, sequences)),
+            None => (host_weight_bytes(&network.model, network.precision), scratch_bytes(network, rows, wanted)),
             Some(device) if device.host_bytes == 0 => (0, 0),
             Some(device) => (device.host_bytes, scratch_bytes(network, limits.prefill_chunk_tokens + sequences, 0)),
         };

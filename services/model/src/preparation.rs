@@ -2,7 +2,7 @@
 //! simultaneous requests wait for each other and the process stays under its ceiling.
 
 use crate::plan::prepare_bytes;
-use session::{Failure, FailureCode, Prompt, text_bytes};
+use session::{Failure, FailureCode};
 use settings::Settings;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,10 +62,10 @@ impl PreparationMemory {
         PreparationShare { memory: self.clone(), body: None, work: None }
     }
 
-    /// Takes memory for a prompt without a body. One larger than the total waits until it is alone.
-    pub async fn share_for(&self, prompt: &Prompt) -> Result<PreparationShare, Failure> {
+    /// Takes memory for a prompt of so many bytes without a body. One larger than the total waits until it is alone.
+    pub async fn share_for(&self, bytes: usize) -> Result<PreparationShare, Failure> {
         let mut share = self.share();
-        share.take_work(text_bytes(&prompt.messages) as u64).await?;
+        share.take_work(bytes as u64).await?;
         Ok(share)
     }
 }

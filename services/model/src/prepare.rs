@@ -5,7 +5,7 @@
 use crate::engine_options::{kv_formats, sampling, thinking};
 use crate::measure::{Counted, Measured};
 use crate::own_heads::OwnHeads;
-use crate::request::ModelRequest;
+use crate::request::{ModelRequest, RawPrompt};
 use engine::{EngineRequest, OwnerId, Precision, ReuseScope};
 use serde_json::Value;
 use session::{
@@ -38,6 +38,8 @@ pub(crate) struct Prepared {
     pub thinks: bool,
     /// Limit on the time from the request to the first word of the answer: then the thinking ends.
     pub first_word_ms: Option<u64>,
+    /// True if the reply is text, whatever it looks like.
+    pub is_raw: bool,
 }
 
 impl Preparer {
@@ -52,6 +54,9 @@ impl Preparer {
                 preset.name, preset.ctx_size, self.native_ctx
             )));
         }
+        if let Some(raw) = &asked.raw {
+            return self.prepare_raw(asked, raw);
+        }
         let thinking_wanted = asked.effective_thinking();
         let (tokens, marks, thinks) = self.encode(asked, thinking_wanted)?;
         let mut request = EngineRequest::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
@@ -65,15 +70,11 @@ impl Preparer {
         request.marks = self.last_lines(&request.tokens, head_tokens);
         request.fork = request.marks.first().copied();
         request.marks.extend(marks);
-        request.priority = asked.priority;
-        request.owner = asked.past_owner.map(OwnerId);
-        request.speculative = matches!(asked.purpose, GenerationPurpose::WarmPartial | GenerationPurpose::EarlyReply);
-        request.passing = asked.passing;
-        request.unsaved = asked.unsaved;
+        own(&mut request, asked);
         if !asked.wants_reply() {
             // The window may be full to the last token: text beyond it need not be warm.
             request.tokens.truncate(request.ctx_size);
-            return Ok(Prepared { request, tools: Vec::new(), thinks, first_word_ms: None });
+            return Ok(Prepared { request, tools: Vec::new(), thinks, first_word_ms: None, is_raw: false });
         }
         let room = request.ctx_size.saturating_sub(request.tokens.len());
         let is_longer = |limit: u32| request.tokens.len() > limit as usize;
@@ -81,12 +82,7 @@ impl Preparer {
             return Err(too_long(&request.tokens.len().to_string(), preset));
         }
         request.max_new_tokens = (asked.max_tokens.unwrap_or(preset.reply_reserve_tokens).max(1) as usize).min(room);
-        request.sampling = sampling(preset, thinking_wanted != Thinking::Off, &asked.options.sampling);
-        request.sampling.seed = asked.options.seed;
-        request.sampling.logprobs = asked.options.logprobs;
-        request.seed = fresh_seed();
-        request.stop = asked.options.stop.clone();
-        request.ignore_eos = asked.options.ignore_eos;
+        set_options(&mut request, asked, thinking_wanted != Thinking::Off);
         request.thinking = thinking(thinking_wanted, thinks);
         let tools = ToolSchema::of_all(&prompt.tools);
         request.grammar = self.grammar(asked, &tools, thinks)?;
@@ -96,7 +92,31 @@ impl Preparer {
             request.sampling.logit_bias.extend(call.map(|token| (token, f32::NEG_INFINITY)));
         }
         request.sampling.check().map_err(|error| invalid(error.to_string()))?;
-        Ok(Prepared { request, tools, thinks, first_word_ms: thinking_wanted.first_word_ms() })
+        Ok(Prepared { request, tools, thinks, first_word_ms: thinking_wanted.first_word_ms(), is_raw: false })
+    }
+
+    fn prepare_raw(&self, asked: &ModelRequest, raw: &RawPrompt) -> Result<Prepared, Failure> {
+        let (preset, ctx_size) = (&asked.preset, asked.preset.ctx_size as usize);
+        let tokens = match raw {
+            RawPrompt::Text(text) if text.len() / self.longest_token_bytes.max(1) > ctx_size => {
+                return Err(too_long("far more", preset));
+            }
+            RawPrompt::Text(text) => self.tokenizer.encode(text),
+            RawPrompt::Tokens(tokens) => tokens.clone(),
+        };
+        let reply = asked.max_tokens.unwrap_or(preset.reply_reserve_tokens) as usize;
+        if tokens.len() + reply.min(1) > ctx_size {
+            return Err(too_long(&tokens.len().to_string(), preset));
+        }
+        let room = ctx_size - tokens.len();
+        let mut request = EngineRequest::new(tokens, ctx_size, kv_formats(preset, self.precision));
+        own(&mut request, asked);
+        request.scope.user = asked.user.filter(|_| !self.shares_users);
+        request.prompt_logprobs = asked.prompt_logprobs;
+        request.max_new_tokens = reply.min(room);
+        set_options(&mut request, asked, false);
+        request.sampling.check().map_err(|error| invalid(error.to_string()))?;
+        Ok(Prepared { request, tools: Vec::new(), thinks: false, first_word_ms: None, is_raw: true })
     }
 
     /// True if the prompt is certainly too long, before it is rendered. Text that a template may drop does not count:
@@ -223,6 +243,24 @@ impl Preparer {
             Err(error) => Err(error.clone()),
         }
     }
+}
+
+/// Sets the owner and the urgency of a request.
+fn own(request: &mut EngineRequest, asked: &ModelRequest) {
+    request.priority = asked.priority;
+    request.owner = asked.past_owner.map(OwnerId);
+    request.speculative = matches!(asked.purpose, GenerationPurpose::WarmPartial | GenerationPurpose::EarlyReply);
+    request.passing = asked.passing;
+    request.unsaved = asked.unsaved;
+}
+
+fn set_options(request: &mut EngineRequest, asked: &ModelRequest, thinks: bool) {
+    request.sampling = sampling(&asked.preset, thinks, &asked.options.sampling);
+    request.sampling.seed = asked.options.seed;
+    request.sampling.logprobs = asked.options.logprobs;
+    request.seed = fresh_seed();
+    request.stop = asked.options.stop.clone();
+    request.ignore_eos = asked.options.ignore_eos;
 }
 
 /// Limit on the tokens of a partial transcript's last word: in languages without spaces a whole sentence is one word,

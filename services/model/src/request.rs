@@ -1,7 +1,7 @@
 //! Requests to a model.
 
 use crate::preparation::PreparationShare;
-use session::{GenerationOptions, GenerationPurpose, Priority, Prompt, TemplateOptions, ToolChoice};
+use session::{GenerationOptions, GenerationPurpose, Priority, Prompt, TemplateOptions, ToolChoice, text_bytes};
 use settings::{Preset, Questions, Thinking};
 use std::sync::Arc;
 
@@ -9,6 +9,10 @@ use std::sync::Arc;
 pub struct ModelRequest {
     /// Prompt. `enable_thinking` in its options is the client's choice of thinking.
     pub prompt: Prompt,
+    /// Prompt in place of `prompt` that no template renders; its reply is text, whatever it looks like.
+    pub raw: Option<RawPrompt>,
+    /// Number of most probable tokens to report with the log probability of each token of a raw prompt.
+    pub prompt_logprobs: Option<usize>,
     pub preset: Arc<Preset>,
     pub priority: Priority,
     pub purpose: GenerationPurpose,
@@ -24,7 +28,8 @@ pub struct ModelRequest {
     pub user: Option<u64>,
     /// Key of a stopped reply for `conversation.resume_s`, in which it may resume. `None` keeps none.
     pub keep_as: Option<ReplyKey>,
-    /// Limit of the reply. `None`: the preset's reply reserve, or the rest of the window if that is less.
+    /// Limit of the reply. `None`: the preset's reply reserve, or the rest of the window if that is less. 0: a raw prompt
+    /// is only reported.
     pub max_tokens: Option<u32>,
     /// Limit of the prompt, beyond which it fails as too long, because the session can shorten it. `None`: the window.
     pub prompt_limit_tokens: Option<u32>,
@@ -38,6 +43,23 @@ pub struct ModelRequest {
     pub preparation: Option<Arc<PreparationShare>>,
 }
 
+/// Prompt that the model reads as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawPrompt {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+impl RawPrompt {
+    /// Most tokens that it may have, which costs nothing to know: a text has no more than bytes.
+    pub fn most_tokens(&self) -> usize {
+        match self {
+            RawPrompt::Text(text) => text.len(),
+            RawPrompt::Tokens(tokens) => tokens.len(),
+        }
+    }
+}
+
 /// Key of a stopped reply. Each owner has at most one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyKey {
@@ -49,6 +71,8 @@ impl ModelRequest {
     pub fn new(prompt: Prompt, preset: Arc<Preset>) -> ModelRequest {
         ModelRequest {
             prompt,
+            raw: None,
+            prompt_logprobs: None,
             questions: preset.questions,
             preset,
             priority: Priority::Talk,
@@ -66,6 +90,15 @@ impl ModelRequest {
             parallel_tool_calls: true,
             thinking: None,
             preparation: None,
+        }
+    }
+
+    /// Returns the bytes of the prompt, which its preparation takes memory for.
+    pub(crate) fn prompt_bytes(&self) -> usize {
+        match &self.raw {
+            Some(RawPrompt::Text(text)) => text.len(),
+            Some(RawPrompt::Tokens(tokens)) => size_of_val(&tokens[..]),
+            None => text_bytes(&self.prompt.messages),
         }
     }
 

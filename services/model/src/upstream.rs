@@ -103,6 +103,10 @@ impl Answerer for Arc<Upstream> {
         let (writer, answer) = channel_for(&request, self.sentences);
         if self.stopped.is_cancelled() {
             writer.fail(stopped());
+        } else if request.raw.is_some() {
+            let message =
+                "an upstream makes the replies here and reads no raw prompts: ask it itself, or unset upstream.url";
+            writer.fail(Failure::new(FailureCode::InvalidRequest, message));
         } else if request.purpose != GenerationPurpose::Reply {
             writer.done(Finish::Warm, Usage::default(), TurnReport::default());
         } else {

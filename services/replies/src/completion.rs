@@ -9,6 +9,7 @@ mod laying_out;
 mod listening;
 mod log;
 mod past_owners;
+mod raw;
 mod retries;
 mod source;
 mod standing;
@@ -18,6 +19,7 @@ pub use going_on::{GoesOnFrom, StoredTurn};
 pub use keeping::ConversationKeeping;
 pub(crate) use listening::failure_of;
 pub use past_owners::PastOwners;
+pub use raw::RawRequest;
 use retries::SharedReply;
 pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
 pub use standing::StandingPrompts;
@@ -28,7 +30,7 @@ use access::Caller;
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
 use laying_out::InsertedNotes;
-use model::{Model, ModelRequest, PreparationShare};
+use model::{Answer, Model, ModelRequest, PreparationShare};
 use prompt::{ClientLog, Wording, next_prompt, show_speakers};
 use runtime::{ModelChoice, Runtime, RuntimeParts, heavy};
 use serde_json::{Map, Value};
@@ -183,9 +185,9 @@ impl Completions {
         let (mut warm, mut kept, mut inserted) = (warm, kept.filter(|_| choices == 1), Some(inserted));
         let answers = self.model.ask_choices(asked, choices).into_iter();
         let completion = |answer| {
-            let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
+            let one_shot = OneShot::new(id.to_owned(), max_tokens, runtime::random()?);
             let (warm, kept, inserted) = (warm.take(), kept.take(), inserted.take().unwrap_or_default());
-            Ok(Completion { source, warm, kept, inserted, report: None, session_id: None })
+            Ok(Completion { warm, kept, inserted, ..Completion::of_model(answer, one_shot) })
         };
         answers.map(completion).collect()
     }
@@ -257,6 +259,11 @@ fn model_request(request: CompletionRequest, preset: Arc<Preset>) -> ModelReques
 }
 
 impl Completion {
+    fn of_model(answer: Answer, one_shot: OneShot) -> Completion {
+        let (source, inserted) = (Source::of_model(answer, one_shot), InsertedNotes::default());
+        Completion { source, warm: None, kept: None, inserted, report: None, session_id: None }
+    }
+
     fn of_session(source: Source, session_id: String) -> Completion {
         let inserted = InsertedNotes::default();
         Completion { source, warm: None, kept: None, inserted, report: None, session_id: Some(session_id) }

@@ -14,8 +14,9 @@ mod maintenance;
 
 pub use begun::BegunBySecrets;
 pub use completion::{
-    Completion, CompletionRequest, Completions, ConversationKeeping, GoesOnFrom, MARK, PastOwners, RecentTurns, Render,
-    ReplyProgress, RequestAttempt, StandingPrompts, StoredTurn, bodies, kept_alive, streamed, whole,
+    Completion, CompletionRequest, Completions, ConversationKeeping, GoesOnFrom, MARK, PastOwners, RawRequest,
+    RecentTurns, Render, ReplyProgress, RequestAttempt, StandingPrompts, StoredTurn, bodies, kept_alive, streamed,
+    whole,
 };
 pub use error::Error;
 pub use identity::{BodyClues, Persons, Scope};

@@ -2,6 +2,7 @@
 
 pub mod chat;
 pub mod doctor;
+pub mod engine_flags;
 pub mod keys;
 pub mod licenses;
 pub mod logits;

@@ -15,7 +15,7 @@ pub struct Args {
     #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Threads that compute [default: engine.threads of the configuration]
-    #[arg(long, global = true)]
+    #[arg(short, long, global = true)]
     pub threads: Option<usize>,
     /// Reads model files into memory instead of mapping them
     #[arg(long, global = true)]
@@ -41,25 +41,30 @@ impl Args {
         }
         words
     }
+
+    /// Returns the keys that these flags set, then those of the command.
+    pub fn all(&self, of_command: Vec<Flag>) -> Result<Vec<Flag>> {
+        let mut all = Vec::new();
+        for set in &self.set {
+            let (key, value) = set.split_once('=').with_context(|| format!("--set {set}: expected KEY=VALUE"))?;
+            all.push(Flag::new("--set", key.trim(), value.trim()));
+        }
+        all.extend(self.threads.map(|threads| Flag::new("--threads", "engine.threads", threads)));
+        all.extend(self.no_mmap.then(|| Flag::new("--no-mmap", "engine.mmap", false)));
+        all.extend(of_command);
+        Ok(all)
+    }
 }
 
 /// Loads the configuration. `flags`: those of the command itself, which win.
 pub fn load_with(args: &Args, flags: Vec<Flag>) -> Result<LoadedSettings> {
-    let mut all = Vec::new();
-    for set in &args.set {
-        let (key, value) = set.split_once('=').with_context(|| format!("--set {set}: expected KEY=VALUE"))?;
-        all.push(Flag::new("--set", key.trim(), value.trim()));
-    }
-    all.extend(args.threads.map(|threads| Flag::new("--threads", "engine.threads", threads)));
-    all.extend(args.no_mmap.then(|| Flag::new("--no-mmap", "engine.mmap", false)));
-    all.extend(flags);
     let sources = Sources {
         config_file: args.config.clone(),
         directory: std::env::current_dir().ok(),
         environment: std::env::vars_os()
             .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
             .collect(),
-        flags: all,
+        flags: args.all(flags)?,
     };
     Ok(Settings::load(&sources)?)
 }

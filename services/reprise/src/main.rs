@@ -2,11 +2,13 @@
 
 mod commands;
 mod configuration;
+mod llama;
 mod owners;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use settings::Flag;
 
 /// A conversation service for voice assistants at home
 #[derive(Parser)]
@@ -48,19 +50,32 @@ enum CliCommand {
     Who(commands::who::Args),
 }
 
+impl Cli {
+    /// Returns the keys of the configuration that the flags of the command set.
+    fn flags(&self) -> Vec<Flag> {
+        match &self.command {
+            CliCommand::Run(args) => args.flags(),
+            CliCommand::Serve(args) => args.flags(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     // An HTTP client must know how TLS is done, also where it is not spoken.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = Cli::parse();
+    let cli = match llama::rewrite(std::env::args_os()) {
+        Ok(arguments) => Cli::parse_from(arguments),
+        Err(sentence) => {
+            eprintln!("error: {sentence}");
+            return ExitCode::from(WRONG_USE);
+        }
+    };
     if let CliCommand::Licenses = cli.command {
         commands::licenses::print();
         return ExitCode::SUCCESS;
     }
-    let flags = match &cli.command {
-        CliCommand::Serve(args) => args.flags(),
-        _ => Vec::new(),
-    };
-    let loaded = configuration::load_with(&cli.configuration, flags);
+    let loaded = configuration::load_with(&cli.configuration, cli.flags());
     if let CliCommand::Doctor(args) = &cli.command {
         return commands::doctor::run(args, loaded);
     }
@@ -98,3 +113,6 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// Exit code of a command line that is wrong, as clap has it.
+const WRONG_USE: u8 = 2;

@@ -75,6 +75,9 @@ impl Event {
                     let each = |token: &crate::TokenLogprob| size_of_val(token) * (1 + token.top.len());
                     text.len() + logprobs.iter().map(each).sum::<usize>()
                 }
+                Event::PromptTokens { tokens, .. } => {
+                    tokens.iter().map(|token| size_of_val(token) * (1 + token.top.len())).sum()
+                }
                 Event::SentenceDone { sentence, .. } => sentence.text.len(),
                 Event::Reached { bytes, .. } => *bytes,
                 Event::RecallDone { query, note, .. } => query.len() + note.as_ref().map_or(0, String::len),
@@ -98,6 +101,7 @@ impl Event {
             Event::ReplyStarted { response_id, .. }
             | Event::ReasoningDelta { response_id, .. }
             | Event::ThinkingStopped { response_id }
+            | Event::PromptTokens { response_id, .. }
             | Event::TextDelta { response_id, .. }
             | Event::ArgumentsDelta { response_id, .. }
             | Event::SentenceDone { response_id, .. }

@@ -177,6 +177,8 @@ pub enum Delta {
         input_tokens: u64,
         cached_tokens: u64,
     },
+    /// Next tokens of a prompt, if the request wants their log probabilities.
+    PromptTokens(Vec<PromptToken>),
     /// Thoughts of the model. The store does not keep them.
     Reasoning {
         text: String,
@@ -270,6 +272,14 @@ pub struct PromptNotes {
 pub struct TokenLogprob {
     pub bytes: Vec<u8>,
     pub logprob: f32,
+    pub top: Vec<(Vec<u8>, f32)>,
+}
+
+/// Token of a prompt. `logprob`: `None` for the first, which nothing precedes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptToken {
+    pub bytes: Vec<u8>,
+    pub logprob: Option<f32>,
     pub top: Vec<(Vec<u8>, f32)>,
 }
 
@@ -467,6 +477,10 @@ pub enum Event {
     },
     ThinkingStopped {
         response_id: String,
+    },
+    PromptTokens {
+        response_id: String,
+        tokens: Vec<PromptToken>,
     },
     TextDelta {
         response_id: String,

@@ -100,6 +100,8 @@ sections! {
         pub search_words: usize = whole(1..=1024),
         pub stop_strings: usize = whole(0..=1024),
         pub stop_bytes: usize = whole(1..=1 << 20),
+        pub prompts: usize = whole(1..=4096),
+        pub prompt_logprobs: usize = whole(1..=1 << 28),
         pub choices: usize = whole(1..=64),
         pub retry_s: u64 = time(0..=3600),
         pub retry_turns: usize = whole(1..=1 << 20),

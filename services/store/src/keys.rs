@@ -2,7 +2,8 @@
 //!
 //! A key is `rk_<id>_<secret>`. The id finds the row, the secret proves it. The store keeps only SHA-256 over a salt
 //! and the secret: a slow password hash protects short secrets that people choose, against guessing; 260 random bits
-//! cannot be guessed at any speed, and every connection checks a key. The salt hides equal secrets.
+//! cannot be guessed at any speed, and every connection checks a key. The salt hides equal secrets. One key may have
+//! another form: the operator chose it.
 
 use crate::ids::{random_bytes, random_letters};
 use crate::sessions::check_user;
@@ -16,6 +17,8 @@ use subtle::ConstantTimeEq;
 const SECRET_LETTERS: usize = 52; // five bits a letter
 const KEY_ID_LETTERS: usize = 12;
 const SALT_BYTES: usize = 16;
+/// Id of the key that an operator chose. Ids of other keys are longer.
+const GIVEN_KEY: &str = "given";
 /// Least time between two updates of `last_used_at_ms`, which may be inexact: a write for each connection is a flush
 /// for each connection.
 const USE_NOTED_EVERY_MS: i64 = 60_000;
@@ -133,6 +136,31 @@ impl Store {
         .await
     }
 
+    /// Lets in clients with a key that the operator chose, in the place of the last one. `None`: that one is revoked.
+    pub async fn put_given_key(
+        &self,
+        user: &str,
+        key: Option<&str>,
+        scopes: &[KeyScope],
+        now_ms: i64,
+    ) -> Result<(), Error> {
+        let Some(key) = key else {
+            let query = sqlx::query("UPDATE api_keys SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE id = ?");
+            return self.execute(query.bind(now_ms).bind(GIVEN_KEY)).await.map(drop);
+        };
+        let salt = random_bytes(SALT_BYTES)?;
+        let scopes: Vec<String> = scopes.iter().map(KeyScope::to_string).collect();
+        let query = sqlx::query(
+            "INSERT INTO api_keys (id, user, name, salt, hash, scopes, created_at_ms)
+             VALUES (?, ?, 'of the command line', ?, ?, ?, ?)
+             ON CONFLICT (id) DO UPDATE SET user = excluded.user, salt = excluded.salt, hash = excluded.hash,
+                scopes = excluded.scopes, created_at_ms = excluded.created_at_ms, revoked_at_ms = NULL",
+        );
+        let hash = hash(&salt, key).to_vec();
+        let query = query.bind(GIVEN_KEY).bind(user.to_owned()).bind(salt).bind(hash).bind(scopes.join(" "));
+        self.execute(query.bind(now_ms)).await.map(drop)
+    }
+
     pub async fn keys(&self, user: Option<&str>) -> Result<Vec<ApiKey>, Error> {
         let query = sqlx::query_as("SELECT * FROM api_keys WHERE ?1 IS NULL OR user = ?1 ORDER BY created_at_ms, id");
         self.read(async |reader| Ok(query.bind(user).fetch_all(reader).await?)).await
@@ -175,8 +203,9 @@ impl Store {
     /// Checks a key or secret. `None` refuses it, without a reason that would help to guess.
     pub async fn identify(&self, presented: &str, now_ms: i64) -> Result<Option<Identity>, Error> {
         let mut pieces = presented.splitn(3, '_');
-        let (Some(kind), Some(id), Some(secret)) = (pieces.next(), pieces.next(), pieces.next()) else {
-            return Ok(None);
+        let (kind, id, secret) = match (pieces.next(), pieces.next(), pieces.next()) {
+            (Some(kind @ ("rk" | "ek")), Some(id), Some(secret)) => (kind, id, secret),
+            _ => ("rk", GIVEN_KEY, presented),
         };
         // A secret goes to a browser: it may only talk, whatever its maker may do.
         let query = sqlx::query_as(

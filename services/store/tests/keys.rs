@@ -89,3 +89,26 @@ async fn a_client_secret_lives_shortly_and_dies_with_its_key() {
     assert_eq!(store.identify(&second.value, 301).await.unwrap(), None);
     store.delete_unused_since(0, 5_000).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_key_that_the_operator_chose_opens_until_the_next_start_has_another() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let scopes = [KeyScope::Talk, KeyScope::Sessions];
+    let opens = async |key: &str| store.identify(key, 200).await.unwrap().map(|identity| identity.user);
+    assert_eq!(opens("sk-mine").await, None);
+    store.put_given_key("ada", Some("sk-mine"), &scopes, 100).await.unwrap();
+    assert_eq!(opens("sk-mine").await.as_deref(), Some("ada"));
+    for wrong in ["sk-min", "sk-minE", "given", "rk_given_", "ek_given_sk-mine", ""] {
+        assert_eq!(opens(wrong).await, None, "{wrong}");
+    }
+    let identity = store.identify("sk-mine", 200).await.unwrap().unwrap();
+    assert!(identity.may(KeyScope::Talk) && !identity.may(KeyScope::Admin));
+    store.create_client_secret(&identity, json!({}), 1_000, 200).await.unwrap();
+    store.put_given_key("ada", Some("sk_other_one"), &scopes, 300).await.unwrap();
+    assert_eq!((opens("sk-mine").await, opens("sk_other_one").await.as_deref()), (None, Some("ada")));
+    store.put_given_key("ada", None, &scopes, 400).await.unwrap();
+    assert_eq!((opens("sk_other_one").await, store.keys(None).await.unwrap().len()), (None, 1));
+    store.put_given_key("ada", Some("sk-mine"), &scopes, 500).await.unwrap();
+    assert_eq!(opens("sk-mine").await.as_deref(), Some("ada"));
+}

@@ -93,6 +93,13 @@ pub fn doors() -> Vec<HttpDoor> {
             ],
         },
         HttpDoor {
+            path: "/v1/completions",
+            form: ErrorForm::OpenAi,
+            good: json!({ "prompt": "Hi.", "max_tokens": 1 }),
+            full: read(include_str!("full/completions.json")),
+            takes: &[("prompt", "string"), ("prompt.*", "string")],
+        },
+        HttpDoor {
             path: "/api/chat",
             form: ErrorForm::Ollama,
             good: json!({ "model": "default", "stream": false, "messages": talk, "options": { "num_predict": 1 } }),

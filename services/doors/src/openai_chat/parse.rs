@@ -4,7 +4,8 @@ use super::messages::prompt_of;
 use crate::ApiError;
 use crate::json::{check_entries, check_request_names, read_body};
 use crate::options::{
-    TOP_LOGPROBS, check_stops, check_tool_count, is_private, json_schema, number, priority, tokens, within,
+    Stop, StreamOptions, TOP_LOGPROBS, check_tool_count, is_private, json_schema, logit_bias, number, priority, seed,
+    stop, tokens, within,
 };
 use crate::tools::{ToolChoiceView, tool_choice_of};
 use fields::{KnownFields, Read, read, wrong};
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use session::{GenerationOptions, MessageRole, ResponseFormat, SamplingOverrides, ToolChoice};
-use settings::{LimitSettings, Settings};
+use settings::Settings;
 use std::sync::LazyLock;
 
 /// Body of a chat completion, with OpenAI's fields and some of other servers.
@@ -84,19 +85,6 @@ pub struct ChatBody {
     modalities: Option<Vec<String>>,
     /// Refused: there is no search of the web here.
     web_search_options: Option<Value>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-struct StreamOptions {
-    /// A last chunk with the usage.
-    include_usage: Option<bool>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "stop must be text or a list of texts, none of them empty")]
-enum Stop {
-    Text(String),
-    Texts(Vec<String>),
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -272,15 +260,6 @@ fn results_have_calls(messages: &[Value]) -> Read<()> {
 }
 
 fn sampling(fields: &ChatBody) -> Read<SamplingOverrides> {
-    let mut logit_bias = Vec::new();
-    for (token, bias) in fields.logit_bias.iter().flatten() {
-        let pair = token.parse().ok().zip(bias.as_f64().filter(|bias| bias.abs() <= 100.0));
-        let Some((token, bias)) = pair else {
-            return Err(wrong("logit_bias", "logit_bias must give token ids numbers from -100 to 100"));
-        };
-        // The least means never.
-        logit_bias.push((token, if bias <= -100.0 { f32::NEG_INFINITY } else { bias as f32 }));
-    }
     Ok(SamplingOverrides {
         temperature: number("temperature", fields.temperature, 0.0..=2.0)?,
         top_p: number("top_p", fields.top_p, 0.0..=1.0)?,
@@ -289,26 +268,8 @@ fn sampling(fields: &ChatBody) -> Read<SamplingOverrides> {
         presence_penalty: number("presence_penalty", fields.presence_penalty, -2.0..=2.0)?,
         frequency_penalty: number("frequency_penalty", fields.frequency_penalty, -2.0..=2.0)?,
         repetition_penalty: number("repetition_penalty", fields.repetition_penalty, 0.1..=10.0)?,
-        logit_bias,
+        logit_bias: logit_bias(fields.logit_bias.as_ref())?,
     })
-}
-
-fn seed(value: &Value) -> Read<u64> {
-    let number = value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned));
-    number.ok_or_else(|| wrong("seed", "seed must be a whole number"))
-}
-
-fn stop(stop: Option<Stop>, limits: &LimitSettings) -> Read<Vec<String>> {
-    let texts = match stop {
-        None => Vec::new(),
-        Some(Stop::Text(text)) => vec![text],
-        Some(Stop::Texts(texts)) => texts,
-    };
-    if texts.iter().any(String::is_empty) {
-        return Err(wrong("stop", "stop must be text or a list of texts, none of them empty"));
-    }
-    check_stops("stop", &texts, limits)?;
-    Ok(texts)
 }
 
 fn tool_choice(tool_choice: Option<&Value>, function_call: Option<&Value>) -> Read<ToolChoice> {

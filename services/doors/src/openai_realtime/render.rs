@@ -32,7 +32,7 @@ pub struct Renderer {
 /// Accepts the events that become frames. `extensions`: whether the connection has opted in, now.
 pub fn interest(extensions: Arc<AtomicBool>) -> Interest {
     Arc::new(move |event| match event {
-        Event::ReasoningDelta { .. } => false,
+        Event::ReasoningDelta { .. } | Event::PromptTokens { .. } => false,
         Event::SentenceDone { .. }
         | Event::ThinkingStopped { .. }
         | Event::RecallDone { .. }
@@ -102,7 +102,7 @@ impl Renderer {
                     push(Body::ContentPartAdded { response_id, item_id: &item.id, output_index, content_index, part });
                 }
             }
-            Event::ReasoningDelta { .. } => {}
+            Event::ReasoningDelta { .. } | Event::PromptTokens { .. } => {}
             Event::TextDelta { response_id, item_id, output_index, text, logprobs } => {
                 let (output_index, content_index) = (*output_index, CONTENT_INDEX);
                 if !logprobs.is_empty() {

@@ -3,6 +3,7 @@
 mod chat;
 mod choices;
 mod compaction;
+mod completions;
 mod deleting;
 mod doors;
 mod early;

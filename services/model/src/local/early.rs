@@ -45,6 +45,7 @@ impl WantedReply {
             unsaved: _,
             max_new_tokens,
             sampling,
+            prompt_logprobs: _,
             seed: _,
             stop,
             ignore_eos,

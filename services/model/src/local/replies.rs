@@ -4,11 +4,11 @@ use super::early::{BegunReply, WantedReply};
 use crate::answer::Writer;
 use crate::request::ReplyKey;
 use crate::resume::ResumedReply;
-use engine::{Engine, EngineEvent, OwnerId, ReplyToken, RequestId, RequestReport};
-use session::{Delta, Failure, FailureCode, Finish, Priority, TokenLogprob, TurnReport, Usage};
+use engine::{Engine, EngineEvent, OwnerId, ReplyToken, RequestId, RequestReport, ScoredToken};
+use session::{Delta, Failure, FailureCode, Finish, Priority, PromptToken, TokenLogprob, TurnReport, Usage};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use text::{ReplyParser, Tokenizer, ToolSchema};
+use text::{ReplyParser, ReplyPart, Tokenizer};
 
 #[derive(Default)]
 pub(super) struct Replies {
@@ -34,7 +34,8 @@ pub(super) struct Open {
     owner: Option<OwnerId>,
     priority: Priority,
     writer: Writer,
-    parser: ReplyParser,
+    /// `None`: the reply to a raw prompt, which is text as it comes.
+    parser: Option<ReplyParser>,
     keep_as: Option<ReplyKey>,
     /// Early state from which another request may continue it, while its reader has read nothing.
     begun: Option<BegunReply>,
@@ -90,7 +91,7 @@ impl Replies {
         self.open.iter_mut().filter_map(ends).collect()
     }
 
-    /// Opens a reply. `thinks`: it begins inside a think block. `tools` give the arguments of calls their types.
+    /// Opens a reply. Without a parser it is text as it comes.
     pub fn open(
         &mut self,
         id: RequestId,
@@ -99,15 +100,14 @@ impl Replies {
         writer: Writer,
         asked: Instant,
         input_tokens: u64,
-        thinks: bool,
         first_word_ms: Option<u64>,
-        tools: &[ToolSchema],
+        parser: Option<ReplyParser>,
     ) {
         let open = Open {
             owner,
             priority,
             writer,
-            parser: ReplyParser::new(thinks, tools),
+            parser,
             keep_as: None,
             begun: None,
             is_early: false,
@@ -282,6 +282,17 @@ impl Replies {
                 let Usage { input_tokens, cached_tokens, .. } = open.usage;
                 open.push(Delta::Prompt { input_tokens, cached_tokens });
             }
+            EngineEvent::PromptTokens { id, tokens } => {
+                let Some(open) = self.open.get_mut(&id) else { return };
+                let bytes = |token| engine.tokenizer().token_bytes(token).to_vec();
+                let likely = |(token, logprob)| (bytes(token), logprob);
+                let told = |ScoredToken { token, logprob, top }| PromptToken {
+                    bytes: bytes(token),
+                    logprob,
+                    top: top.into_iter().map(likely).collect(),
+                };
+                open.push(Delta::PromptTokens(tokens.into_iter().map(told).collect()));
+            }
             EngineEvent::Token(token) => {
                 if let Some(open) = self.open.get_mut(&token.id) {
                     open.token(token, engine.tokenizer(), began, now);
@@ -333,14 +344,21 @@ impl Open {
         let is_early = self.is_early;
         self.begun.take_if(|begun| !is_early && begun.has_enough());
         // The marks around thought and calls are not content.
-        if let Some(logprob) = token.logprob.filter(|_| !tokenizer.is_control(token.token)) {
+        let is_told = self.parser.is_none() || !tokenizer.is_control(token.token);
+        if let Some(logprob) = token.logprob.filter(|_| is_told) {
             let bytes = |token| tokenizer.token_bytes(token).to_vec();
             let top = token.top.iter().map(|(token, logprob)| (bytes(*token), *logprob)).collect();
             self.untold_logprobs.push(TokenLogprob { bytes: bytes(token.token), logprob, top });
         }
-        let mut pieces = Vec::new();
-        self.parser.push(&token.text, &mut pieces);
+        let pieces = self.parse(&token.text);
         self.tell(pieces);
+    }
+
+    fn parse(&mut self, text: &str) -> Vec<ReplyPart> {
+        let Some(parser) = &mut self.parser else { return vec![ReplyPart::Content(text.to_owned())] };
+        let mut pieces = Vec::new();
+        parser.push(text, &mut pieces);
+        pieces
     }
 
     fn done(&mut self, stop_reason: engine::StopReason) -> Finish {
@@ -349,17 +367,19 @@ impl Open {
             engine::StopReason::StopString { .. } => (String::new(), Finish::Stop),
             engine::StopReason::Length { rest } | engine::StopReason::Window { rest } => (rest, Finish::Length),
             engine::StopReason::Cancelled { .. } => (String::new(), Finish::Cancelled),
+            engine::StopReason::Warm if self.parser.is_none() => (String::new(), Finish::Length),
             engine::StopReason::Warm => (String::new(), Finish::Warm),
         };
         if finish != Finish::Cancelled {
-            let mut pieces = Vec::new();
-            self.parser.push(&rest, &mut pieces);
+            let pieces = self.parse(&rest);
             self.tell(pieces);
             let mut last = Vec::new();
-            self.parser.finish(&mut last);
+            self.parser.iter_mut().for_each(|parser| parser.finish(&mut last));
             if finish == Finish::Length {
                 // Half a call is not text.
-                last.retain(|piece| !matches!(piece, text::ReplyPart::Content(text) if text.trim_start().starts_with("<tool_call>")));
+                last.retain(
+                    |piece| !matches!(piece, ReplyPart::Content(text) if text.trim_start().starts_with("<tool_call>")),
+                );
             }
             self.tell(last);
         }
@@ -377,26 +397,26 @@ impl Open {
         self.writer.done(finish, self.usage, report);
     }
 
-    fn tell(&mut self, pieces: Vec<text::ReplyPart>) {
+    fn tell(&mut self, pieces: Vec<ReplyPart>) {
         for piece in pieces {
             let tokens = match piece {
-                text::ReplyPart::Call { .. } => 0,
+                ReplyPart::Call { .. } => 0,
                 _ => std::mem::take(&mut self.untold_tokens),
             };
             let logprobs = std::mem::take(&mut self.untold_logprobs);
             // The thought has ended by itself.
-            self.thinking_ended |= !matches!(piece, text::ReplyPart::Reasoning(_));
+            self.thinking_ended |= !matches!(piece, ReplyPart::Reasoning(_));
             let delta = match piece {
-                text::ReplyPart::Reasoning(text) => {
+                ReplyPart::Reasoning(text) => {
                     self.usage.reasoning_tokens += tokens;
                     Delta::Reasoning { text, tokens }
                 }
-                text::ReplyPart::Content(text) => Delta::Text { text, tokens, sentences: Vec::new(), logprobs },
-                text::ReplyPart::Call { name, .. } => {
+                ReplyPart::Content(text) => Delta::Text { text, tokens, sentences: Vec::new(), logprobs },
+                ReplyPart::Call { name, .. } => {
                     self.calls += 1;
                     Delta::CallStarted { name, call_id: None }
                 }
-                text::ReplyPart::Arguments { json, .. } => Delta::CallArguments { json, tokens },
+                ReplyPart::Arguments { json, .. } => Delta::CallArguments { json, tokens },
             };
             self.push(delta);
         }
@@ -453,6 +473,7 @@ pub(super) fn failure_of(error: &engine::Error) -> Failure {
         engine::Error::Busy { .. } | engine::Error::NoRoom { .. } => FailureCode::Busy,
         engine::Error::Lost { .. } | engine::Error::Weights(_) => FailureCode::Unavailable,
         engine::Error::Empty
+        | engine::Error::Token { .. }
         | engine::Error::KvFormat { .. }
         | engine::Error::LogitBias { .. }
         | engine::Error::Grammar(_)

@@ -4,6 +4,7 @@ mod choices;
 mod early;
 mod heads;
 mod places;
+mod raw;
 mod resume;
 mod sleep;
 mod thinking;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use session::MessageRole::{Assistant, System, User};
 use session::{
     Delta, FailureCode, Finish, GenerationPurpose, JsonText, Message, MessageRole, Part, PastStays, Priority, Prompt,
-    ResponseFormat, Tool, ToolChoice, TurnReport, Usage,
+    PromptToken, ResponseFormat, Tool, ToolChoice, TurnReport, Usage,
 };
 use settings::{Flag, Preset, Settings, Sources, Thinking};
 use std::path::Path;
@@ -85,6 +86,7 @@ struct WholeAnswer {
     report: TurnReport,
     failure: Option<(FailureCode, String)>,
     prompt: Option<(u64, u64)>,
+    prompt_tokens: Vec<PromptToken>,
     tokens: u64,
     logprobs: Vec<(Vec<u8>, f32, usize)>,
 }
@@ -94,6 +96,7 @@ async fn told(mut answer: Answer) -> WholeAnswer {
     while let Some(delta) = answer.next().await {
         match delta {
             Delta::Prompt { input_tokens, cached_tokens } => told.prompt = Some((input_tokens, cached_tokens)),
+            Delta::PromptTokens(tokens) => told.prompt_tokens.extend(tokens),
             Delta::Reasoning { text, tokens } => {
                 told.reasoning += &text;
                 told.tokens += tokens;

@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
+use text::ReplyParser;
 use tokio::sync::oneshot;
 
 /// Pause between two sequences that go to disk in a silence.
@@ -443,7 +444,7 @@ impl<'a> Serving<'a> {
         if is_early && (wanted.is_none() || is_too_busy()) {
             return warm_all(&writers);
         }
-        let Prepared { request, tools, thinks, first_word_ms } = prepared;
+        let Prepared { request, tools, thinks, first_word_ms, is_raw } = prepared;
         if request.grammar.is_some() && !self.has_grammars {
             if let Some(preparer) = self.shared.preparer()
                 && let Ok(grammars) = preparer.grammars()
@@ -475,7 +476,8 @@ impl<'a> Serving<'a> {
             match self.engine.submit(request) {
                 Ok(id) => {
                     choice_of.get_or_insert(id);
-                    self.replies.open(id, owner, priority, writer, asked, input_tokens, thinks, first_word_ms, &tools);
+                    let parser = (!is_raw).then(|| ReplyParser::new(thinks, &tools));
+                    self.replies.open(id, owner, priority, writer, asked, input_tokens, first_word_ms, parser);
                     let keep = Duration::from_secs(speculation.keep_s);
                     let begun = wanted.take().map(|wanted| BegunReply::new(wanted, speculation.tokens, keep));
                     self.replies.keep_as(id, keep_as, begun, is_early);
@@ -561,7 +563,7 @@ impl Submit {
             GenerationPurpose::WarmPartial | GenerationPurpose::WarmHistory => false,
         };
         let Prepared { request, tools, thinks, .. } = &self.prepared;
-        (may && self.speculation.tokens > 0).then(|| WantedReply::new(request, *thinks, tools))
+        (may && !self.prepared.is_raw && self.speculation.tokens > 0).then(|| WantedReply::new(request, *thinks, tools))
     }
 }
 

@@ -139,7 +139,7 @@ async fn told(mut answer: Answer) -> WholeAnswer {
     let mut told = WholeAnswer::default();
     while let Some(delta) = answer.next().await {
         match delta {
-            Delta::Prompt { .. } => {}
+            Delta::Prompt { .. } | Delta::PromptTokens(_) => {}
             Delta::Reasoning { text, .. } => told.reasoning += &text,
             Delta::Text { text, .. } => told.content += &text,
             Delta::CallStarted { name, call_id } => told.calls.push((name, call_id, String::new())),
@@ -334,6 +334,15 @@ async fn what_goes_wrong_is_told_so_that_one_knows_what_to_do() {
         assert_eq!(found, code, "{message}");
         assert!(message.contains(words), "{message}");
     }
+}
+
+#[tokio::test]
+async fn a_raw_prompt_is_refused_because_an_upstream_reads_messages() {
+    let stand_in = StandIn::start().await;
+    let (model, request) = model(&stand_in).await;
+    let answer = told(model.ask(ModelRequest { raw: Some(crate::RawPrompt::Tokens(vec![1])), ..request })).await;
+    let (code, message) = answer.failure.unwrap();
+    assert!(code == FailureCode::InvalidRequest && message.contains("upstream.url"), "{message}");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! `reprise run`: one prompt, one reply, streamed.
 
+use super::engine_flags::EngineFlags;
 use anyhow::{Context, Result};
 use engine::{EngineRequest, StopReason, ThinkingOptions};
 use lab::answer::{LocalModel, TokenPrompt};
@@ -7,8 +8,9 @@ use lab::opening::{self, ModelArgs};
 use model::sampling;
 use serde_json::{Value, json};
 use session::{Message, MessageRole, Prompt, SamplingOverrides};
-use settings::{Settings, Thinking};
+use settings::{Flag, Settings, Thinking};
 use std::io::Write;
+use std::path::Path;
 use std::time::Instant;
 use text::ReplyPart;
 
@@ -17,6 +19,8 @@ use text::ReplyPart;
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    engine: EngineFlags,
     /// Message of the user
     #[arg(long, required_unless_present_any = ["tokens", "request"])]
     prompt: Option<String>,
@@ -59,6 +63,19 @@ pub struct Args {
     /// Prints one JSON object with text, tokens and timings instead of streaming
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// Returns the keys of the configuration that the flags set.
+    pub fn flags(&self) -> Vec<Flag> {
+        let mut flags = self.engine.flags();
+        // A window is laid on the preset to talk with, which must then be the one of this model.
+        if let Some(name) = self.model.model.as_ref().filter(|_| self.engine.ctx_size.is_some()) {
+            let key = if Path::new(name).exists() { "model.path" } else { "model.preset" };
+            flags.push(Flag::new("--model", key, name));
+        }
+        flags
+    }
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {

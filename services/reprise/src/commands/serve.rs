@@ -3,6 +3,7 @@
 mod logging;
 mod screen;
 
+use super::engine_flags::EngineFlags;
 use access::{LOCAL_USER, check_access};
 use anyhow::{Context, Result};
 use futures_util::FutureExt;
@@ -15,7 +16,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::Store;
+use store::{KeyScope, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -26,17 +27,23 @@ pub struct Args {
     #[arg(long)]
     preset: Option<String>,
     /// GGUF file or Hugging Face folder, instead of the preset's
-    #[arg(long, value_name = "PATH")]
+    #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
-    /// Window in tokens, instead of the preset's
-    #[arg(long, value_name = "TOKENS")]
-    ctx_size: Option<u32>,
+    #[command(flatten)]
+    engine: EngineFlags,
+    /// Replies that are computed together (also -np)
+    #[arg(long, value_name = "REPLIES")]
+    parallel: Option<usize>,
     /// Address to listen on
     #[arg(long)]
     host: Option<IpAddr>,
     /// TCP port; 0 lets the system choose
     #[arg(long)]
     port: Option<u16>,
+    /// Demands keys, and lets in this one for the user local. Other users of this machine see it among the processes:
+    /// `reprise keys create` makes one that they do not
+    #[arg(long, value_name = "KEY", value_parser = given_key)]
+    api_key: Option<String>,
     /// Prints the effective configuration, each value with its origin, and exits
     #[arg(long)]
     print_config: bool,
@@ -48,11 +55,25 @@ impl Args {
         let flags = [
             self.preset.as_ref().map(|preset| Flag::new("--preset", "model.preset", preset)),
             self.model.as_ref().map(|path| Flag::new("--model", "model.path", path.display())),
-            self.ctx_size.map(|tokens| Flag::new("--ctx-size", "model.ctx_size", tokens)),
+            self.parallel.map(|replies| Flag::new("--parallel", "engine.max_sequences", replies)),
+            self.api_key.as_ref().map(|_| Flag::new("--api-key", "auth.required", "always")),
             self.host.map(|host| Flag::new("--host", "server.host", host)),
             self.port.map(|port| Flag::new("--port", "server.port", port)),
         ];
-        flags.into_iter().flatten().collect()
+        flags.into_iter().flatten().chain(self.engine.flags()).collect()
+    }
+}
+
+/// Refuses a key that cannot be told from one of ours, or from a list of keys.
+fn given_key(key: &str) -> Result<String, String> {
+    let is_word = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
+    match is_word && !key.starts_with("rk_") && !key.starts_with("ek_") {
+        true => Ok(key.to_owned()),
+        false => {
+            Err("use one key of printable characters without a comma, which does not begin with rk_ or ek_; `reprise \
+                      keys create` makes more"
+                .to_owned())
+        }
     }
 }
 
@@ -74,7 +95,7 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
     for note in &notes {
         tracing::warn!("{note}");
     }
-    let done = runtime.block_on(serve(&settings, notes));
+    let done = runtime.block_on(serve(&settings, args.api_key.as_deref(), notes));
     // A disk that hangs must not keep the process: what was acknowledged is on it.
     runtime.shutdown_timeout(LAST_MOMENT);
     match done? {
@@ -105,11 +126,15 @@ fn begin_anew() -> Result<()> {
 
 const LAST_MOMENT: Duration = Duration::from_millis(200);
 
-/// Runs the service. `notes`: wishes of the configuration that the machine cannot meet, for the screen.
-async fn serve(settings: &Settings, notes: Vec<String>) -> Result<Then> {
+/// Runs the service. `api_key`: a key of the command line. `notes`: wishes of the configuration that the machine cannot meet, for the screen.
+async fn serve(settings: &Settings, api_key: Option<&str>, notes: Vec<String>) -> Result<Then> {
     let stop = stop_on_signals()?;
     // What can be wrong is found before the model is read.
     let store = Store::open(&lab::store::options(settings), wall_ms()).await?;
+    if api_key.is_some() {
+        store.put_user(LOCAL_USER, LOCAL_USER, wall_ms()).await?;
+    }
+    store.put_given_key(LOCAL_USER, api_key, &[KeyScope::Talk, KeyScope::Sessions], wall_ms()).await?;
     let policy = check_access(settings, &store).await?;
     if !policy.keys_required {
         store.put_user(LOCAL_USER, LOCAL_USER, wall_ms()).await?;

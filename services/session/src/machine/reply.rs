@@ -154,6 +154,9 @@ impl Reply {
             Delta::Prompt { input_tokens, cached_tokens } => {
                 (self.usage.input_tokens, self.usage.cached_tokens) = (input_tokens, cached_tokens);
             }
+            Delta::PromptTokens(tokens) => {
+                ledger.outbox.send(Event::PromptTokens { response_id: self.response.id.clone(), tokens });
+            }
             Delta::Reasoning { text, tokens } => {
                 self.usage.output_tokens += tokens;
                 self.usage.reasoning_tokens += tokens;
@@ -189,7 +192,7 @@ impl Reply {
     }
 
     fn say(&mut self, text: String, logprobs: Vec<TokenLogprob>, ledger: &mut Ledger, now: Millis) {
-        if text.is_empty() {
+        if text.is_empty() && logprobs.is_empty() {
             return;
         }
         if !self.open_item().is_some_and(|item| matches!(item.body, ItemBody::Message { .. })) {

@@ -82,6 +82,7 @@ impl Names {
             Event::ReplyStarted { item, place, .. } => format!("begun {}", self.placed(item, place)),
             Event::ReasoningDelta { text, .. } => format!("thought {text:?}"),
             Event::ThinkingStopped { response_id } => format!("thinking stopped of {}", self.name(response_id)),
+            Event::PromptTokens { tokens, .. } => format!("{} tokens of the prompt", tokens.len()),
             Event::TextDelta { text, .. } => format!("text {text:?}"),
             Event::ArgumentsDelta { json, .. } => format!("arguments {json}"),
             Event::SentenceDone { sentence, .. } => {

@@ -5,8 +5,9 @@ use super::told::told;
 use doors::ApiError;
 use doors::parsers::{
     ClientSecretRequest, ConversationUpdate, Feedback, FrameLimits, FrameReader, NamedModel, NewMemory, NewPin,
-    PlacementRequest, SummaryEdit, SummaryVersion, event_limits, parse_chat, parse_conversation, parse_ollama_chat,
-    parse_ollama_generate, parse_realtime, parse_responses, parse_responses_frame, parse_wyoming, read, read_body,
+    PlacementRequest, SummaryEdit, SummaryVersion, event_limits, parse_chat, parse_completions, parse_conversation,
+    parse_ollama_chat, parse_ollama_generate, parse_realtime, parse_responses, parse_responses_frame, parse_wyoming,
+    read, read_body,
 };
 use prompt::{Wording, settle};
 use serde::de::DeserializeOwned;
@@ -36,6 +37,10 @@ pub fn chat(body: &[u8]) -> Result<(), String> {
     let mut request = parse_chat(body, &SETTINGS).map_err(words)?;
     settle(&mut request.completion.prompt.messages, &WORDING);
     Ok(())
+}
+
+pub fn completions(body: &[u8]) -> Result<(), String> {
+    parse_completions(body, &SETTINGS).map(drop).map_err(words)
 }
 
 pub fn ollama_chat(body: &[u8]) -> Result<(), String> {

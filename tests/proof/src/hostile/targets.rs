@@ -20,8 +20,9 @@ pub struct HostileTarget {
 
 const MIB: u64 = 1 << 20;
 
-pub const TARGETS: [HostileTarget; 27] = [
+pub const TARGETS: [HostileTarget; 28] = [
     door("chat", "chat", |bytes| of_door(doors::chat, bytes)),
+    door("completions", "completions", |bytes| of_door(doors::completions, bytes)),
     door("ollama_chat", "ollama", |bytes| of_door(doors::ollama_chat, bytes)),
     door("ollama_generate", "ollama", |bytes| of_door(doors::ollama_generate, bytes)),
     door("responses", "responses", |bytes| of_door(doors::responses, bytes)),

@@ -141,7 +141,7 @@ pub fn answers(
     engine.step(&mut events);
     for event in events {
         match event {
-            EngineEvent::Started { .. } => {}
+            EngineEvent::Started { .. } | EngineEvent::PromptTokens { .. } => {}
             EngineEvent::Token(token) => {
                 let Some(at) = ids.iter().position(|id| *id == token.id) else { continue };
                 let second = token.top.get(1).map_or(f32::NEG_INFINITY, |second| second.1);

@@ -10,7 +10,7 @@ async fn a_reader_that_wants_the_answer_ends_the_thinking() {
     while thought < 5 {
         match answer.next().await.unwrap() {
             Delta::Reasoning { tokens, .. } => thought += tokens,
-            Delta::Prompt { .. } => {}
+            Delta::Prompt { .. } | Delta::PromptTokens(_) => {}
             delta => panic!("{delta:?}"),
         }
     }
