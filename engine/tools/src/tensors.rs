@@ -7,7 +7,7 @@ use kernels::cpu::Cpu;
 use kernels::format::{Format, Ints, dequantize, unpack_padded};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use weights::FileTensor;
+use weights::{FileTensor, ModelBytes};
 
 /// Statistics of a tensor's values. Values that are not finite are counted and left out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -91,7 +91,9 @@ pub fn digests(tensors: &[FileTensor], cpu: &Cpu, progress: &(dyn Fn(u64, u64) +
     let done = AtomicU64::new(0);
     on_all(cpu, tensors, |tensor| {
         progress(done.fetch_add(tensor.data.len() as u64, Ordering::Relaxed), total);
-        hex::encode(Sha256::digest(&tensor.data[..]))
+        let digest = hex::encode(Sha256::digest(&tensor.data[..]));
+        tensor.data.let_go();
+        digest
     })
 }
 
@@ -118,20 +120,22 @@ pub(crate) fn on_all<'a, T: Sync, R: Send + Sync>(cpu: &Cpu, items: &'a [T], of:
 /// Values of a piece: many blocks, and few enough that every thread has pieces of each large tensor.
 const PIECE_VALUES: usize = 1 << 20;
 
-struct Piece<'a> {
+struct Piece {
     tensor: usize,
     format: Format,
-    /// Position of its first value in the tensor.
-    first: u64,
-    bytes: &'a [u8],
+    first: u64, // position of its first value in the tensor
+    bytes: ModelBytes,
 }
 
-impl<'a> Piece<'a> {
-    fn of(tensor: usize, file: &'a FileTensor) -> Vec<Piece<'a>> {
+impl Piece {
+    fn of(tensor: usize, file: &FileTensor) -> Vec<Piece> {
         let Some(format) = file.format else { return Vec::new() };
         let size = PIECE_VALUES / format.block_len() * format.block_bytes();
-        let pieces = file.data.chunks(size).enumerate();
-        pieces.map(|(at, bytes)| Piece { tensor, format, first: (at * PIECE_VALUES) as u64, bytes }).collect()
+        let pieces = (0..file.data.len()).step_by(size).enumerate().filter_map(|(at, start)| {
+            let bytes = file.data.slice(start..(start + size).min(file.data.len()))?;
+            Some(Piece { tensor, format, first: (at * PIECE_VALUES) as u64, bytes })
+        });
+        pieces.collect()
     }
 
     /// Calls `each` with up to 256 values at a time, and with the scales and minima of their groups if they are quantised.
@@ -151,6 +155,7 @@ impl<'a> Piece<'a> {
             ints.to_values(&mut values);
             each(&values[..count], &ints.scale[..count / 16], &ints.min[..count / 16]);
         }
+        self.bytes.let_go();
     }
 
     fn histogram(&self, min: f32, max: f32, bars: usize) -> Vec<u64> {
@@ -267,7 +272,6 @@ mod tests {
     use super::*;
     use kernels::format::quantize;
     use std::path::Path;
-    use weights::ModelBytes;
 
     fn tensor(format: Format, values: &[f32]) -> FileTensor {
         let mut bytes = vec![0; format.row_bytes(values.len()).unwrap()];
