@@ -30,6 +30,35 @@ fn error(row: &[f32], back: &[f32], weights: impl Fn(usize) -> f64) -> f64 {
     each.map(|(i, (a, b))| weights(i) * f64::from(a - b).powi(2)).sum()
 }
 
+/// Recipe: `tests/data/reference/make_file_blocks.py`.
+#[test]
+fn blocks_are_those_of_the_ecosystems_quantiser() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/file_blocks.safetensors");
+    let file = std::fs::read(path).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&file).unwrap();
+    let floats = |name: &str| -> Vec<f32> {
+        let bytes = file.tensor(name).unwrap().data().as_chunks::<4>().0;
+        bytes.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+    };
+    let (rows, importance) = (floats("rows"), floats("importance"));
+    for format in WRITTEN {
+        for (kind, importance) in [("plain", None), ("weighted", Some(&importance[..]))] {
+            let name = format!("{}.{kind}", format.name().to_uppercase());
+            let expected = file.tensor(&name).unwrap().data();
+            let mut ours = vec![0; expected.len()];
+            let row_bytes = format.row_bytes(512).unwrap();
+            for (row, bytes) in rows.chunks(512).zip(ours.chunks_mut(row_bytes)) {
+                quantize_for_file(format, row, importance, bytes);
+            }
+            let block = format.block_bytes();
+            let wrong: Vec<usize> = (0..ours.len() / block)
+                .filter(|i| ours[i * block..][..block] != expected[i * block..][..block])
+                .collect();
+            assert!(wrong.is_empty(), "{name}: blocks {wrong:?} differ");
+        }
+    }
+}
+
 #[test]
 fn errors_are_no_larger_than_those_of_the_quick_encoders() {
     let row = bell(3, 256 * 64);
