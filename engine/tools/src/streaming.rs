@@ -1,6 +1,6 @@
 //! A file that is made piece by piece on several threads, and has its name only when it is whole.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -48,9 +48,13 @@ pub fn atomically(
 ) -> Result<u64, Error> {
     let io = |source: io::Error| Error::io(out, source);
     let unfinished = part_of(out);
-    let file = File::create(&unfinished).map_err(io)?;
-    if file.try_lock().is_err() {
+    // Cut only when it is ours: another program may be writing it.
+    let file = File::options().write(true).create(true).truncate(false).open(&unfinished).map_err(io)?;
+    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
         return Err(Error::file(&unfinished, "another program writes it now; wait for it, or name another file"));
+    }
+    if file.metadata().map_err(io)?.len() > 0 {
+        file.set_len(0).map_err(io)?;
     }
     let done = write(BufWriter::with_capacity(1 << 20, file)).and_then(|file| {
         let file = file.into_inner().map_err(|error| io(error.into_error()))?;
@@ -176,6 +180,20 @@ mod tests {
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
         write(&file, &whole, &mut |_| (), |_| Ok(()), &mut |_, _| ()).unwrap();
         assert!(out.is_file());
+    }
+
+    #[test]
+    fn a_file_that_another_program_writes_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("x.gguf");
+        std::fs::write(part_of(&out), b"theirs").unwrap();
+        let theirs = File::open(part_of(&out)).unwrap();
+        theirs.lock().unwrap();
+        let error = atomically(&out, Ok, |_| Ok(())).unwrap_err().to_string();
+        assert!(error.contains("another program writes it now"), "{error}");
+        assert_eq!(std::fs::read(part_of(&out)).unwrap(), b"theirs");
+        theirs.unlock().unwrap();
+        assert_eq!(atomically(&out, Ok, |_| Ok(())).unwrap(), 0, "what a killed program left is cut");
     }
 
     /// A device that is always full stands in for a disk.

@@ -10,7 +10,7 @@ mod table;
 
 use super::{Format, block32, k_affine, k_symmetric, put_half};
 
-/// Below this all values of a group count as zero.
+/// Size below which all values of a group count as zero.
 const NOTHING: f32 = 1e-15;
 
 /// Encodes one row of a weight matrix. `importance` says how much each column's error counts (one number a column); formats
