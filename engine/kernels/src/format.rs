@@ -6,6 +6,7 @@
 
 mod block32;
 mod codebook;
+mod file;
 mod fit;
 mod float;
 mod integers;
@@ -15,6 +16,7 @@ mod k_symmetric;
 mod tests;
 
 pub use codebook::{IQ4, IQ4_CODES};
+pub use file::{is_weighted, quantize_for_file};
 pub use integers::Ints;
 
 #[allow(non_camel_case_types)]

@@ -46,5 +46,5 @@ pub use prompt::{EncodedPrompt, encode_prompt};
 pub use reply::{ReplyParser, ReplyPart};
 pub use stop::StopMatcher;
 pub use template::{Rendered, Template, TemplateInput};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{GgufVocabulary, Tokenizer};
 pub use tool_schema::ToolSchema;

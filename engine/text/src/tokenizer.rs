@@ -34,6 +34,21 @@ pub struct Tokenizer {
     cache: Option<Mutex<SegmentCache>>,
 }
 
+/// Vocabulary in the form of GGUF's keys `tokenizer.ggml.*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GgufVocabulary {
+    pub tokens: Vec<String>,
+    pub types: Vec<i32>,
+    pub merges: Vec<String>,
+    pub pre: &'static str,
+}
+
+impl GgufVocabulary {
+    pub fn from_json(file: &[u8], rows: usize) -> Result<GgufVocabulary, Error> {
+        json::to_gguf(file, rows)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenKind {
     /// Token that merging bytes makes.

@@ -18,6 +18,8 @@ pub enum GgufValue {
     I32s(Vec<i32>),
     Bools(Vec<bool>),
     Texts(Vec<String>),
+    /// Type and value as another file has them.
+    Copied(Vec<u8>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -162,6 +164,7 @@ fn put_value(out: &mut Vec<u8>, value: &GgufValue) {
             out.extend(array(kind::BOOL, values.len()));
             out.extend(values.iter().map(|&value| u8::from(value)));
         }
+        GgufValue::Copied(bytes) => out.extend(bytes),
         GgufValue::Texts(values) => {
             out.extend(array(kind::TEXT, values.len()));
             values.iter().for_each(|value| put_text(out, value));

@@ -11,15 +11,15 @@ mod tensors;
 mod vocabulary;
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::BufWriter;
 use std::path::Path;
-use std::sync::mpsc;
 
 use kernels::format;
 
 use crate::Error;
 use crate::gguf_writer::{GgufWriter, TensorInfo};
 use crate::mixture::Mixture;
+use crate::streaming::{self, NewFile, Piece};
 
 pub use shape::{MoeShape, NAMES, SynthShape};
 use tensors::TensorPlan;
@@ -42,7 +42,6 @@ pub struct SynthReport {
 
 /// Writes the model to `out`, which appears only when it is whole. `progress` hears (bytes written, bytes in all).
 pub fn write(options: &SynthOptions, out: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<SynthReport, Error> {
-    let io = |source: io::Error| Error::Io { path: out.to_path_buf(), source };
     if let Err(what) = options.shape.check() {
         return Err(Error::file(out, format!("cannot make a model of shape '{}': {what}", options.shape.name)));
     }
@@ -50,30 +49,17 @@ pub fn write(options: &SynthOptions, out: &Path, progress: &mut dyn FnMut(u64, u
     let plan = tensors::plan(options, &vocabulary);
     let metadata = metadata::of(options, &vocabulary);
 
-    let mut unfinished = out.as_os_str().to_owned();
-    unfinished.push(".part");
-    let unfinished = Path::new(&unfinished);
-    let file = BufWriter::with_capacity(1 << 20, File::create(unfinished).map_err(io)?);
-    let done = write_to(file, options, &metadata, &plan, progress)
-        .and_then(|file| file.into_inner().map_err(|error| error.into_error())?.sync_all())
-        .and_then(|()| std::fs::metadata(unfinished))
-        .and_then(|written| std::fs::rename(unfinished, out).map(|()| written.len()));
-    match done {
-        Ok(bytes) => {
-            Ok(SynthReport { tensors: plan.len(), parameters: plan.iter().map(TensorPlan::values).sum(), bytes })
-        }
-        Err(error) => {
-            // Nothing more can be done about a file that cannot be removed either.
-            let _ = std::fs::remove_file(unfinished);
-            Err(io(error))
-        }
-    }
+    let infos: Vec<TensorInfo> = plan.iter().map(|plan| plan.info.clone()).collect();
+    let file = NewFile { out, metadata: &metadata, tensors: &infos, threads: options.threads };
+    let make = |piece: Piece, values: &mut Vec<f32>| Ok(make(&plan[piece.tensor], piece, values));
+    let bytes = streaming::write(&file, &make, &mut |_| (), |_| Ok(()), progress)?;
+    Ok(SynthReport { tensors: plan.len(), parameters: plan.iter().map(TensorPlan::values).sum(), bytes })
 }
 
 /// Writes a file that has everything but its values, which read as zeros and take no room on a disk that keeps files with holes:
 /// enough to plan with.
 pub fn outline(shape: &SynthShape, mixture: Mixture, out: &Path) -> Result<(), Error> {
-    let io = |source: io::Error| Error::Io { path: out.to_path_buf(), source };
+    let io = |source: std::io::Error| Error::io(out, source);
     let options = SynthOptions { shape: shape.clone(), mixture, seed: 0, threads: 1 };
     let vocabulary = vocabulary::build(shape.vocab, options.seed);
     let infos: Vec<TensorInfo> = tensors::plan(&options, &vocabulary).into_iter().map(|plan| plan.info).collect();
@@ -83,64 +69,6 @@ pub fn outline(shape: &SynthShape, mixture: Mixture, out: &Path) -> Result<(), E
     let file = writer.into_inner().into_inner().map_err(|error| io(error.into_error()))?;
     let header = file.metadata().map_err(io)?.len();
     file.set_len(header + values).map_err(io)
-}
-
-/// A part of a tensor, small enough to be held by each thread.
-#[derive(Clone, Copy)]
-struct Piece {
-    tensor: usize,
-    first_row: u64,
-    rows: u64,
-}
-
-const VALUES_OF_A_PIECE: u64 = 1 << 20;
-
-fn write_to<W: io::Write>(
-    out: W,
-    options: &SynthOptions,
-    metadata: &[(String, crate::gguf_writer::GgufValue)],
-    plan: &[TensorPlan],
-    progress: &mut dyn FnMut(u64, u64),
-) -> io::Result<W> {
-    let infos: Vec<TensorInfo> = plan.iter().map(|plan| plan.info.clone()).collect();
-    let mut writer = GgufWriter::new(out, metadata, &infos)?;
-    let total = infos.iter().filter_map(TensorInfo::size).sum();
-    let pieces: Vec<Piece> = plan.iter().enumerate().flat_map(|(tensor, plan)| pieces_of(tensor, plan)).collect();
-    let threads = options.threads.max(1);
-    let mut written = 0;
-    std::thread::scope(|scope| {
-        // Thread t makes the pieces t, t + threads, ..: so the writer knows whom to ask next, and a thread that is
-        // ahead waits with one piece in its hands.
-        let receivers: Vec<mpsc::Receiver<Vec<u8>>> = (0..threads)
-            .map(|thread| {
-                let (sender, receiver) = mpsc::sync_channel(1);
-                let mine = pieces.iter().copied().skip(thread).step_by(threads);
-                scope.spawn(move || {
-                    let mut values = Vec::new();
-                    for piece in mine {
-                        if sender.send(make(&plan[piece.tensor], piece, &mut values)).is_err() {
-                            return;
-                        }
-                    }
-                });
-                receiver
-            })
-            .collect();
-        for i in 0..pieces.len() {
-            let bytes = receivers[i % threads].recv().map_err(io::Error::other)?;
-            writer.write(&bytes)?;
-            written += bytes.len() as u64;
-            progress(written, total);
-        }
-        Ok(())
-    })
-    .and_then(|()| writer.finish())
-}
-
-fn pieces_of(tensor: usize, plan: &TensorPlan) -> impl Iterator<Item = Piece> + use<> {
-    let (cols, rows) = (plan.cols(), plan.rows());
-    let step = (VALUES_OF_A_PIECE / cols).max(1);
-    (0..rows.div_ceil(step)).map(move |i| Piece { tensor, first_row: i * step, rows: step.min(rows - i * step) })
 }
 
 fn make(plan: &TensorPlan, piece: Piece, values: &mut Vec<f32>) -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! GGUF, versions 2 and 3, in one file or several.
 
+mod file;
 mod metadata;
 mod parts;
 mod read;
@@ -17,6 +18,7 @@ use crate::layers::{self, Source};
 use crate::model::{ModelWeights, PredictionBlock};
 use crate::shape::Shape;
 use crate::tensors::Tensors;
+pub use file::{GgufFile, GgufTensor};
 use parts::GgufParts;
 
 /// Opens the model of a GGUF file or of the set that the file is a part of. Its block for prediction may be in a second file.
@@ -68,7 +70,7 @@ pub(crate) fn tensors_of(path: &Path, mmap: bool) -> Result<Vec<FileTensor>, Err
 }
 
 fn load(path: &Path, parts: GgufParts, mut notes: Vec<String>) -> Result<ModelWeights, Error> {
-    let GgufParts { metadata, mut tensors, headers, has_own_prediction_file } = parts;
+    let GgufParts { metadata, mut tensors, headers, has_own_prediction_file, .. } = parts;
     let (family, architecture) = shape::architecture(&metadata)?;
     let mut shape = shape::shape(&metadata, (family, architecture), &tensors)?;
     shape.mtp_blocks = shape.mtp_blocks.max(usize::from(has_own_prediction_file));

@@ -19,7 +19,7 @@ use crate::model::{ModelWeights, VocabSource};
 use crate::stop;
 use crate::tensors::Tensors;
 use config::Config;
-pub use folder::Folder;
+pub use folder::{Folder, read};
 
 pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     load(folder::read(path, mmap)?)

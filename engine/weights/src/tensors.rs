@@ -51,6 +51,10 @@ impl Tensors {
         self.stored.contains_key(name)
     }
 
+    pub fn get(&self, name: &str) -> Option<&Stored> {
+        self.stored.get(name)
+    }
+
     pub fn dims(&self, name: &str) -> Option<&[usize]> {
         self.stored.get(name).map(|tensor| &tensor.dims[..])
     }

@@ -86,7 +86,7 @@ fn nibbles(packed: &[u8], q: &mut [i8; 32]) {
     }
 }
 
-fn put_nibbles(codes: &[u8; 32], packed: &mut [u8]) {
+pub fn put_nibbles(codes: &[u8; 32], packed: &mut [u8]) {
     for j in 0..16 {
         packed[j] = (codes[j] & 15) | (codes[j + 16] & 15) << 4;
     }
@@ -99,7 +99,7 @@ fn fifth_bits(packed: &[u8], q: &mut [i8; 32]) {
     }
 }
 
-fn put_fifth_bits(codes: &[u8; 32], packed: &mut [u8]) {
+pub fn put_fifth_bits(codes: &[u8; 32], packed: &mut [u8]) {
     let bits = (0..32).fold(0u32, |bits, i| bits | u32::from(codes[i] >> 4 & 1) << i);
     packed[..4].copy_from_slice(&bits.to_le_bytes());
 }

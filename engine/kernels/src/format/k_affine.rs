@@ -47,7 +47,11 @@ pub fn unpack_q5_k(block: &[u8; 176], out: &mut Ints) {
 
 pub fn encode_q4_k(x: &[f32; 256], block: &mut [u8; 144]) {
     let (scales, codes) = block.split_at_mut(16);
-    let all = encode_groups(x, 15, scales);
+    put_q4_k(&encode_groups(x, 15, scales), codes);
+}
+
+/// Writes 4-bit codes behind the scales.
+pub fn put_q4_k(all: &[[u8; 32]; 8], codes: &mut [u8]) {
     for pair in 0..4 {
         for i in 0..32 {
             codes[32 * pair + i] = all[2 * pair][i] | all[2 * pair + 1][i] << 4;
@@ -57,8 +61,12 @@ pub fn encode_q4_k(x: &[f32; 256], block: &mut [u8; 144]) {
 
 pub fn encode_q5_k(x: &[f32; 256], block: &mut [u8; 176]) {
     let (scales, rest) = block.split_at_mut(16);
+    put_q5_k(&encode_groups(x, 31, scales), rest);
+}
+
+/// Writes 5-bit codes behind the scales.
+pub fn put_q5_k(all: &[[u8; 32]; 8], rest: &mut [u8]) {
     let (fifths, codes) = rest.split_at_mut(32);
-    let all = encode_groups(x, 31, scales);
     for i in 0..32 {
         fifths[i] = (0..8).fold(0, |bits, group| bits | (all[group][i] >> 4 & 1) << group);
     }
@@ -79,17 +87,22 @@ fn encode_groups(x: &[f32; 256], levels: i32, header: &mut [u8]) -> [[u8; 32]; 8
     let (d, rest) = header.split_at_mut(2);
     let (dmin, packed) = rest.split_at_mut(2);
     let (scales, mins, d, dmin) = share(&fits, 63, d, dmin);
-    for j in 0..4 {
-        packed[j] = scales[j] | scales[j + 4] >> 4 << 6;
-        packed[j + 4] = mins[j] | mins[j + 4] >> 4 << 6;
-        packed[j + 8] = scales[j + 4] & 15 | (mins[j + 4] & 15) << 4;
-    }
+    put_scales(&scales, &mins, packed);
     let mut codes = [[0; 32]; 8];
     for group in 0..8 {
         let (scale, min) = (d * f32::from(scales[group]), -(dmin * f32::from(mins[group])));
         codes[group] = fit::codes(&groups[group], scale, min, 0, levels);
     }
     codes
+}
+
+/// Writes the six-bit numbers as `unpack_scales` reads them.
+pub fn put_scales(scales: &[u8; 8], mins: &[u8; 8], packed: &mut [u8]) {
+    for j in 0..4 {
+        packed[j] = scales[j] | scales[j + 4] >> 4 << 6;
+        packed[j + 4] = mins[j] | mins[j + 4] >> 4 << 6;
+        packed[j + 8] = scales[j + 4] & 15 | (mins[j + 4] & 15) << 4;
+    }
 }
 
 /// Reads the six-bit numbers: groups 0 to 3 whole in bytes 0..4 (scales) and 4..8 (mins), whose top two bits are the

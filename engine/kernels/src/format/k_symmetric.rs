@@ -46,6 +46,11 @@ pub fn unpack_q6_k(block: &[u8; 210], out: &mut Ints) {
 
 pub fn encode_q6_k(x: &[f32; 256], block: &mut [u8; 210]) {
     let (codes, scales, d) = encode_groups(x, (-32, 31), (-128, 127));
+    put_q6_k(&codes, &scales, d, block);
+}
+
+/// Writes a block of codes that start at 0.
+pub fn put_q6_k(codes: &[u8; 256], scales: &[i8; 16], d: f32, block: &mut [u8; 210]) {
     put_half(&mut block[208..], d);
     for group in 0..16 {
         block[192 + group] = scales[group] as u8;

@@ -25,6 +25,15 @@ const KNOWN: &[PreTokenizer] = &[
     PreTokenizer { name: "llama-bpe", pattern: LLAMA3, ignore_merges: true },
 ];
 
+pub fn name_of(pattern: &str, ignore_merges: bool) -> Result<&'static str, Error> {
+    let same = |known: &&PreTokenizer| known.pattern == pattern && known.ignore_merges == ignore_merges;
+    KNOWN.iter().find(same).map(|known| known.name).ok_or_else(|| Error::UnsupportedTokenizer {
+        part: "pattern",
+        found: format!("{pattern:?}"),
+        supported: "one that has a name in GGUF files",
+    })
+}
+
 pub fn read(tokens: Vec<String>, types: &[u32], merges: Vec<String>, pre: &str) -> Result<Tokenizer, Error> {
     if tokens.len() != types.len() {
         let message = format!("{} tokens but {} token types", tokens.len(), types.len());

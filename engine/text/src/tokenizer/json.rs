@@ -2,7 +2,7 @@
 //! found, because ids that are nearly right are worse than none.
 
 use super::parts::{self, TokenizerParts};
-use super::{Tokenizer, gguf};
+use super::{GgufVocabulary, Tokenizer, gguf};
 use crate::Error;
 use serde::Deserialize;
 use std::collections::HashSet;
@@ -29,6 +29,8 @@ struct Added {
     rstrip: bool,
     #[serde(default)]
     single_word: bool,
+    #[serde(default)]
+    special: bool,
 }
 
 /// A normaliser or pre-tokenizer: the fields of all the supported kinds.
@@ -79,10 +81,7 @@ enum Merge {
 }
 
 pub fn read(file: &[u8]) -> Result<Tokenizer, Error> {
-    let TokenizerFile { added_tokens, normalizer, pre_tokenizer, model } =
-        serde_json::from_slice(file).map_err(Error::TokenizerJson)?;
-    check_model(&model)?;
-    check_added(&added_tokens)?;
+    let TokenizerFile { added_tokens, normalizer, pre_tokenizer, model } = parse(file)?;
     let nfc = nfc(normalizer.as_ref())?;
     let pattern = pattern(pre_tokenizer.as_ref())?;
     let mut normal = model.vocab;
@@ -104,6 +103,45 @@ pub fn read(file: &[u8]) -> Result<Tokenizer, Error> {
         ignore_merges: model.ignore_merges,
         nfc,
     })
+}
+
+/// Lays the vocabulary out as a GGUF file holds it, with a token for each of `rows` rows of the embedding.
+pub fn to_gguf(file: &[u8], rows: usize) -> Result<GgufVocabulary, Error> {
+    let TokenizerFile { added_tokens, pre_tokenizer, model, .. } = parse(file)?;
+    let pre = gguf::name_of(pattern(pre_tokenizer.as_ref())?, model.ignore_merges)?;
+    let (mut tokens, mut types) = (vec![String::new(); rows], vec![UNUSED; rows]);
+    let normal = model.vocab.iter().map(|(token, &id)| (token.clone(), id, NORMAL));
+    let added = added_tokens.into_iter().map(|added| {
+        let looks_special = added.content.starts_with("<|") && added.content.ends_with("|>");
+        let kind = if added.special || looks_special { CONTROL } else { USER_DEFINED };
+        (added.content, added.id, kind)
+    });
+    for (token, id, kind) in normal.chain(added) {
+        let Some(place) = usize::try_from(id).ok().filter(|&place| place < rows) else {
+            return Err(Error::Vocabulary(format!(
+                "the id {id} of {token:?} has no row among {rows} of the embedding"
+            )));
+        };
+        (tokens[place], types[place]) = (token, kind);
+    }
+    for (id, token) in tokens.iter_mut().enumerate().filter(|(id, _)| types[*id] == UNUSED) {
+        *token = format!("[PAD{id}]");
+    }
+    let merges = model.merges.into_iter().map(pair_of);
+    let merges = merges.map(|pair| pair.map(|(left, right)| format!("{left} {right}")));
+    Ok(GgufVocabulary { tokens, types, merges: merges.collect::<Result<_, Error>>()?, pre })
+}
+
+const NORMAL: i32 = 1;
+const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
+const UNUSED: i32 = 5;
+
+fn parse(file: &[u8]) -> Result<TokenizerFile, Error> {
+    let parsed: TokenizerFile = serde_json::from_slice(file).map_err(Error::TokenizerJson)?;
+    check_model(&parsed.model)?;
+    check_added(&parsed.added_tokens)?;
+    Ok(parsed)
 }
 
 fn pair_of(merge: Merge) -> Result<(String, String), Error> {

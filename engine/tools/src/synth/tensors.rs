@@ -6,6 +6,7 @@ use super::random::RandomStream;
 use super::vocabulary::{Loudness, Vocabulary};
 use super::{MoeShape, SynthOptions, SynthShape};
 use crate::gguf_writer::TensorInfo;
+use crate::mixture::MixtureModel;
 
 pub struct TensorPlan {
     pub info: TensorInfo,
@@ -42,12 +43,8 @@ impl TensorPlan {
         self.info.dims[0]
     }
 
-    pub fn rows(&self) -> u64 {
-        self.info.dims[1..].iter().product()
-    }
-
     pub fn values(&self) -> u64 {
-        self.cols() * self.rows()
+        self.info.dims.iter().product()
     }
 
     /// The values of whole rows from `first_row` on.
@@ -119,6 +116,15 @@ pub fn plan(options: &SynthOptions, vocabulary: &Vocabulary) -> Vec<TensorPlan> 
     list.plans
 }
 
+fn of_model(shape: &SynthShape) -> MixtureModel {
+    MixtureModel {
+        layers: shape.layers,
+        tied: shape.tied,
+        queries_per_key: shape.q_heads / shape.kv_heads,
+        has_importance: false,
+    }
+}
+
 const NORM: Fill = Fill::Uniform { low: 0.6, high: 1.4 };
 
 /// Scale of queries and keys with which attention picks some positions out of thousands, where it would else average.
@@ -133,7 +139,7 @@ impl List<'_> {
     fn add(&mut self, name: String, dims: &[usize], fill: Fill) {
         let shape = &self.options.shape;
         let dims: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
-        let format = self.options.mixture.format_of(&name, &dims, shape.layers, shape.tied);
+        let format = self.options.mixture.format_of(&name, &dims, &of_model(shape));
         let stream = RandomStream::new(self.options.seed, &name);
         self.plans.push(TensorPlan { info: TensorInfo { name, dims, format }, fill, stream });
     }

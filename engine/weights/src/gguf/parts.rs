@@ -13,6 +13,9 @@ use crate::tensors::{Stored, Tensors, check_apart};
 
 pub(crate) struct GgufParts {
     pub metadata: Metadata,
+    pub keys: Vec<(String, ModelBytes)>,
+    /// Names of the tensors of all parts, in the files' order.
+    pub order: Vec<String>,
     pub tensors: Tensors,
     /// The bytes before the tensors, of each part: what the fingerprint covers whole.
     pub headers: Vec<ModelBytes>,
@@ -109,22 +112,23 @@ fn check_part(metadata: &Metadata, index: usize, count: usize) -> Result<(), Err
 }
 
 fn collect(parts: Vec<(PathBuf, ModelBytes, Header)>) -> Result<GgufParts, Error> {
-    let mut first: Option<Metadata> = None;
-    let mut headers = Vec::new();
+    let mut first: Option<(Metadata, Vec<(String, ModelBytes)>)> = None;
+    let (mut headers, mut order) = (Vec::new(), Vec::new());
     let mut tensors = Tensors::new(parts.first().map_or(Path::new(""), |(path, ..)| path));
     for (path, bytes, header) in parts {
         headers.push(bytes.slice(0..header.end).unwrap_or_else(|| bytes.clone()));
         add_tensors(&mut tensors, &path, &bytes, &header, |_| true)?;
-        first.get_or_insert(header.metadata);
+        order.extend(header.tensors.into_iter().map(|tensor| tensor.name));
+        first.get_or_insert((header.metadata, header.keys));
     }
-    let metadata = first.unwrap_or_else(|| Metadata::new(Path::new("")));
+    let (metadata, keys) = first.unwrap_or_else(|| (Metadata::new(Path::new("")), Vec::new()));
     if let Some(stated) =
         metadata.unsigned(SPLIT_TENSORS)?.filter(|&stated| usize::try_from(stated) != Ok(tensors.len()))
     {
         let found = format!("{stated}, and {} tensors in the parts", tensors.len());
         return Err(Error::key(metadata.path(), SPLIT_TENSORS, found, "the number of all parts' tensors"));
     }
-    Ok(GgufParts { metadata, tensors, headers, has_own_prediction_file: false })
+    Ok(GgufParts { metadata, keys, order, tensors, headers, has_own_prediction_file: false })
 }
 
 /// Returns how many of the file's tensors were wanted.

@@ -10,6 +10,7 @@ use crate::gguf::metadata::{Metadata, MetadataValue, ValueType};
 #[derive(Debug)]
 pub(crate) struct Header {
     pub metadata: Metadata,
+    pub keys: Vec<(String, ModelBytes)>,
     pub tensors: Vec<TensorEntry>,
     pub end: usize,
     /// Start of the tensors' bytes: the end, rounded up to the alignment.
@@ -49,10 +50,12 @@ pub(crate) fn header(path: &Path, bytes: &ModelBytes) -> Result<Header, Error> {
     let tensor_count = cursor.count("tensors", 8 + 1 + 4 + 8 + 4 + 8)?;
     let key_count = cursor.count("keys", 8 + 1 + 4 + 1)?;
 
-    let mut metadata = Metadata::new(path);
+    let (mut metadata, mut keys) = (Metadata::new(path), Vec::new());
     for _ in 0..key_count {
         let key = cursor.string("the name of a key")?;
+        let start = cursor.at;
         let value = cursor.typed_value(&key)?;
+        keys.extend(bytes.slice(start..cursor.at).map(|value| (key.clone(), value)));
         if !metadata.insert(key.clone(), value) {
             return Err(Error::key(path, &key, "the key twice", "each key once"));
         }
@@ -72,7 +75,7 @@ pub(crate) fn header(path: &Path, bytes: &ModelBytes) -> Result<Header, Error> {
             return Err(Error::file(path, what));
         }
     };
-    Ok(Header { metadata, tensors, end, data_start, alignment })
+    Ok(Header { metadata, keys, tensors, end, data_start, alignment })
 }
 
 fn alignment(metadata: &Metadata) -> Result<usize, Error> {

@@ -26,7 +26,8 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Text files of a model are a few megabytes, the tokenizer's the largest of them; more than this is something else.
 const LARGEST_TEXT_BYTES: u64 = 1 << 28;
 
-pub(crate) fn read(path: &Path, mmap: bool) -> Result<Folder, Error> {
+/// Reads the small files of a folder whole, and maps or reads its tensors' files.
+pub fn read(path: &Path, mmap: bool) -> Result<Folder, Error> {
     let Some(config) = optional(path, "config.json")? else {
         let what = "holds no config.json: give the folder of a model, or the path of a .gguf file";
         return Err(Error::file(path, what));

@@ -1,0 +1,96 @@
+//! A model file to another with other types: a GGUF file keeps its keys, its names and their order.
+
+use std::path::Path;
+
+use weights::gguf::{self, GgufFile, GgufTensor};
+use weights::{Matrix, ModelWeights};
+
+use crate::Error;
+use crate::gguf_writer::GgufValue;
+use crate::imatrix::Imatrix;
+use crate::import::{self, ImportOptions, of_model};
+use crate::mixture::Mixture;
+use crate::planned::{self, PlaceOrder, Planned, PlannedValues, Wanted};
+pub use crate::planned::{TensorChange, TypeRule, WriteReport};
+
+#[derive(Debug, Clone)]
+pub struct QuantizeOptions<'a> {
+    /// GGUF file, any part of a set, or a folder with safetensors.
+    pub source: &'a Path,
+    pub out: &'a Path,
+    pub mixture: Mixture,
+    /// Formats of single tensors. The first rule that holds for a name counts.
+    pub rules: &'a [TypeRule],
+    pub imatrix: Option<&'a Path>,
+    pub threads: usize,
+    /// Plans the file and writes nothing.
+    pub dry_run: bool,
+}
+
+/// Writes the model with other types to a GGUF file, which has its name only when it is whole. `progress` hears (bytes written,
+/// bytes in all).
+pub fn quantize(options: &QuantizeOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<WriteReport, Error> {
+    let QuantizeOptions { source, out, mixture, rules, imatrix, threads, dry_run } = *options;
+    if source.is_dir() {
+        let options = ImportOptions { source, out, mixture: Some(mixture), rules, imatrix, threads, dry_run };
+        return import::import(&options, progress);
+    }
+    planned::check_out(source, out)?;
+    let model = gguf::open(source, true)?;
+    let file = GgufFile::open(source, true)?;
+    let imatrix = imatrix.map(Imatrix::read).transpose()?;
+    let mut tensors = file.tensors.iter().map(|tensor| plan(source, tensor)).collect::<Result<Vec<_>, _>>()?;
+    let wanted = Wanted { mixture, rules, imatrix: imatrix.as_ref() };
+    let notes = planned::decide(&mut tensors, &wanted, of_model(&model.shape), source)?;
+    let mut report = planned::report(&tensors, notes);
+    if !dry_run {
+        let keys = keys(&file, &wanted);
+        let check = |written: &Path| check(written, &model, &file);
+        report.bytes = planned::write(&tensors, (source, out), &keys, threads, check, progress)?;
+    }
+    Ok(report)
+}
+
+fn plan(source: &Path, tensor: &GgufTensor) -> Result<Planned, Error> {
+    let GgufTensor { name, dims, format, type_name, data } = tensor;
+    let wrong = |what: String| Error::tensor(source, name, what);
+    let format = format.ok_or_else(|| wrong(format!("the type {type_name} cannot be read")))?;
+    let (cols, all_rows) = (dims[0] as usize, dims[1..].iter().product::<u64>() as usize);
+    let matrix = Matrix::of_blocks(format, all_rows, cols, data.clone());
+    let matrix = matrix.ok_or_else(|| wrong(format!("its bytes are not those of {dims:?} values")))?;
+    let values = PlannedValues::Matrices { stack: vec![matrix], rows: PlaceOrder::Kept, cols: PlaceOrder::Kept };
+    Ok(Planned::new(name.clone(), dims.clone(), values))
+}
+
+/// Returns the file's own keys, but for those that say how it was quantised and laid out.
+fn keys(file: &GgufFile, wanted: &Wanted) -> Vec<(String, GgufValue)> {
+    let is_kept = |key: &str| {
+        let replaced = ["general.file_type", "general.quantization_version", "general.alignment"];
+        !replaced.contains(&key) && !key.starts_with("split.") && !key.starts_with("quantize.imatrix.")
+    };
+    let kept = file.keys.iter().filter(|(key, _)| is_kept(key));
+    let mut keys: Vec<_> = kept.map(|(key, value)| (key.clone(), GgufValue::Copied(value.to_vec()))).collect();
+    let mut add = |key: &str, value: GgufValue| keys.push((key.to_string(), value));
+    add("general.quantization_version", GgufValue::U32(2));
+    add("general.file_type", GgufValue::U32(wanted.mixture.file_type()));
+    if let Some(imatrix) = wanted.imatrix {
+        let name = imatrix.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        add("quantize.imatrix.file", GgufValue::Text(name));
+        add("quantize.imatrix.dataset", GgufValue::Text(imatrix.datasets.join(", ")));
+        add("quantize.imatrix.entries_count", GgufValue::U32(imatrix.entries.len() as u32));
+        add("quantize.imatrix.chunks_count", GgufValue::U32(imatrix.chunk_count));
+    }
+    keys
+}
+
+/// Checks that the written file is read as the same model.
+fn check(written: &Path, model: &ModelWeights, file: &GgufFile) -> Result<(), Error> {
+    let again = gguf::open(written, true)?;
+    let mut expected = model.shape.clone();
+    // A block for prediction may have come from a file beside the source.
+    expected.mtp_blocks = again.shape.mtp_blocks;
+    if again.shape != expected || GgufFile::open(written, true)?.tensors.len() != file.tensors.len() {
+        return Err(Error::file(written, format!("does not read as the same model: {:?}", again.shape)));
+    }
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! Checkpoints imported and quantised, against the ecosystem's files and the results of the folders they came from.
+
+mod damaged;
+mod import;
+mod quantize;
+mod support;
