@@ -3,6 +3,7 @@
 pub mod chat;
 pub mod doctor;
 pub mod engine_flags;
+pub mod imatrix;
 pub mod keys;
 pub mod licenses;
 pub mod logits;

@@ -29,6 +29,7 @@ enum CliCommand {
     Doctor(commands::doctor::Args),
     #[command(subcommand)]
     Eval(lab::eval::EvalCommand),
+    Imatrix(commands::imatrix::Args),
     #[command(subcommand)]
     Keys(commands::keys::KeysAction),
     /// Prints the licences of this program and its parts
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
         CliCommand::Chat(args) => commands::chat::run(args, &loaded.settings),
         CliCommand::Doctor(_) | CliCommand::Licenses | CliCommand::Validate(_) => Ok(()),
         CliCommand::Eval(args) => lab::eval::run(args, &loaded.settings),
+        CliCommand::Imatrix(args) => commands::imatrix::run(&args, &loaded.settings),
         CliCommand::Keys(args) => commands::keys::run(args, &loaded.settings),
         CliCommand::Logits(args) => commands::logits::run(args, &loaded.settings),
         CliCommand::Plan(args) => commands::plan::run(args, &loaded.settings),
