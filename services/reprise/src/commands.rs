@@ -2,12 +2,14 @@
 
 pub mod chat;
 pub mod doctor;
+pub mod import;
 pub mod keys;
 pub mod licenses;
 pub mod logits;
 pub mod memories;
 pub mod plan;
 pub mod pull;
+pub mod quantize;
 pub mod render;
 pub mod run;
 pub mod serve;

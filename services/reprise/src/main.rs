@@ -27,6 +27,7 @@ enum CliCommand {
     Doctor(commands::doctor::Args),
     #[command(subcommand)]
     Eval(lab::eval::EvalCommand),
+    Import(commands::import::Args),
     #[command(subcommand)]
     Keys(commands::keys::KeysAction),
     /// Prints the licences of this program and its parts
@@ -34,6 +35,7 @@ enum CliCommand {
     Logits(commands::logits::Args),
     Plan(commands::plan::Args),
     Pull(commands::pull::Args),
+    Quantize(commands::quantize::Args),
     Run(commands::run::Args),
     Render(commands::render::Args),
     Serve(commands::serve::Args),
@@ -65,10 +67,12 @@ fn main() -> ExitCode {
         CliCommand::Chat(args) => commands::chat::run(args, &loaded.settings),
         CliCommand::Doctor(_) | CliCommand::Licenses => Ok(()),
         CliCommand::Eval(args) => lab::eval::run(args, &loaded.settings),
+        CliCommand::Import(args) => commands::import::run(args),
         CliCommand::Keys(args) => commands::keys::run(args, &loaded.settings),
         CliCommand::Logits(args) => commands::logits::run(args, &loaded.settings),
         CliCommand::Plan(args) => commands::plan::run(args, &loaded.settings),
         CliCommand::Pull(args) => commands::pull::run(args, &loaded.settings),
+        CliCommand::Quantize(args) => commands::quantize::run(args),
         CliCommand::Run(args) => commands::run::run(args, &loaded.settings),
         CliCommand::Render(args) => commands::render::run(args, &loaded.settings),
         CliCommand::Serve(args) => commands::serve::run(args, &loaded),
