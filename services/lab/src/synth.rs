@@ -15,7 +15,7 @@ pub struct Args {
     /// Shape of the model: 0.8B, 2B, 4B, 9B, 27B, 35B-A3B, or a .toml file like those of config/shapes
     #[arg(long)]
     shape: String,
-    /// Format: f32, f16, bf16, q4_0, q8_0, q4_k_m, q5_k_m or q6_k
+    /// Format: f32, f16, bf16, q4_0, iq4_xs, q8_0, q4_k_m, q5_k_m or q6_k
     #[arg(long, value_parser = mixture)]
     quant: Mixture,
     /// The GGUF file to write; one of that name is replaced

@@ -30,6 +30,7 @@ enum CliCommand {
     #[command(subcommand)]
     Eval(lab::eval::EvalCommand),
     Imatrix(commands::imatrix::Args),
+    Import(commands::import::Args),
     #[command(subcommand)]
     Keys(commands::keys::KeysAction),
     /// Prints the licences of this program and its parts
@@ -40,6 +41,7 @@ enum CliCommand {
     Publish(commands::publish::Args),
     Pull(commands::pull::Args),
     Qa(lab::qa::Args),
+    Quantize(commands::quantize::Args),
     Run(commands::run::Args),
     Render(commands::render::Args),
     Serve(commands::serve::Args),
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         CliCommand::Doctor(_) | CliCommand::Licenses | CliCommand::Validate(_) => Ok(()),
         CliCommand::Eval(args) => lab::eval::run(args, &loaded.settings),
         CliCommand::Imatrix(args) => commands::imatrix::run(&args, &loaded.settings),
+        CliCommand::Import(args) => commands::import::run(args),
         CliCommand::Keys(args) => commands::keys::run(args, &loaded.settings),
         CliCommand::Logits(args) => commands::logits::run(args, &loaded.settings),
         CliCommand::Plan(args) => commands::plan::run(args, &loaded.settings),
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         CliCommand::Publish(args) => commands::publish::run(args, &loaded.settings),
         CliCommand::Qa(args) => lab::qa::run(&args, &cli.configuration.passed_on(), &loaded.settings),
         CliCommand::Pull(args) => commands::pull::run(args, &loaded.settings),
+        CliCommand::Quantize(args) => commands::quantize::run(args),
         CliCommand::Run(args) => commands::run::run(args, &loaded.settings),
         CliCommand::Render(args) => commands::render::run(args, &loaded.settings),
         CliCommand::Serve(args) => commands::serve::run(args, &loaded),

@@ -25,7 +25,7 @@ pub struct Args {
     /// Plans without a file: 0.8B, 2B, 4B, 9B, 27B, 35B-A3B, or a .toml file like those of config/shapes
     #[arg(long, requires = "quant")]
     shape: Option<String>,
-    /// Format of the weights of --shape: f32, f16, bf16, q4_0, q8_0, q4_k_m, q5_k_m or q6_k
+    /// Format of the weights of --shape: f32, f16, bf16, q4_0, iq4_xs, q8_0, q4_k_m, q5_k_m or q6_k
     #[arg(long, value_parser = mixture, requires = "shape")]
     quant: Option<Mixture>,
     /// Windows in tokens [default: those of the model's presets]

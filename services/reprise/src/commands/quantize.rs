@@ -1,0 +1,105 @@
+//! `reprise quantize`: a model file to another with other types.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::{HumanBytes, HumanCount};
+use lab::output::{TextTable, print_json, progress_bar};
+use lab::synth::mixture;
+use serde::Serialize;
+use tools::mixture::Mixture;
+use tools::quantize::{QuantizeOptions, TypeRule, WriteReport, quantize};
+
+/// Writes a model with other types to a GGUF file
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[arg(help = "GGUF file, any part of a set, or a folder with safetensors")]
+    source: PathBuf,
+    #[arg(help = "The GGUF file to write; one of that name is replaced")]
+    out: PathBuf,
+    #[arg(
+        value_name = "TYPE",
+        value_parser = mixture,
+        help = "Type: f32, f16, bf16, q4_0, iq4_xs, q8_0, q4_k_m, q5_k_m or q6_k"
+    )]
+    mixture: Mixture,
+    #[arg(
+        long = "type",
+        value_name = "PATTERN=TYPE",
+        value_parser = TypeRule::parse,
+        help = "Type of the matrices with these names, PATTERN=TYPE: a part of a name, or with * a whole one"
+    )]
+    rules: Vec<TypeRule>,
+    #[command(flatten)]
+    file: ModelFileArgs,
+}
+
+/// Flags of the commands that write a model's file.
+#[derive(Debug, clap::Args)]
+pub struct ModelFileArgs {
+    #[arg(long, value_name = "FILE", help = "Importance matrix, which weights the errors of quantised values")]
+    pub imatrix: Option<PathBuf>,
+    #[arg(long, help = "Prints each tensor's type and size, and writes nothing")]
+    pub dry_run: bool,
+    #[arg(long, help = "Threads that quantise [default: one per core]")]
+    threads: Option<usize>,
+    #[arg(long, help = "Prints one JSON object instead of lines")]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct WrittenModel<'a> {
+    /// File that was written. None: a dry run.
+    file: Option<&'a Path>,
+    #[serde(flatten)]
+    report: WriteReport,
+    took_s: f64,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let Args { source, out, mixture, rules, file } = &args;
+    say(out, file, |threads, progress| {
+        let (mixture, imatrix, dry_run) = (*mixture, file.imatrix.as_deref(), file.dry_run);
+        quantize(&QuantizeOptions { source, out, mixture, rules, imatrix, threads, dry_run }, progress)
+    })
+}
+
+/// Lets `write` write a file, with a bar for its progress, and says what came of it.
+pub fn say(
+    out: &Path,
+    args: &ModelFileArgs,
+    write: impl FnOnce(usize, &mut dyn FnMut(u64, u64)) -> Result<WriteReport, tools::Error>,
+) -> Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let bar = progress_bar(0, "{bar:40} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left");
+    let start = Instant::now();
+    let report = write(args.threads.unwrap_or(cores), &mut |written, total| {
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar.set_length(total);
+        bar.set_position(written);
+    });
+    bar.finish_and_clear();
+    let (report, took_s) = (report?, start.elapsed().as_secs_f64());
+    if args.json {
+        return print_json(&WrittenModel { file: (!args.dry_run).then_some(out), report, took_s });
+    }
+    if args.dry_run {
+        let mut table = TextTable::new(&["tensor", ">values", "from", "to", ">size"]);
+        for tensor in &report.tensors {
+            let values: u64 = tensor.dims.iter().product();
+            let size = HumanBytes(tensor.bytes).to_string();
+            table.row([&tensor.name, &values.to_string(), tensor.from, tensor.to, &size].map(str::to_string));
+        }
+        table.print()?;
+    }
+    report.notes.iter().for_each(|note| println!("note: {note}"));
+    let formats: Vec<String> = report.formats.iter().map(|(format, count)| format!("{count} {format}")).collect();
+    let (size, parameters) = (HumanBytes(report.bytes), HumanCount(report.parameters));
+    let what = format!("{parameters} parameters in {} tensors ({})", report.tensors.len(), formats.join(", "));
+    match args.dry_run {
+        true => println!("{}: would take {size}: {what}", out.display()),
+        false => println!("{}: {size}, {what}, in {took_s:.1} s", out.display()),
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! `reprise import` and `reprise quantize`: what they print, and their exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+use tests::reprise::command;
+
+fn reference(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data/reference").join(name)
+}
+
+fn reprise(folder: &Path, args: &[&str]) -> Output {
+    command(folder).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_checkpoint_becomes_a_file_and_a_smaller_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = reference("dense-wide");
+    let source = source.to_str().unwrap();
+    let imported = reprise(folder.path(), &["import", source, "--out", "whole.gguf", "--json"]);
+    assert_eq!(imported.status.code(), Some(0), "{}", text(&imported.stderr));
+    let report: Value = serde_json::from_slice(&imported.stdout).unwrap();
+    let bytes = std::fs::metadata(folder.path().join("whole.gguf")).unwrap().len();
+    assert_eq!((report["file"].as_str(), report["bytes"].as_u64()), (Some("whole.gguf"), Some(bytes)));
+
+    let args = ["quantize", "whole.gguf", "small.gguf", "Q4_K_M", "--type", "ffn_down=q8_0"];
+    let planned = reprise(folder.path(), &[&args[..], &["--dry-run"]].concat());
+    assert!(text(&planned.stdout).contains("blk.0.ffn_down.weight"), "{}", text(&planned.stdout));
+    assert!(!folder.path().join("small.gguf").exists());
+    let written = reprise(folder.path(), &args);
+    assert_eq!(written.status.code(), Some(0), "{}", text(&written.stderr));
+    assert!(text(&written.stdout).starts_with("small.gguf: "), "{}", text(&written.stdout));
+    assert!(std::fs::metadata(folder.path().join("small.gguf")).unwrap().len() < bytes / 2);
+}
+
+#[test]
+fn mistakes_have_exit_codes_and_leave_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = reference("dense-tied");
+    let source = source.to_str().unwrap();
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["import", "nowhere", "--out", "x.gguf"], 1, "nowhere"),
+        (&["import", source, "--out", "x.apr"], 1, ".apr are not written yet"),
+        (&["import", source, "--out", "x.gguf", "--quantize", "q3"], 2, "give one of f32, f16, bf16, q4_0"),
+        (&["quantize", source, "x.gguf", "q8_0", "--type", "ffn=q9"], 2, "no type 'q9'"),
+        (&["quantize", source, "x.gguf", "q8_0", "--imatrix", "none.gguf"], 1, "none.gguf"),
+        (&["quantize", source], 2, "required"),
+    ];
+    for (args, code, expected) in cases {
+        let output = reprise(folder.path(), args);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {told}");
+        assert!(told.contains(expected), "{args:?}: {told}");
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+}
