@@ -34,6 +34,7 @@ const OPTIONS: ModelOptions = ModelOptions {
     precision: Precision::Integer,
     token_cache_bytes: 0,
     prediction: false,
+    adapters: Vec::new(),
     gpu: None,
     packed: None,
 };

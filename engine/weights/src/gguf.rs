@@ -10,6 +10,7 @@ mod vocab;
 use std::path::Path;
 
 use crate::bytes::ModelBytes;
+use crate::contents::{self, FileTensor};
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
 use crate::layers::{self, Source};
@@ -28,6 +29,10 @@ pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
 /// Reads the model of one GGUF file in memory; the path is for messages.
 pub fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<ModelWeights, Error> {
     load(path, parts::from_bytes(path, bytes)?, Vec::new())
+}
+
+pub(crate) fn tensors_of(path: &Path, mmap: bool) -> Result<Vec<FileTensor>, Error> {
+    Ok(contents::listed(&parts::open(path, mmap)?.tensors))
 }
 
 fn load(path: &Path, parts: GgufParts, mut notes: Vec<String>) -> Result<ModelWeights, Error> {

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::bytes::ModelBytes;
+use crate::contents::{self, FileTensor};
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
 use crate::layers::{self, Source};
@@ -97,13 +99,23 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     })
 }
 
+/// Lists the tensors of a folder's safetensors, or of one such file.
+pub(crate) fn tensors_of(path: &Path, mmap: bool) -> Result<Vec<FileTensor>, Error> {
+    let mut tensors = Tensors::new(path);
+    for file in folder::shards(path)? {
+        let bytes = ModelBytes::open(&file, mmap)?;
+        header::add_tensors(&file, &bytes, &mut tensors)?;
+    }
+    Ok(contents::listed(&tensors))
+}
+
 /// Checks the family before the reader looks at other files, which a folder of another kind lacks for good reasons.
 fn check_family(path: &Path, config: &[u8]) -> Result<(), Error> {
     Config::new(path, &parse(path, config)?).map(|_| ())
 }
 
 /// Prefixes of `embed_tokens` and `layers`: in multimodal checkpoints, in text models, in files of other tools.
-const PREFIXES: [&str; 4] = ["model.language_model.", "model.", "language_model.model.", "language_model."];
+pub(crate) const PREFIXES: [&str; 4] = ["model.language_model.", "model.", "language_model.model.", "language_model."];
 const HEADS: [&str; 3] = ["lm_head.weight", "language_model.lm_head.weight", "model.language_model.lm_head.weight"];
 
 fn is_vision(name: &str) -> bool {
@@ -191,7 +203,7 @@ struct AddedToken {
     special: bool,
 }
 
-fn parse(path: &Path, json: &[u8]) -> Result<Value, Error> {
+pub(crate) fn parse(path: &Path, json: &[u8]) -> Result<Value, Error> {
     serde_json::from_slice(json)
         .map_err(|error| Error::file(path, format!("is not valid JSON: {}", shown(&error.to_string()))))
 }

@@ -3,7 +3,9 @@
 //! Knows no arithmetic but that of the block formats, and trusts nothing that it reads: a damaged or hostile file is an
 //! error that names the file, the key or the tensor, what was found and what was expected.
 
+mod adapter;
 mod bytes;
+mod contents;
 mod error;
 pub mod family;
 mod fingerprint;
@@ -20,14 +22,16 @@ mod shape;
 mod stop;
 mod tensors;
 
+pub use adapter::{Adapter, module_of};
 pub use bytes::{ModelBytes, zeroed_pages};
+pub use contents::FileTensor;
 pub use error::Error;
 pub use matrix::{BlockMatrix, LowRank, Matrix, NO_TILES, TileCodebook, TileMatrix};
 pub use model::{
     AttentionWeights, DeltaWeights, Ffn, Layer, Mixer, ModelWeights, MoeWeights, PredictionBlock, SharedExpert,
     SwigluWeights, VocabSource,
 };
-pub use open::open;
+pub use open::{open, tensors_of};
 pub use pack::{MatrixUse, PackedPart, pack, packed_bytes};
 pub use packed::{Keeping, PackedFolder};
 pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape};

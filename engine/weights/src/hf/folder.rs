@@ -58,6 +58,14 @@ pub(crate) fn read(path: &Path, mmap: bool) -> Result<Folder, Error> {
     })
 }
 
+/// Returns the files of a folder's tensors; of a file, the file itself.
+pub(crate) fn shards(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    if path.is_file() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    Ok(shard_names(path)?.into_iter().map(|name| path.join(name)).collect())
+}
+
 fn shard_names(path: &Path) -> Result<BTreeSet<String>, Error> {
     let Some(json) = optional(path, INDEX)? else {
         if path.join(SINGLE).exists() {
