@@ -8,6 +8,8 @@ pub enum Error {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{}: {what}", path.display())]
     File { path: PathBuf, what: String },
+    #[error(transparent)]
+    Weights(#[from] weights::Error),
 }
 
 impl Error {
