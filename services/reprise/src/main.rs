@@ -32,6 +32,9 @@ enum CliCommand {
     /// Prints the licences of this program and its parts
     Licenses,
     Logits(commands::logits::Args),
+    #[command(subcommand)]
+    Lora(commands::lora::LoraCommand),
+    Merge(commands::merge::Args),
     Plan(commands::plan::Args),
     Pull(commands::pull::Args),
     Run(commands::run::Args),
@@ -67,6 +70,8 @@ fn main() -> ExitCode {
         CliCommand::Eval(args) => lab::eval::run(args, &loaded.settings),
         CliCommand::Keys(args) => commands::keys::run(args, &loaded.settings),
         CliCommand::Logits(args) => commands::logits::run(args, &loaded.settings),
+        CliCommand::Lora(command) => commands::lora::run(command),
+        CliCommand::Merge(args) => commands::merge::run(args, &loaded.settings),
         CliCommand::Plan(args) => commands::plan::run(args, &loaded.settings),
         CliCommand::Pull(args) => commands::pull::run(args, &loaded.settings),
         CliCommand::Run(args) => commands::run::run(args, &loaded.settings),
