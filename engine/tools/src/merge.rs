@@ -18,10 +18,10 @@ use crate::Error;
 use crate::model_folder::{ModelFolder, count_of, format_of, is_optional};
 use crate::new_folder::NewFolder;
 use crate::safetensors_writer::{NewTensor, write_safetensors};
-use methods::{Input, TensorMerge};
+use methods::{MergeInput, TensorMerge};
 pub use recipe::MergeMethod;
 use recipe::Recipe;
-use setting::Place;
+use setting::TensorPlace;
 use torch_random::TorchRandom;
 
 #[derive(Debug, Clone)]
@@ -166,7 +166,8 @@ impl MergePlan {
                 copied += 1;
                 (Job::Copy, own)
             } else {
-                let place = Place { tensor: name, at: layer_of(name).map_or(0.0, |layer| position(layer, layers)) };
+                let place =
+                    TensorPlace { tensor: name, at: layer_of(name).map_or(0.0, |layer| position(layer, layers)) };
                 (Job::Merge(self.merge_of(tensor, &place)?), self.recipe.out_format.unwrap_or(own))
             };
             self.jobs.push(job);
@@ -179,7 +180,7 @@ impl MergePlan {
         Ok(())
     }
 
-    fn merge_of(&self, like: &FileTensor, place: &Place) -> Result<TensorMerge, Error> {
+    fn merge_of(&self, like: &FileTensor, place: &TensorPlace) -> Result<TensorMerge, Error> {
         let mut inputs = Vec::new();
         for (index, (model, source)) in self.models.iter().zip(&self.recipe.models).enumerate() {
             let tensor = model.tensor_like(like)?.clone();
@@ -188,7 +189,7 @@ impl MergePlan {
                 continue;
             }
             let (weight, density) = self.recipe.weight_and_density(source, place)?;
-            inputs.push(Input { tensor, weight, density });
+            inputs.push(MergeInput { tensor, weight, density });
         }
         let base = match (self.base, self.recipe.method.takes_differences()) {
             (Some(base), true) => Some(self.models[base].tensor_like(like)?.clone()),

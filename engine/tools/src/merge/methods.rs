@@ -2,7 +2,7 @@
 
 use weights::FileTensor;
 
-use super::recipe::MergeMethod;
+use super::recipe::{MergeMethod, MergeSwitches};
 use super::torch_random::TorchRandom;
 use crate::Error;
 use crate::model_folder::{count_of, pieces, read};
@@ -13,24 +13,15 @@ pub struct TensorMerge {
     pub count: usize,
     /// Tensor from which differences are taken.
     pub base: Option<FileTensor>,
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<MergeInput>,
     pub options: MergeSwitches,
 }
 
-pub struct Input {
+pub struct MergeInput {
     pub tensor: FileTensor,
     pub weight: f32,
     /// Share of the difference that stays.
     pub density: f64,
-}
-
-pub struct MergeSwitches {
-    pub normalize: bool,
-    /// Makes up for dropped values: their sum stays the same.
-    pub rescale: bool,
-    pub lambda: f32,
-    /// Way from the base to the other model.
-    pub t: f64,
 }
 
 type Out<'a> = &'a mut dyn FnMut(&[f32]) -> Result<(), Error>;
@@ -149,7 +140,7 @@ impl TensorMerge {
     }
 
     /// Chooses the values of a difference that stay. The method's random numbers are drawn here and again by `apply`.
-    fn kept(&self, base: &FileTensor, input: &Input, random: &mut TorchRandom) -> Result<Kept, Error> {
+    fn kept(&self, base: &FileTensor, input: &MergeInput, random: &mut TorchRandom) -> Result<Kept, Error> {
         let density = input.density;
         let choice = match self.method {
             MergeMethod::Task => Choice::All,
@@ -184,7 +175,7 @@ impl TensorMerge {
 
     /// Finds the size from which on differences stay. The bits of sizes are in the sizes' order, so that two counts of 2^16
     /// classes each find it without sorting.
-    fn largest(&self, base: &FileTensor, input: &Input, count: usize) -> Result<Choice, Error> {
+    fn largest(&self, base: &FileTensor, input: &MergeInput, count: usize) -> Result<Choice, Error> {
         const CLASSES: usize = 1 << 16; // not a window: halves of 32 bits
         // Returns the class in which the last of `wanted` lies, and how many of it are wanted.
         let class = |counts: &[usize], mut wanted: usize| {
@@ -213,7 +204,7 @@ impl TensorMerge {
     fn over_differences(
         &self,
         base: &FileTensor,
-        input: &Input,
+        input: &MergeInput,
         visit: &mut dyn FnMut(&mut [f32]),
     ) -> Result<(), Error> {
         let (mut of_base, mut change) = (Vec::new(), Vec::new());

@@ -7,8 +7,7 @@ use kernels::format::Format;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::methods::MergeSwitches;
-use super::setting::{self, Place};
+use super::setting::{self, TensorPlace};
 use crate::Error;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +72,16 @@ pub struct RecipeModel {
     pub name: String,
     parameters: Parameters,
     layers: Option<(usize, usize)>,
+}
+
+/// Numbers of a method that are the same for all models.
+pub struct MergeSwitches {
+    pub normalize: bool,
+    /// Makes up for dropped values: their sum stays the same.
+    pub rescale: bool,
+    pub lambda: f32,
+    /// Way from the base to the other model.
+    pub t: f64,
 }
 
 type Parameters = BTreeMap<String, Value>;
@@ -232,7 +241,7 @@ impl Recipe {
     }
 
     /// Evaluates a model's weight, which slerp has none of, and density.
-    pub fn weight_and_density(&self, model: &RecipeModel, place: &Place) -> Result<(f32, f64), Error> {
+    pub fn weight_and_density(&self, model: &RecipeModel, place: &TensorPlace) -> Result<(f32, f64), Error> {
         if self.method == MergeMethod::Slerp {
             return Ok((1.0, 1.0));
         }
@@ -249,7 +258,7 @@ impl Recipe {
         Ok((weight as f32, density))
     }
 
-    pub fn options(&self, place: &Place) -> Result<MergeSwitches, Error> {
+    pub fn options(&self, place: &TensorPlace) -> Result<MergeSwitches, Error> {
         let of = |key| self.find(key, None, place, setting::switch);
         let number = |key| self.find(key, None, place, setting::number);
         let t = match self.method {
@@ -271,8 +280,8 @@ impl Recipe {
         &self,
         key: &str,
         model: Option<&RecipeModel>,
-        place: &Place,
-        evaluate: impl Fn(&Value, &Place) -> Result<Option<T>, String>,
+        place: &TensorPlace,
+        evaluate: impl Fn(&Value, &TensorPlace) -> Result<Option<T>, String>,
     ) -> Result<Option<T>, Error> {
         let places = model.map(|model| &model.parameters).into_iter().chain([&self.of_slice, &self.parameters]);
         for value in places.filter_map(|parameters| parameters.get(key)) {

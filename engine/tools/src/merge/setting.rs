@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 /// Tensor for which a parameter is evaluated.
-pub struct Place<'a> {
+pub struct TensorPlace<'a> {
     pub tensor: &'a str,
     /// 0 for the first layer, 1 for the last; 0 outside of layers.
     pub at: f64,
 }
 
 /// Evaluates a number, as mergekit does. None: no entry of the list is for this tensor.
-pub fn number(setting: &Value, place: &Place) -> Result<Option<f64>, String> {
+pub fn number(setting: &Value, place: &TensorPlace) -> Result<Option<f64>, String> {
     match setting {
         Value::Array(list) if list.is_empty() => Ok(None),
         Value::Array(list) if !list.iter().any(Value::is_object) => {
@@ -27,7 +27,7 @@ pub fn number(setting: &Value, place: &Place) -> Result<Option<f64>, String> {
 }
 
 /// Evaluates a switch.
-pub fn switch(setting: &Value, place: &Place) -> Result<Option<bool>, String> {
+pub fn switch(setting: &Value, place: &TensorPlace) -> Result<Option<bool>, String> {
     match setting {
         Value::Bool(value) => Ok(Some(*value)),
         Value::Array(_) | Value::Object(_) => chosen(setting, place)?.map_or(Ok(None), |value| switch(value, place)),
@@ -42,7 +42,7 @@ fn scalar(value: &Value) -> Result<f64, String> {
 }
 
 /// Returns the value of the first entry whose filter is in the tensor's name.
-fn chosen<'v>(setting: &'v Value, place: &Place) -> Result<Option<&'v Value>, String> {
+fn chosen<'v>(setting: &'v Value, place: &TensorPlace) -> Result<Option<&'v Value>, String> {
     let entries = match setting {
         Value::Array(entries) => &entries[..],
         one => std::slice::from_ref(one),
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn numbers_lists_and_filters() {
-        let at = |at, setting: Value| number(&setting, &Place { tensor: "layers.1.mlp.up_proj.weight", at });
+        let at = |at, setting: Value| number(&setting, &TensorPlace { tensor: "layers.1.mlp.up_proj.weight", at });
         assert_eq!(at(0.3, json!(0.5)), Ok(Some(0.5)));
         assert_eq!(at(0.0, json!([0, 1, 0.5])), Ok(Some(0.0)));
         assert_eq!(at(0.25, json!([0, 1, 0.5])), Ok(Some(0.5)));
@@ -87,7 +87,7 @@ mod tests {
         for wrong in [json!(true), json!("half"), json!([{"value": 1}, 2]), json!([{"filters": "x", "value": 1}])] {
             assert!(at(0.5, wrong.clone()).is_err() || wrong[1] == 2, "{wrong}");
         }
-        let place = Place { tensor: "a", at: 0.0 };
+        let place = TensorPlace { tensor: "a", at: 0.0 };
         assert_eq!(switch(&json!([{"filter": "b", "value": true}, {"value": false}]), &place), Ok(Some(false)));
         assert!(switch(&json!(1), &place).is_err());
     }
