@@ -35,6 +35,7 @@ const OPTIONS: ModelOptions = ModelOptions {
     token_cache_bytes: 0,
     prediction: false,
     yarn: 1.0,
+    adapters: Vec::new(),
     gpu: None,
     packed: None,
 };

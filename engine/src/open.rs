@@ -1,13 +1,13 @@
 //! Opens a model: from its path to an engine's parts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gpu::{Device, GpuApi};
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use text::{Template, Tokenizer};
-use weights::{PackedPart, VocabSource};
+use weights::{Adapter, PackedPart, VocabSource};
 
 use crate::device_memory::{DeviceLimits, DeviceMemoryPlan};
 use crate::error::Error;
@@ -28,6 +28,8 @@ pub struct ModelOptions {
     pub prediction: bool,
     /// Factor by which YaRN stretches the window; 1: not at all.
     pub yarn: f64,
+    /// Folders of adapters (LoRA), each with its factor.
+    pub adapters: Vec<(PathBuf, f32)>,
     /// `None`: the CPU computes.
     pub gpu: Option<GpuOptions>,
 }
@@ -75,6 +77,12 @@ pub fn open(path: &Path, options: &ModelOptions, progress: &mut dyn FnMut(usize,
     if !options.prediction {
         model.leave_out_prediction();
     }
+    // Matrices are packed without what adapters add, so that all share one packed file.
+    let fingerprint = model.fingerprint;
+    for (path, scale) in &options.adapters {
+        Adapter::open(path)?.add_to(&mut model, *scale)?;
+    }
+    let adapted = std::mem::replace(&mut model.fingerprint, fingerprint);
     // Reading a vocabulary takes one thread as long as packing takes all of them. No other code reads the model's.
     let vocab = std::mem::replace(&mut model.vocab, VocabSource::Json(Vec::new()));
     let tokenizer = std::thread::spawn(move || vocabulary::tokenizer(vocab));
@@ -99,6 +107,7 @@ pub fn open(path: &Path, options: &ModelOptions, progress: &mut dyn FnMut(usize,
     if options.precision == Precision::Integer && has_part {
         keeping = weights::pack(&mut model, part, &Cpu::new(0), options.packed.as_ref(), options.mmap, progress)?;
     }
+    model.fingerprint = adapted;
     let tokenizer = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let tokenizer = tokenizer?.with_cache(options.token_cache_bytes);
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;

@@ -1,5 +1,5 @@
 //! Writes model files: a GGUF stream, the mixtures of formats that quantised files have, random models of a real shape,
-//! checkpoints imported and quantised.
+//! checkpoints imported and quantised, merged models and adapters.
 //!
 //! The crate `weights` reads model files, and this one is above the engine, so that a tool may run a model too.
 
@@ -10,9 +10,14 @@ pub mod family;
 pub mod gguf_writer;
 pub mod imatrix;
 pub mod import;
+pub mod lora;
+pub mod merge;
 pub mod mixture;
+mod model_folder;
+mod new_folder;
 mod planned;
 pub mod quantize;
+pub mod safetensors_writer;
 mod streaming;
 pub mod synth;
 pub mod tensors;

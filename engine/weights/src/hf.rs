@@ -171,7 +171,7 @@ fn check_family(path: &Path, config: &[u8]) -> Result<(), Error> {
 }
 
 /// Prefixes of `embed_tokens` and `layers`: in multimodal checkpoints, in text models, in files of other tools.
-const PREFIXES: [&str; 4] = ["model.language_model.", "model.", "language_model.model.", "language_model."];
+pub(crate) const PREFIXES: [&str; 4] = ["model.language_model.", "model.", "language_model.model.", "language_model."];
 const HEADS: [&str; 3] = ["lm_head.weight", "language_model.lm_head.weight", "model.language_model.lm_head.weight"];
 
 fn is_vision(name: &str) -> bool {
@@ -258,7 +258,7 @@ struct AddedToken {
     special: bool,
 }
 
-fn parse(path: &Path, json: &[u8]) -> Result<Value, Error> {
+pub(crate) fn parse(path: &Path, json: &[u8]) -> Result<Value, Error> {
     serde_json::from_slice(json)
         .map_err(|error| Error::file(path, format!("is not valid JSON: {}", shown(&error.to_string()))))
 }

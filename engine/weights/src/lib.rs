@@ -3,6 +3,7 @@
 //! Knows no arithmetic but that of the block formats, and trusts nothing that it reads: a damaged or hostile file is an
 //! error that names the file, the key or the tensor, what was found and what was expected.
 
+mod adapter;
 mod bytes;
 mod contents;
 mod error;
@@ -21,6 +22,7 @@ mod shape;
 mod stop;
 mod tensors;
 
+pub use adapter::{Adapter, module_of};
 pub use bytes::{ModelBytes, zeroed_pages};
 pub use contents::{FileContents, FileForm, FileTensor};
 pub use error::Error;

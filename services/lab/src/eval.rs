@@ -73,7 +73,8 @@ const COMPACTED: [(&str, [&str; 2], f64); 3] = [
 const KEPT: (&str, &str, f64) = ("summary_20", "facts that a summary of 20 keeps", 0.90);
 
 fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
-    let model = ModelArgs { model: Some(args.model.clone()), precision: args.precision }.open(settings)?;
+    let model =
+        ModelArgs { model: Some(args.model.clone()), precision: args.precision, lora: Vec::new() }.open(settings)?;
     let mut talker = Talker(LocalModel::new(model, settings, KEPT_BYTES));
     let mut sets = Vec::new();
     let mut add = |name: &str, what: &str, aim: f64, judged: &[Judged]| {

@@ -7,7 +7,7 @@ use engine::state::{KvFormats, SequenceState};
 use engine::{Cpu, DeviceMemoryPlan, Executor, Precision};
 use indicatif::ProgressBar;
 use model::{Finder, OpenedPreset, kv_formats};
-use settings::Settings;
+use settings::{AdapterChoice, Settings};
 use std::time::{Duration, Instant};
 
 #[derive(Debug, clap::Args)]
@@ -17,6 +17,9 @@ pub struct ModelArgs {
     pub model: Option<String>,
     #[arg(long)]
     pub precision: Option<PrecisionArg>,
+    /// Adapter in PEFT's form to run the model with, PATH or PATH:FACTOR; may be given more than once
+    #[arg(long, value_parser = adapter)]
+    pub lora: Vec<AdapterChoice>,
 }
 
 pub struct ReadyModel {
@@ -47,7 +50,9 @@ impl ModelArgs {
     fn open_on(&self, finder: &Finder, settings: &Settings) -> Result<ReadyModel> {
         let precision = self.chosen_precision(settings);
         let name = self.model.as_deref().unwrap_or(&settings.model.preset);
-        let mut opened = model::open_on(finder, settings, name, precision, &mut progress())?;
+        let mut with_adapters = settings.clone();
+        with_adapters.model.lora.extend(self.lora.iter().cloned());
+        let mut opened = model::open_on(finder, &with_adapters, name, precision, &mut progress())?;
         for note in &opened.model.notes {
             eprintln!("note: {note}");
         }
@@ -59,6 +64,10 @@ impl ModelArgs {
         let kv = kv_formats(&opened.preset, precision);
         Ok(ReadyModel { opened, executor, device, precision, kv })
     }
+}
+
+fn adapter(text: &str) -> Result<AdapterChoice, String> {
+    AdapterChoice::parse(text).ok_or_else(|| "give a folder, or a folder and a factor such as adapter:0.5".to_owned())
 }
 
 /// Shows the progress of opening, once it takes longer than a moment.

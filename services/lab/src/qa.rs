@@ -106,7 +106,7 @@ pub fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
 }
 
 fn open(args: &Args, precision: PrecisionArg, settings: &Settings) -> Result<ReadyModel> {
-    ModelArgs { model: Some(args.model.clone()), precision: Some(precision) }.open_on_host(settings)
+    ModelArgs { model: Some(args.model.clone()), precision: Some(precision), lora: Vec::new() }.open_on_host(settings)
 }
 
 fn opens(args: &Args, settings: &Settings) -> Result<(Outcome, String)> {

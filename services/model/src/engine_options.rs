@@ -20,7 +20,8 @@ pub fn open_options(settings: &Settings, precision: Precision) -> ModelOptions {
     });
     let token_cache_bytes = settings.memory.token_cache_bytes;
     let prediction = settings.draft.mtp > 0;
-    ModelOptions { mmap: engine.mmap, precision, token_cache_bytes, packed, prediction, yarn: 1.0, gpu: None }
+    let adapters = settings.model.lora.iter().map(|adapter| (adapter.path.clone(), adapter.scale)).collect();
+    ModelOptions { mmap: engine.mmap, precision, token_cache_bytes, packed, prediction, yarn: 1.0, adapters, gpu: None }
 }
 
 pub fn drafts(settings: &Settings) -> DraftLimits {

@@ -36,6 +36,9 @@ enum CliCommand {
     /// Prints the licences of this program and its parts
     Licenses,
     Logits(commands::logits::Args),
+    #[command(subcommand)]
+    Lora(commands::lora::LoraCommand),
+    Merge(commands::merge::Args),
     Plan(commands::plan::Args),
     Probe(lab::probe::Args),
     Publish(commands::publish::Args),
@@ -95,6 +98,8 @@ fn main() -> ExitCode {
         CliCommand::Import(args) => commands::import::run(args),
         CliCommand::Keys(args) => commands::keys::run(args, &loaded.settings),
         CliCommand::Logits(args) => commands::logits::run(args, &loaded.settings),
+        CliCommand::Lora(command) => commands::lora::run(command),
+        CliCommand::Merge(args) => commands::merge::run(args, &loaded.settings),
         CliCommand::Plan(args) => commands::plan::run(args, &loaded.settings),
         CliCommand::Probe(args) => lab::probe::run(&args, &cli.configuration.passed_on(), &loaded.settings),
         CliCommand::Publish(args) => commands::publish::run(args, &loaded.settings),

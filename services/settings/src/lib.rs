@@ -50,12 +50,12 @@ pub use preset::{
 };
 pub use print::print_config;
 pub use settings::{
-    AuthSettings, ChangedHead, ChangedHeadChoice, ChangedHeadRule, ConversationSettings, CountTokens, DeviceChoice,
-    EngineSettings, HubSettings, KeptConversations, KeysRequired, LimitSettings, LogFormat, LogLevel, LoggingSettings,
-    MemorySettings, ModelSettings, NotesAs, OllamaSettings, PersonRule, PrecisionChoice, PromptSettings, ProxyHeader,
-    RememberSettings, RuleClue, RuleCondition, RuleName, ServerSettings, Settings, ShutdownSettings, SnapshotFormat,
-    SpeechSettings, StoreSettings, ToolOrder, UnknownModel, UpstreamSettings, WYOMING_PORT, WantedText,
-    WyomingSettings, person_name,
+    AdapterChoice, AuthSettings, ChangedHead, ChangedHeadChoice, ChangedHeadRule, ConversationSettings, CountTokens,
+    DeviceChoice, EngineSettings, HubSettings, KeptConversations, KeysRequired, LimitSettings, LogFormat, LogLevel,
+    LoggingSettings, MemorySettings, ModelSettings, NotesAs, OllamaSettings, PersonRule, PrecisionChoice,
+    PromptSettings, ProxyHeader, RememberSettings, RuleClue, RuleCondition, RuleName, ServerSettings, Settings,
+    ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings, ToolOrder, UnknownModel, UpstreamSettings,
+    WYOMING_PORT, WantedText, WyomingSettings, person_name,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

@@ -1,6 +1,7 @@
 //! The sections as plain structs: each field with the read that fills it, whose key is the field's name. Only
 //! `config/default.toml` says what a key means and why it has its default.
 
+mod adapters;
 mod engine;
 mod prompt;
 mod remember;
@@ -8,6 +9,7 @@ mod remote_servers;
 mod server;
 mod wyoming;
 
+pub use adapters::AdapterChoice;
 pub use engine::{DeviceChoice, EngineSettings, MemorySettings, PrecisionChoice, SnapshotFormat};
 pub use prompt::{ChangedHead, ChangedHeadChoice, ChangedHeadRule, PromptSettings};
 pub use remember::{
@@ -132,6 +134,7 @@ sections! {
         /// Window, already in the chosen preset's `ctx_size`.
         pub ctx_size: Option<u32> = window(),
         pub unknown: UnknownModel = choice(),
+        pub lora: Vec<AdapterChoice> = adapters(),
         pub models_dir: PathBuf = path(),
         pub presets_dir: Option<PathBuf> = optional_path(),
     }

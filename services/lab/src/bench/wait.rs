@@ -131,7 +131,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
 }
 
 fn model_of(args: &Args) -> ModelArgs {
-    ModelArgs { model: args.target.model.clone(), precision: None }
+    ModelArgs { model: args.target.model.clone(), precision: None, lora: Vec::new() }
 }
 
 fn speed(args: &Args, settings: &Settings) -> Result<Value> {

@@ -1,0 +1,126 @@
+//! A model's folder that appears only when it is whole.
+
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// Folder with the name `OUT.part`, which gets its final name in `finish` and goes away without it.
+#[derive(Debug)]
+pub struct NewFolder {
+    part: PathBuf,
+    out: PathBuf,
+}
+
+impl NewFolder {
+    /// Makes the folder, if its final name is free and the disk has room for so many bytes. What an interrupted run left
+    /// under the name `OUT.part` is removed.
+    pub fn create(out: &Path, bytes: u64) -> Result<NewFolder, Error> {
+        let io = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| Error::Io { path, source }
+        };
+        // Without a slash at its end, behind which `.part` would be a name of its own.
+        let out = &out.components().collect::<PathBuf>();
+        if out.symlink_metadata().is_ok() {
+            return Err(Error::file(out, "is there already: give another name, or remove it"));
+        }
+        let parent = match out.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        if !parent.is_dir() {
+            return Err(Error::file(out, "lies in a folder that is not there"));
+        }
+        let free = free_bytes(parent).unwrap_or(u64::MAX);
+        if free < bytes {
+            let what = format!("takes {} MiB, and its disk has {} MiB", bytes.div_ceil(1 << 20), free >> 20);
+            return Err(Error::file(out, what));
+        }
+        let mut part = out.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        if part.is_dir() {
+            std::fs::remove_dir_all(&part).map_err(io(&part))?;
+        }
+        std::fs::create_dir(&part).map_err(io(&part))?;
+        Ok(NewFolder { part, out: out.to_path_buf() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.part
+    }
+
+    /// Copies a model's files but its weights: configuration, tokenizer, template.
+    pub fn copy_texts(&self, from: &Path) -> Result<(), Error> {
+        let io = |source| Error::Io { path: from.to_path_buf(), source };
+        for entry in std::fs::read_dir(from).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let is_text = [".json", ".jinja", ".txt", ".model"].iter().any(|end| name.ends_with(end));
+            let is_of_weights = name.ends_with(".index.json") || name.starts_with("adapter_");
+            if is_text && !is_of_weights && path.is_file() {
+                std::fs::copy(&path, self.part.join(name)).map_err(io)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+        let path = self.part.join(name);
+        std::fs::write(&path, text).map_err(|source| Error::Io { path, source })
+    }
+
+    /// Gives the folder its final name.
+    pub fn finish(self) -> Result<(), Error> {
+        std::fs::rename(&self.part, &self.out).map_err(|source| Error::Io { path: self.out.clone(), source })
+    }
+}
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        // After `finish` there is nothing of this name. Nothing more can be done about a folder that cannot be removed.
+        let _ = std::fs::remove_dir_all(&self.part);
+    }
+}
+
+/// Returns the bytes that a folder's disk has left. None: the system does not tell.
+#[cfg(unix)]
+pub fn free_bytes(folder: &Path) -> Option<u64> {
+    let about = rustix::fs::statvfs(folder).ok()?;
+    Some(about.f_bavail.saturating_mul(about.f_frsize))
+}
+
+#[cfg(not(unix))]
+pub fn free_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_its_name_when_it_is_whole_and_not_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        std::fs::create_dir(folder.path().join("out.part")).unwrap();
+        std::fs::write(folder.path().join("out.part/left"), "").unwrap();
+        drop(NewFolder::create(&out, 0).unwrap());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        let new = NewFolder::create(&folder.path().join("out/"), 0).unwrap();
+        new.write("config.json", "{}").unwrap();
+        assert!(!out.exists());
+        new.finish().unwrap();
+        assert!(out.join("config.json").is_file() && !folder.path().join("out.part").exists());
+        let error = NewFolder::create(&out, 0).unwrap_err().to_string();
+        assert!(error.contains("is there already"), "{error}");
+    }
+
+    #[test]
+    fn a_disk_without_room_is_an_error_before_anything_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = NewFolder::create(&folder.path().join("out"), u64::MAX - 1).unwrap_err().to_string();
+        assert!(error.contains("MiB, and its disk has"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

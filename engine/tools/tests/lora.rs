@@ -1,0 +1,331 @@
+//! Adapters: made of two models, merged as PEFT merges them, and refused where they do not fit.
+
+#[path = "common/folders.rs"]
+mod folders;
+
+use std::path::Path;
+
+use engine::memory::MemoryMeter;
+use engine::network::{StepLane, WantedLogits, Workspace};
+use engine::state::SequenceState;
+use folders::{Values, data, distance, golden, golden_models, listing, values_of, write, write_model};
+use reference::random;
+use tools::lora::{AdapterMerge, ExtractOptions, ExtractReport, Extraction, LowRankSize};
+
+const UP: &str = "model.layers.0.mlp.up_proj.weight";
+
+/// A model of all kinds of modules that adapters change.
+fn base() -> Values {
+    let shapes: [(&str, &[usize]); 8] = [
+        ("embed_tokens", &[16, 48]),
+        ("layers.0.linear_attn.in_proj_qkv", &[96, 48]),
+        ("layers.0.linear_attn.in_proj_a", &[12, 48]),
+        ("layers.0.linear_attn.out_proj", &[48, 64]),
+        ("layers.0.mlp.up_proj", &[80, 48]),
+        ("layers.1.self_attn.q_proj", &[64, 48]),
+        ("layers.1.mlp.down_proj", &[48, 80]),
+        ("norm", &[48]),
+    ];
+    let numbered = shapes.iter().zip(1..);
+    let value = |((name, dims), seed): (&(&str, &[usize]), u64)| {
+        (format!("model.{name}.weight"), (dims.to_vec(), random(dims.iter().product(), seed)))
+    };
+    numbered.map(value).collect()
+}
+
+/// Adds a change of this rank to every matrix of the layers.
+fn changed(base: &Values, rank: usize) -> Values {
+    let mut changed = base.clone();
+    let matrices = changed.iter_mut().filter(|(name, _)| name.contains("layers"));
+    for ((_, (dims, values)), seed) in matrices.zip(100..) {
+        let (rows, cols) = (dims[0], dims[1]);
+        let (a, b) = (random(rank * cols, seed), random(rows * rank, seed + 100));
+        for (at, value) in values.iter_mut().enumerate() {
+            *value += 0.01 * (0..rank).map(|k| b[at / cols * rank + k] * a[k * cols + at % cols]).sum::<f32>();
+        }
+    }
+    changed
+}
+
+fn extract(folder: &Path, size: LowRankSize) -> Result<ExtractReport, String> {
+    let [base, fine, out] = ["base", "fine", "adapter"].map(|name| folder.join(name));
+    let extraction = Extraction::new(ExtractOptions { base, fine, out, size, threads: 1 });
+    extraction.and_then(|extraction| extraction.run(&mut |_, _| ())).map_err(|error| error.to_string())
+}
+
+fn merge(folder: &Path, any_base: bool) -> Result<(), String> {
+    let merge = AdapterMerge::new(&folder.join("base"), &folder.join("adapter"), 1.0, any_base);
+    let done = merge.and_then(|merge| merge.run(&folder.join("merged"), 1, &mut |_, _| ()));
+    done.map(drop).map_err(|error| error.to_string())
+}
+
+fn models(fine: &Values) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write_model(&folder.path().join("base"), &base());
+    write_model(&folder.path().join("fine"), fine);
+    folder
+}
+
+#[test]
+fn a_change_of_rank_8_is_given_back_and_merges_to_the_fine_model() {
+    let fine = changed(&base(), 8);
+    let folder = models(&fine);
+    let report = extract(folder.path(), LowRankSize::Rank(8)).unwrap();
+    assert_eq!((report.modules, report.largest_rank, report.left_out.len()), (6, 8, 0));
+    assert_eq!(
+        listing(&folder.path().join("adapter")),
+        ["adapter_config.json", "adapter_model.safetensors", "reprise_base.json"]
+    );
+    merge(folder.path(), false).unwrap();
+    let merged = values_of(&folder.path().join("merged"));
+    for (name, (_, base)) in base() {
+        let difference = |values: &[f32]| values.iter().zip(&base).map(|(a, b)| a - b).collect::<Vec<f32>>();
+        let far = distance(&merged[&name].1, &fine[&name].1);
+        assert!(far <= 1e-6, "{name}: {far:e} from the fine model");
+        if name.contains("layers") {
+            let far = distance(&difference(&merged[&name].1), &difference(&fine[&name].1));
+            println!("{name}: {far:.1e}");
+            assert!(far <= 1e-3, "{name}: {far:e} of the change");
+        }
+    }
+}
+
+#[test]
+fn ranks_follow_the_energy_that_is_asked_for() {
+    let fine = changed(&base(), 8);
+    let folder = models(&fine);
+    let report = extract(folder.path(), LowRankSize::Energy { share: 0.8, largest: 64 }).unwrap();
+    assert!(report.least_energy_share >= 0.8 && report.largest_rank < 8, "{report:?}");
+    std::fs::remove_dir_all(folder.path().join("adapter")).unwrap();
+    let report = extract(folder.path(), LowRankSize::Energy { share: 1.0 - 1e-9, largest: 64 }).unwrap();
+    // Rounding of the models is a part of the difference of full rank, which is no part of the change.
+    assert!(report.largest_rank >= 8 && report.energy_share > 1.0 - 1e-8, "{report:?}");
+    std::fs::remove_dir_all(folder.path().join("adapter")).unwrap();
+    let report = extract(folder.path(), LowRankSize::Energy { share: 0.99, largest: 2 }).unwrap();
+    assert!(report.largest_rank == 2 && report.least_energy_share < 0.99, "{report:?}");
+}
+
+#[test]
+fn modules_with_smaller_ranks_are_written_as_peft_reads_them() {
+    let mut fine = changed(&base(), 8);
+    // A change of rank 1 in one module, none in another, and one where no adapter reaches.
+    let name = "model.layers.1.mlp.down_proj.weight";
+    fine.insert(name.into(), base()[name].clone());
+    fine.get_mut(name).unwrap().1[..80].iter_mut().for_each(|value| *value += 0.5);
+    fine.insert(UP.into(), base()[UP].clone());
+    fine.get_mut("model.norm.weight").unwrap().1[0] += 1.0;
+    let folder = models(&fine);
+    let report = extract(folder.path(), LowRankSize::Rank(8)).unwrap();
+    assert_eq!((report.modules, report.unchanged_modules, report.smallest_rank), (5, 1, 1));
+    assert_eq!(report.left_out, ["model.norm.weight"]);
+    let text = std::fs::read_to_string(folder.path().join("adapter/adapter_config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(config["rank_pattern"]["model.layers.1.mlp.down_proj"], 1);
+    assert_eq!(config["alpha_pattern"], config["rank_pattern"]);
+    merge(folder.path(), false).unwrap();
+    let far = distance(&values_of(&folder.path().join("merged"))[name].1, &fine[name].1);
+    assert!(far <= 1e-6, "{far:e}");
+}
+
+fn golden_adapter(folder: &Path) {
+    write(&folder.join("adapter"), "adapter_model", &golden("adapter/"));
+    std::fs::copy(data().join("adapter_config.json"), folder.join("adapter/adapter_config.json")).unwrap();
+}
+
+#[test]
+fn an_adapter_merges_as_peft_merges_it() {
+    let folder = golden_models();
+    golden_adapter(folder.path());
+    merge(folder.path(), false).unwrap();
+    let merged = values_of(&folder.path().join("merged"));
+    let expected = golden("lora/");
+    assert_eq!(expected.len(), 2);
+    for (name, (_, values)) in &expected {
+        let far = distance(&merged[name].1, values);
+        println!("{name}: {far:.1e}");
+        assert!(far <= 1e-6, "{name}: {far:e}");
+        assert!(distance(values, &golden("base/")[name].1) > 1e-3);
+    }
+    assert_eq!(merged["model.norm.weight"], golden("base/")["model.norm.weight"]);
+}
+
+#[test]
+fn adapters_that_do_not_fit_leave_nothing_behind() {
+    fn config(key: &'static str, value: serde_json::Value) -> Box<dyn Fn(&Path)> {
+        Box::new(move |folder| {
+            let path = folder.join("adapter/adapter_config.json");
+            let mut config: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            config[key] = value.clone();
+            std::fs::write(path, config.to_string()).unwrap();
+        })
+    }
+    fn tensors(change: impl Fn(&mut Values) + 'static) -> Box<dyn Fn(&Path)> {
+        Box::new(move |folder| {
+            let mut values = golden("adapter/");
+            change(&mut values);
+            write(&folder.join("adapter"), "adapter_model", &values);
+        })
+    }
+    const A: &str = "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight";
+    let rename = |from: &'static str, to: &'static str| {
+        tensors(move |values| {
+            *values = std::mem::take(values).into_iter().map(|(k, v)| (k.replace(from, to), v)).collect()
+        })
+    };
+    let cases: Vec<(Box<dyn Fn(&Path)>, &str)> = vec![
+        (rename("layers.0", "layers.7"), "changes the module 'layers.7.mlp.up_proj', which"),
+        (rename("lora_A.weight", "lora_magnitude_vector"), "another kind of change"),
+        (tensors(|values| drop(values.remove(A))), "found one of lora_A and lora_B, expected both"),
+        (
+            tensors(|values| drop(values.insert(A.into(), (vec![4, 12], vec![0.5; 48])))),
+            "as [32, 12], and the base has it as [32, 24]: it is for another base",
+        ),
+        (tensors(|values| values.get_mut(A).unwrap().1[3] = f32::NAN), "found NaN, expected finite values"),
+        (config("r", 8.into()), "found rank 4, expected rank 8"),
+        (config("use_dora", true.into()), "key 'use_dora': found true"),
+        (config("bias", "all".into()), "key 'bias': found \"all\""),
+        (config("modules_to_save", ["lm_head"][..].into()), "key 'modules_to_save'"),
+        (config("init_lora_weights", "pissa".into()), "key 'init_lora_weights'"),
+        (config("peft_type", "IA3".into()), "key 'peft_type': found \"IA3\", expected \"LORA\""),
+        (
+            Box::new(|folder| std::fs::remove_file(folder.join("adapter/adapter_config.json")).unwrap()),
+            "holds no adapter_config.json",
+        ),
+        (
+            Box::new(|folder| std::fs::rename(folder.join("base"), folder.join("gone")).unwrap()),
+            "base: is not there: give the folder",
+        ),
+    ];
+    for (change, what) in cases {
+        let folder = golden_models();
+        golden_adapter(folder.path());
+        change(folder.path());
+        let before = listing(folder.path());
+        let error = merge(folder.path(), false).unwrap_err();
+        assert!(error.contains(what), "{error}\nexpected: {what}");
+        assert_eq!(listing(folder.path()), before, "{what}");
+    }
+}
+
+#[test]
+fn an_extracted_adapter_knows_its_base() {
+    let folder = models(&changed(&base(), 2));
+    extract(folder.path(), LowRankSize::Rank(2)).unwrap();
+    write_model(&folder.path().join("base"), &changed(&base(), 1));
+    let error = merge(folder.path(), false).unwrap_err();
+    assert!(error.contains("was extracted from another base than"), "{error}");
+    assert!(!folder.path().join("merged").exists());
+    merge(folder.path(), true).unwrap();
+}
+
+#[test]
+fn models_that_do_not_fit_give_no_adapter() {
+    type Change = fn(&mut Values);
+    let cases: [(Change, &str); 4] = [
+        (|values| *values = base(), "there is nothing to extract"),
+        (|values| drop(values.remove(UP)), "fine: tensor 'model.layers.0.mlp.up_proj.weight' is missing"),
+        (|values| values.get_mut(UP).unwrap().0 = vec![48, 80], "has the shape [48, 80], and in"),
+        (|values| values.get_mut(UP).unwrap().1[0] = f32::INFINITY, "has the value inf at 0"),
+    ];
+    for (change, what) in cases {
+        let mut fine = changed(&base(), 2);
+        change(&mut fine);
+        let folder = models(&fine);
+        let error = extract(folder.path(), LowRankSize::Rank(4)).unwrap_err();
+        assert!(error.contains(what), "{error}\nexpected: {what}");
+        assert_eq!(listing(folder.path()), ["base", "fine"], "{what}");
+    }
+    let folder = models(&changed(&base(), 2));
+    for size in [LowRankSize::Rank(0), LowRankSize::Energy { share: 1.5, largest: 8 }] {
+        assert!(extract(folder.path(), size).is_err());
+    }
+}
+
+const KV: engine::state::KvFormats =
+    engine::state::KvFormats { key: kernels::format::Format::F32, value: kernels::format::Format::F32 };
+
+/// Returns logits, and the fingerprint under which states are kept.
+fn logits(model: &Path, adapters: &[(&Path, f32)]) -> (Vec<f32>, [u8; 32]) {
+    let options = engine::open::ModelOptions {
+        mmap: true,
+        precision: kernels::product::Precision::F32,
+        token_cache_bytes: 0,
+        packed: None,
+        prediction: false,
+        adapters: adapters.iter().map(|(path, scale)| (path.to_path_buf(), *scale)).collect(),
+        gpu: None,
+    };
+    let network = engine::open::open(model, &options, &mut |_, _| ()).unwrap().network;
+    let tokens: Vec<u32> = (0..40).map(|i| i * 7 % 100).collect();
+    let mut state = SequenceState::new(network.state_shape, KV, &MemoryMeter::default()).unwrap();
+    let wanted = WantedLogits::All;
+    let mut lanes =
+        [StepLane { state: &mut state, tokens: &tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }];
+    let mut workspace = Workspace::default();
+    let logits = network.forward(&kernels::cpu::Cpu::new(1), &mut lanes, &mut workspace).to_vec();
+    (logits, network.model.fingerprint)
+}
+
+/// A folder of a reference model in f32, and an adapter of all its modules; with value heads that GGUF files reorder.
+fn reference_with_adapter(folder: &Path) {
+    let model = testing::golden::reference_models().join("dense-gva2");
+    let values = values_of(&model);
+    write_model(&folder.join("base"), &values);
+    for text in ["config.json", "tokenizer.json"] {
+        std::fs::copy(model.join(text), folder.join("base").join(text)).unwrap();
+    }
+    let matrices = values.iter().filter(|(name, (dims, _))| name.contains("_proj") && dims.len() == 2);
+    let adapter: Values = matrices
+        .zip(1..)
+        .flat_map(|((name, (dims, _)), seed)| {
+            let module = name.strip_suffix(".weight").unwrap();
+            let half = |half: &str, dims: [usize; 2], seed| {
+                let name = format!("base_model.model.{module}.lora_{half}.weight");
+                (name, (dims.to_vec(), random(dims[0] * dims[1], seed)))
+            };
+            [half("A", [3, dims[1]], seed), half("B", [dims[0], 3], seed + 1000)]
+        })
+        .collect();
+    assert_eq!(adapter.len(), 2 * (3 * 5 + 4 + 4 * 3));
+    write(&folder.join("adapter"), "adapter_model", &adapter);
+    let config = r#"{"peft_type": "LORA", "r": 3, "lora_alpha": 0.06, "target_modules": "all-linear"}"#;
+    std::fs::write(folder.join("adapter/adapter_config.json"), config).unwrap();
+}
+
+#[test]
+fn a_model_runs_with_an_adapter_as_the_merged_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    reference_with_adapter(folder.path());
+    let [base, adapter, merged] = ["base", "adapter", "merged"].map(|name| folder.path().join(name));
+    merge(folder.path(), false).unwrap();
+    let (expected, _) = logits(&merged, &[]);
+    let (without, plain) = logits(&base, &[]);
+    assert!(distance(&without, &expected) > 1e-2, "the adapter makes no difference");
+    let gguf = testing::golden::reference_models().join("gguf/dense-gva2.bf16.gguf");
+    for model in [&base, &gguf] {
+        let (ours, _) = logits(model, &[(&adapter, 1.0)]);
+        let far = distance(&ours, &expected);
+        println!("{}: {far:.1e}", model.display());
+        assert!(far <= 1e-5, "{}: {far:e}", model.display());
+        // Two halves, one on the other, are the whole.
+        let (ours, _) = logits(model, &[(&adapter, 0.25), (&adapter, 0.75)]);
+        assert!(distance(&ours, &expected) <= 1e-5);
+    }
+    let (_, half) = logits(&base, &[(&adapter, 0.5)]);
+    let (_, whole) = logits(&base, &[(&adapter, 1.0)]);
+    assert!(plain != half && half != whole && whole != plain, "states of one model would be taken for another's");
+    assert_eq!(whole, logits(&base, &[(&adapter, 1.0)]).1);
+}
+
+#[test]
+fn a_model_refuses_an_adapter_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    reference_with_adapter(folder.path());
+    let adapter = weights::Adapter::open(&folder.path().join("adapter")).unwrap();
+    let models = testing::golden::reference_models();
+    for model in ["dense-tied", "moe"] {
+        let mut model = weights::open(&models.join(model), true).unwrap();
+        let error = adapter.add_to(&mut model, 1.0).unwrap_err().to_string();
+        assert!(error.contains("the adapter is for another base"), "{error}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Adapters of low rank (LoRA) in PEFT's form: read from their folder, and added to a model's matrices. A part of an adapter
+//! that the product would leave out is an error.
+
+mod config;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use kernels::format::dequantize;
+use sha2::{Digest, Sha256};
+
+use crate::contents::FileTensor;
+use crate::error::{Error, shown};
+use crate::hf;
+use crate::matrix::{LowRank, Matrix};
+use crate::model::{AttentionWeights, DeltaWeights, Ffn, Mixer, ModelWeights, SwigluWeights};
+use crate::open::tensors_of;
+use crate::shape::{HeadOrder, Shape};
+use config::AdapterConfig;
+
+/// Additions to matrices by the module's path from `layers.` on, as `module_of` gives it.
+#[derive(Debug, Clone)]
+pub struct Adapter {
+    pub path: PathBuf,
+    pub modules: BTreeMap<String, LowRank>,
+    fingerprint: [u8; 32],
+}
+
+/// Returns the path of a module without what stands before `layers.`, which differs between kinds of checkpoints.
+pub fn module_of(path: &str) -> &str {
+    hf::PREFIXES.iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(path)
+}
+
+impl Adapter {
+    pub fn open(path: &Path) -> Result<Adapter, Error> {
+        let wrong = |what: String| Error::file(path, what);
+        if path.is_file() {
+            let what = "is not an adapter that this reads: give the folder with adapter_config.json";
+            return Err(wrong(what.into()));
+        }
+        let config = AdapterConfig::read(path)?;
+        let tensors = tensors_of(&path.join("adapter_model.safetensors"), true)?;
+        let mut hash = Sha256::new();
+        let mut halves: BTreeMap<String, [Option<FileTensor>; 2]> = BTreeMap::new();
+        for tensor in tensors {
+            hash.update(tensor.name.as_bytes());
+            hash.update(&tensor.data[..]);
+            let (module, half) = half_of(&tensor.name).ok_or_else(|| {
+                let expected = "base_model.model.MODULE.lora_A.weight or lora_B.weight; other parts are not applied";
+                Error::tensor(path, &tensor.name, "another kind of change", expected)
+            })?;
+            let module = module.to_owned();
+            halves.entry(module).or_default()[half] = Some(tensor);
+        }
+        if halves.is_empty() {
+            return Err(wrong("adapter_model.safetensors holds no tensors".into()));
+        }
+        let mut modules = BTreeMap::new();
+        for (module, halves) in halves {
+            let [Some(a), Some(b)] = &halves else {
+                return Err(Error::tensor(path, &module, "one of lora_A and lora_B", "both"));
+            };
+            let low_rank = low_rank(&config, &module, a, b)?;
+            hash.update(low_rank.scale.to_le_bytes());
+            if modules.insert(module_of(&module).to_owned(), low_rank).is_some() {
+                return Err(Error::tensor(path, &module, "the module twice", "each module once"));
+            }
+        }
+        Ok(Adapter { path: path.to_path_buf(), modules, fingerprint: hash.finalize().into() })
+    }
+
+    /// Adds the adapter, `scale` times, to the model's matrices. The model's fingerprint changes, so that nothing that was
+    /// computed without the adapter is taken for its own.
+    pub fn add_to(&self, model: &mut ModelWeights, scale: f32) -> Result<(), Error> {
+        let mut left = self.modules.clone();
+        let shape = model.shape.clone();
+        let mut add = |name: String, matrix: &mut Matrix, order: Reordered| -> Result<(), Error> {
+            let Some(mut low_rank) = left.remove(&name) else { return Ok(()) };
+            let (rows, cols) = (matrix.rows(), matrix.cols());
+            let rank = low_rank.rank;
+            if low_rank.a.len() != rank * cols || low_rank.b.len() != rows * rank {
+                let found = format!("a change of {} × {}", low_rank.b.len() / rank, low_rank.a.len() / rank);
+                let expected = format!("{rows} × {cols}, as the model has it: the adapter is for another base");
+                return Err(Error::tensor(&self.path, &name, found, expected));
+            }
+            low_rank.scale *= scale;
+            order.apply(&shape, &mut low_rank);
+            let joined = matrix.low_rank().map(|before| joined(before, &low_rank)).unwrap_or(low_rank);
+            // The sizes were compared above.
+            if let Some(changed) = matrix.clone().with_low_rank(joined) {
+                *matrix = changed;
+            }
+            Ok(())
+        };
+        for (index, layer) in model.layers.iter_mut().enumerate() {
+            let name = |module: &str| format!("layers.{index}.{module}");
+            match &mut layer.mixer {
+                Mixer::Attention(AttentionWeights { q, k, v, o, .. }) => {
+                    for (module, matrix) in [("q", q), ("k", k), ("v", v), ("o", o)] {
+                        add(name(&format!("self_attn.{module}_proj")), matrix, Reordered::Nothing)?;
+                    }
+                }
+                Mixer::Delta(DeltaWeights { qkv, z, a, b, out, .. }) => {
+                    let keys = 2 * shape.key_heads * shape.key_dim;
+                    for (module, matrix, order) in [
+                        ("in_proj_qkv", qkv, Reordered::Rows { from: keys, of_head: shape.value_dim }),
+                        ("in_proj_z", z, Reordered::Rows { from: 0, of_head: shape.value_dim }),
+                        ("in_proj_a", a, Reordered::Rows { from: 0, of_head: 1 }),
+                        ("in_proj_b", b, Reordered::Rows { from: 0, of_head: 1 }),
+                        ("out_proj", out, Reordered::Columns { of_head: shape.value_dim }),
+                    ] {
+                        add(name(&format!("linear_attn.{module}")), matrix, order)?;
+                    }
+                }
+            }
+            let mut feed_forward = |prefix: &str, SwigluWeights { gate, up, down }: &mut SwigluWeights| {
+                for (module, matrix) in [("gate", gate), ("up", up), ("down", down)] {
+                    add(name(&format!("{prefix}{module}_proj")), matrix, Reordered::Nothing)?;
+                }
+                Ok(())
+            };
+            match &mut layer.ffn {
+                Ffn::Dense(dense) => feed_forward("mlp.", dense)?,
+                Ffn::Moe(moe) => {
+                    for (expert, weights) in moe.experts.iter_mut().enumerate() {
+                        feed_forward(&format!("mlp.experts.{expert}."), weights)?;
+                    }
+                    if let Some(shared) = &mut moe.shared {
+                        feed_forward("mlp.shared_expert.", &mut shared.expert)?;
+                    }
+                }
+            }
+        }
+        if let Some(head) = &mut model.head {
+            add("lm_head".to_owned(), head, Reordered::Nothing)?;
+        }
+        if let Some(name) = left.keys().next() {
+            let expected = "modules of this model: the adapter is for another base, or changes what stays as it is";
+            return Err(Error::tensor(&self.path, name, "a module that the model does not have", expected));
+        }
+        let mut hash = Sha256::new();
+        hash.update(b"reprise adapter 1");
+        hash.update(model.fingerprint);
+        hash.update(self.fingerprint);
+        hash.update(scale.to_le_bytes());
+        model.fingerprint = hash.finalize().into();
+        Ok(())
+    }
+}
+
+/// Splits a tensor's name into its module and the half: 0 for A, 1 for B.
+fn half_of(name: &str) -> Option<(&str, usize)> {
+    let path = name.strip_prefix("base_model.model.")?;
+    let halves = [".lora_A.weight", ".lora_B.weight"];
+    halves.iter().enumerate().find_map(|(half, end)| Some((path.strip_suffix(end)?, half)))
+}
+
+fn low_rank(config: &AdapterConfig, module: &str, a: &FileTensor, b: &FileTensor) -> Result<LowRank, Error> {
+    let (&[rank, _], &[_, inner]) = (&a.dims[..], &b.dims[..]) else {
+        let found = format!("shapes {:?} and {:?}", a.dims, b.dims);
+        return Err(Error::tensor(&a.path, module, found, "[rank, columns] and [rows, rank]"));
+    };
+    if rank != inner {
+        let found = format!("{rank} rows of lora_A and {inner} columns of lora_B");
+        return Err(Error::tensor(&a.path, module, found, "one rank"));
+    }
+    let (stated, scale) = config.rank_and_scale(module);
+    if stated != rank {
+        let expected = format!("rank {stated}, as adapter_config.json says");
+        return Err(Error::tensor(&a.path, module, format!("rank {rank}"), expected));
+    }
+    Ok(LowRank { rank, scale, a: finite_values(a)?, b: finite_values(b)? })
+}
+
+fn finite_values(tensor: &FileTensor) -> Result<Vec<f32>, Error> {
+    let wrong = |found: String, expected: &str| Error::tensor(&tensor.path, &tensor.name, found, expected);
+    let format =
+        tensor.format.ok_or_else(|| wrong(format!("type {}", shown(&tensor.type_name)), "f32, f16 or bf16"))?;
+    let mut values = vec![0.0; tensor.dims.iter().product()];
+    dequantize(format, &tensor.data, &mut values);
+    match values.iter().find(|value| !value.is_finite()) {
+        None => Ok(values),
+        Some(value) => Err(wrong(value.to_string(), "finite values: the adapter is damaged")),
+    }
+}
+
+/// Makes one addition of two.
+fn joined(one: &LowRank, other: &LowRank) -> LowRank {
+    let scaled = |low_rank: &LowRank| low_rank.b.iter().map(|b| b * low_rank.scale).collect::<Vec<f32>>();
+    let (of_one, of_other) = (scaled(one), scaled(other));
+    let rows = of_one.chunks(one.rank).zip(of_other.chunks(other.rank));
+    let b = rows.flat_map(|(one, other)| [one, other].concat()).collect();
+    LowRank { rank: one.rank + other.rank, scale: 1.0, a: [&one.a[..], &other.a].concat(), b }
+}
+
+/// Part of a matrix whose value heads GGUF files have in another order than adapters.
+enum Reordered {
+    Nothing,
+    Rows { from: usize, of_head: usize },
+    Columns { of_head: usize },
+}
+
+impl Reordered {
+    fn apply(&self, shape: &Shape, low_rank: &mut LowRank) {
+        let (keys, rank) = (shape.key_heads, low_rank.rank);
+        let ratio = shape.value_heads / keys;
+        if shape.value_head_order == HeadOrder::Grouped || ratio == 1 {
+            return;
+        }
+        let in_order = |values: &[f32], of_head: usize| -> Vec<f32> {
+            let head = |tiled: usize| tiled % keys * ratio + tiled / keys;
+            (0..shape.value_heads).flat_map(|tiled| values[head(tiled) * of_head..][..of_head].to_vec()).collect()
+        };
+        match *self {
+            Reordered::Nothing => {}
+            Reordered::Rows { from, of_head } => {
+                let values = in_order(&low_rank.b[from * rank..], of_head * rank);
+                low_rank.b[from * rank..].copy_from_slice(&values);
+            }
+            Reordered::Columns { of_head } => {
+                let cols = low_rank.a.len() / rank;
+                low_rank.a = low_rank.a.chunks(cols).flat_map(|row| in_order(row, of_head)).collect();
+            }
+        }
+    }
+}
