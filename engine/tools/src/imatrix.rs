@@ -14,12 +14,9 @@ use crate::streaming;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imatrix {
-    /// File of the matrix, for messages.
     pub path: PathBuf,
-    /// Texts that it was measured on.
     pub datasets: Vec<String>,
     pub chunk_count: u32,
-    /// Tokens of one chunk.
     pub chunk_size: u32,
     /// Entries by the name of the weights' tensor in a model's file.
     pub entries: BTreeMap<String, ImatrixEntry>,
@@ -67,8 +64,6 @@ impl Imatrix {
         }
         Ok(found)
     }
-
-    /// Writes the GGUF form.
     pub fn write(&self, out: &Path) -> Result<u64, Error> {
         let metadata = [
             ("general.type", GgufValue::Text("imatrix".to_string())),

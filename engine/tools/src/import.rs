@@ -16,7 +16,6 @@ pub use crate::planned::{TensorChange, TypeRule, WriteReport};
 
 #[derive(Debug, Clone)]
 pub struct ImportOptions<'a> {
-    /// Folder with config.json and safetensors.
     pub source: &'a Path,
     pub out: &'a Path,
     /// Types of the tensors. None: the checkpoint's own.
@@ -24,7 +23,6 @@ pub struct ImportOptions<'a> {
     pub rules: &'a [TypeRule],
     pub imatrix: Option<&'a Path>,
     pub threads: usize,
-    /// Plans the file and writes nothing.
     pub dry_run: bool,
 }
 

@@ -27,7 +27,6 @@ use torch_random::TorchRandom;
 #[derive(Debug, Clone)]
 pub struct MergeOptions {
     pub recipe: PathBuf,
-    /// Method in the place of the recipe's.
     pub method: Option<MergeMethod>,
     pub out: PathBuf,
     /// Seed of the values that DARE drops.
@@ -92,8 +91,6 @@ impl MergePlan {
     pub fn method(&self) -> MergeMethod {
         self.recipe.method
     }
-
-    /// Returns the bytes that the merged model takes.
     pub fn bytes(&self) -> u64 {
         self.tensors.iter().map(NewTensor::bytes).sum()
     }
@@ -214,8 +211,6 @@ fn find(name: &str, options: &MergeOptions) -> PathBuf {
     let mut places = places.map(|folder| folder.join(name));
     places.find(|place| place.exists()).unwrap_or_else(|| PathBuf::from(name))
 }
-
-/// Returns the layer of a tensor of the text model. None: it is in none.
 fn layer_of(name: &str) -> Option<usize> {
     weights::module_of(name).strip_prefix("layers.")?.split('.').next()?.parse().ok()
 }
@@ -224,8 +219,6 @@ fn layer_of(name: &str) -> Option<usize> {
 fn position(layer: usize, layers: usize) -> f64 {
     if layers > 1 { layer as f64 / (layers - 1) as f64 } else { 1.0 }
 }
-
-/// Writes the type of the tensors into the copied config.json.
 fn write_dtype(new: &NewFolder, from: &Path, format: Format) -> Result<(), Error> {
     let path = from.join("config.json");
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };

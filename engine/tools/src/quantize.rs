@@ -23,7 +23,6 @@ pub struct QuantizeOptions<'a> {
     pub rules: &'a [TypeRule],
     pub imatrix: Option<&'a Path>,
     pub threads: usize,
-    /// Plans the file and writes nothing.
     pub dry_run: bool,
 }
 

@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn values_that_the_format_cannot_hold_are_errors() {
         let folder = tempfile::tempdir().unwrap();
-        let mut write = |format, value: f32, count: usize| {
+        let write = |format, value: f32, count: usize| {
             let tensors = [tensor("a", format, &[2])];
             let mut fill = |_: &NewTensor, sink: &mut TensorSink| sink.values(&vec![value; count]);
             write_safetensors(folder.path(), "model", &tensors, &mut fill).map_err(|error| error.to_string())

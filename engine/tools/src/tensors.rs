@@ -20,7 +20,6 @@ pub struct TensorStats {
     pub zero_share: f64,
     pub nan: u64,
     pub infinite: u64,
-    /// Position of the first value that is not finite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_bad: Option<u64>,
     /// Scales of a quantised tensor's groups of 16 values.
@@ -41,7 +40,6 @@ pub struct ScaleStats {
 }
 
 impl TensorStats {
-    /// Returns true if the tensor has more than one value and all are the same.
     pub fn is_constant(&self) -> bool {
         self.values > 1 && self.nan + self.infinite == 0 && self.min == self.max
     }
@@ -226,7 +224,6 @@ impl Sums {
         sums
     }
 
-    /// Adds the sums of a later piece.
     fn and(mut self, later: &Sums) -> Sums {
         self.values += later.values;
         self.zeros += later.zeros;

@@ -32,13 +32,11 @@ pub struct ValidateOptions<'a> {
     pub against: Option<Against<'a>>,
 }
 
-/// Another file of the same model.
 #[derive(Debug, Clone, Copy)]
 pub struct Against<'a> {
     pub path: &'a Path,
     /// Text that both models read.
     pub text: &'a str,
-    /// Most tokens of it.
     pub tokens: usize,
 }
 
@@ -58,7 +56,6 @@ pub struct ValidationReport {
     pub bytes: u64,
     /// SHA-256 of the tensors' names, types, shapes and bytes: of two files with equal ones all tensors are equal.
     pub sha256: String,
-    /// The worst first.
     pub findings: Vec<FileFinding>,
     pub tensors: Vec<CheckedTensor>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +87,6 @@ pub enum ValidationStage {
 /// Hears of a stage how much is done and of how much.
 pub type StageProgress<'a> = &'a (dyn Fn(ValidationStage, u64, u64) + Sync);
 
-/// Checks a model's files.
 pub fn validate(path: &Path, options: &ValidateOptions, cpu: &Cpu, progress: StageProgress) -> ValidationReport {
     let mut findings = Findings::default();
     let mut report = ValidationReport {

@@ -252,6 +252,7 @@ fn logits(model: &Path, adapters: &[(&Path, f32)]) -> (Vec<f32>, [u8; 32]) {
         token_cache_bytes: 0,
         packed: None,
         prediction: false,
+        yarn: 1.0,
         adapters: adapters.iter().map(|(path, scale)| (path.to_path_buf(), *scale)).collect(),
         gpu: None,
     };

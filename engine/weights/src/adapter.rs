@@ -148,7 +148,6 @@ impl Adapter {
     }
 }
 
-/// Splits a tensor's name into its module and the half: 0 for A, 1 for B.
 fn half_of(name: &str) -> Option<(&str, usize)> {
     let path = name.strip_prefix("base_model.model.")?;
     let halves = [".lora_A.weight", ".lora_B.weight"];
@@ -184,7 +183,6 @@ fn finite_values(tensor: &FileTensor) -> Result<Vec<f32>, Error> {
     }
 }
 
-/// Makes one addition of two.
 fn joined(one: &LowRank, other: &LowRank) -> LowRank {
     let scaled = |low_rank: &LowRank| low_rank.b.iter().map(|b| b * low_rank.scale).collect::<Vec<f32>>();
     let (of_one, of_other) = (scaled(one), scaled(other));

@@ -54,7 +54,6 @@ pub struct Architecture {
     pub has_experts: bool,
 }
 
-/// An architecture that looks like one of the family and is refused by name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OlderSibling {

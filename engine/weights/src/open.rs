@@ -25,7 +25,6 @@ pub fn contents(path: &Path, mmap: bool) -> Result<FileContents, Error> {
     }
 }
 
-/// Lists the tensors of a GGUF file or set, of an APR file, of a folder of safetensors or of one such file, whatever they belong to.
 pub fn tensors_of(path: &Path, mmap: bool) -> Result<Vec<FileTensor>, Error> {
     match kind(path)? {
         FilesKind::Gguf if path.extension().is_none_or(|extension| extension != "safetensors") => {

@@ -54,7 +54,6 @@ pub async fn completions(
     if stream { streamed(batch, prompts).await } else { whole(batch, prompts).await }
 }
 
-/// Prompts of one request, without the prompts.
 struct Batch {
     replies: Completions,
     choice: ModelChoice,
@@ -97,7 +96,6 @@ async fn whole(batch: Arc<Batch>, prompts: Vec<RawPrompt>) -> Result<Response, A
 /// Estimate for the weight of an answer.
 const BYTES_OF_A_LOGPROB: usize = 64;
 
-/// Streams the replies to one prompt after the other.
 async fn streamed(batch: Arc<Batch>, prompts: Vec<RawPrompt>) -> Result<Response, ApiError> {
     let mut prompts = prompts.into_iter().enumerate();
     let Some((at, prompt)) = prompts.next() else { return Err(ApiError::bad("invalid_value", "prompt is empty")) };

@@ -38,7 +38,6 @@ pub(crate) struct Prepared {
     pub thinks: bool,
     /// Limit on the time from the request to the first word of the answer: then the thinking ends.
     pub first_word_ms: Option<u64>,
-    /// True if the reply is text, whatever it looks like.
     pub is_raw: bool,
 }
 
@@ -245,7 +244,6 @@ impl Preparer {
     }
 }
 
-/// Sets the owner and the urgency of a request.
 fn own(request: &mut EngineRequest, asked: &ModelRequest) {
     request.priority = asked.priority;
     request.owner = asked.past_owner.map(OwnerId);

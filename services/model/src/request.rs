@@ -43,7 +43,6 @@ pub struct ModelRequest {
     pub preparation: Option<Arc<PreparationShare>>,
 }
 
-/// Prompt that the model reads as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawPrompt {
     Text(String),

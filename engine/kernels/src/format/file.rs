@@ -10,7 +10,6 @@ mod table;
 
 use super::{Format, block32, k_affine, k_symmetric, put_half};
 
-/// Size below which all values of a group count as zero.
 const NOTHING: f32 = 1e-15;
 
 /// Encodes one row of a weight matrix. `importance` says how much each column's error counts (one number a column); formats
@@ -37,7 +36,6 @@ pub fn quantize_for_file(format: Format, row: &[f32], importance: Option<&[f32]>
     }
 }
 
-/// Returns whether an importance of columns changes a format's blocks. None: the format has no encoder.
 pub fn is_weighted(format: Format) -> Option<bool> {
     match format {
         Format::F32 | Format::F16 | Format::BF16 | Format::Q8_0 => Some(false),
@@ -81,7 +79,6 @@ fn sum_of_squares(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |sum, x| sum + x * x)
 }
 
-/// Returns the first value that is farthest from zero.
 fn extreme(x: &[f32]) -> f32 {
     x.iter().fold(0.0f32, |most, &x| if x.abs() > most.abs() { x } else { most })
 }

@@ -53,8 +53,6 @@ pub struct ExtractReport {
     /// Tensors that differ and that no adapter of this form changes.
     pub left_out: Vec<String>,
 }
-
-/// Two models that fit together, and what is to be made of them.
 pub struct Extraction {
     options: ExtractOptions,
     base: ModelFolder,
@@ -106,8 +104,6 @@ impl Extraction {
     pub fn modules(&self) -> usize {
         self.targets.len()
     }
-
-    /// Returns the most bytes that the adapter takes.
     pub fn bytes(&self) -> u64 {
         let largest = match self.options.size {
             LowRankSize::Rank(rank) | LowRankSize::Energy { largest: rank, .. } => rank,
@@ -228,8 +224,6 @@ impl Extraction {
         new.write(BASE_MARK, &format!("{:#}\n", json!({"base": base_mark(&self.base)})))?;
         Ok(bytes)
     }
-
-    /// Lists tensors that differ and that are no matrices of the targets.
     fn left_out(&self) -> Vec<String> {
         let differs = |(name, tensor): &(&String, &weights::FileTensor)| {
             target(tensor).is_none()

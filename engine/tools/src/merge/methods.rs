@@ -6,8 +6,6 @@ use super::recipe::{MergeMethod, MergeSwitches};
 use super::torch_random::TorchRandom;
 use crate::Error;
 use crate::model_folder::{count_of, pieces, read};
-
-/// A tensor of all models, with the numbers that the recipe has for it.
 pub struct TensorMerge {
     pub method: MergeMethod,
     pub count: usize,
@@ -20,14 +18,12 @@ pub struct TensorMerge {
 pub struct MergeInput {
     pub tensor: FileTensor,
     pub weight: f32,
-    /// Share of the difference that stays.
     pub density: f64,
 }
 
 type Out<'a> = &'a mut dyn FnMut(&[f32]) -> Result<(), Error>;
 
 impl TensorMerge {
-    /// Checks what mergekit would divide by.
     pub fn check(&self) -> Result<(), String> {
         let sum: f32 = self.inputs.iter().map(|input| input.weight).sum();
         let divides = self.options.normalize && !self.has_signs() && self.method != MergeMethod::Slerp;
@@ -215,8 +211,6 @@ impl TensorMerge {
         }
         Ok(())
     }
-
-    /// Gives memory of the mapped files back.
     fn let_go(&self) {
         debug_assert!(self.inputs.iter().all(|input| count_of(&input.tensor) == self.count));
         self.inputs.iter().map(|input| &input.tensor).chain(&self.base).for_each(|tensor| tensor.data.let_go());

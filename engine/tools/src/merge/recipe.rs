@@ -31,7 +31,6 @@ const METHODS: [(MergeMethod, &str, &str); 6] = [
 ];
 
 impl MergeMethod {
-    /// Finds a method by its name, or by that in recipes.
     pub fn from_name(name: &str) -> Option<MergeMethod> {
         METHODS.iter().find(|row| row.1 == name || row.2 == name).map(|row| row.0)
     }
@@ -43,8 +42,6 @@ impl MergeMethod {
     pub fn names() -> String {
         METHODS.map(|row| row.1).join(", ")
     }
-
-    /// Returns whether the method adds differences from a base.
     pub fn takes_differences(self) -> bool {
         !matches!(self, MergeMethod::Linear | MergeMethod::Slerp)
     }
@@ -58,7 +55,6 @@ impl MergeMethod {
 pub struct Recipe {
     pub text: String,
     pub method: MergeMethod,
-    /// Models, the base among them.
     pub models: Vec<RecipeModel>,
     pub base: Option<usize>,
     pub out_format: Option<Format>,
@@ -80,7 +76,6 @@ pub struct MergeSwitches {
     /// Makes up for dropped values: their sum stays the same.
     pub rescale: bool,
     pub lambda: f32,
-    /// Way from the base to the other model.
     pub t: f64,
 }
 
@@ -117,8 +112,6 @@ struct WrittenSlice {
     base_model: Option<Value>,
     parameters: Option<Parameters>,
 }
-
-/// Largest recipe that is read.
 const RECIPE_BYTES: u64 = 1 << 20;
 
 impl Recipe {
@@ -227,8 +220,6 @@ impl Recipe {
         }
         Ok(())
     }
-
-    /// Checks that slices take whole models.
     pub fn check_layers(&self, layers: usize) -> Result<(), Error> {
         for RecipeModel { name, layers: range, .. } in &self.models {
             if let Some((first, end)) = range.filter(|range| *range != (0, layers)) {

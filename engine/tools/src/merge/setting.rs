@@ -1,8 +1,6 @@
 //! Values of a recipe's parameters: a number, a list over the layers, or a list of values for tensors by their names.
 
 use serde_json::Value;
-
-/// Tensor for which a parameter is evaluated.
 pub struct TensorPlace<'a> {
     pub tensor: &'a str,
     /// 0 for the first layer, 1 for the last; 0 outside of layers.
@@ -25,8 +23,6 @@ pub fn number(setting: &Value, place: &TensorPlace) -> Result<Option<f64>, Strin
         value => scalar(value).map(Some),
     }
 }
-
-/// Evaluates a switch.
 pub fn switch(setting: &Value, place: &TensorPlace) -> Result<Option<bool>, String> {
     match setting {
         Value::Bool(value) => Ok(Some(*value)),

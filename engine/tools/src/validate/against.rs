@@ -239,7 +239,6 @@ fn distance(ours: &NamedTensor, theirs: &NamedTensor, order: &HeadMap) -> Result
     })
 }
 
-/// Lists a model's tensors under GGUF's names.
 fn named(model: &ModelWeights) -> Vec<NamedTensor<'_>> {
     let mut tensors = TensorList { tensors: Vec::new(), shape: &model.shape };
     tensors.matrix("token_embd", &model.embed, ValueHeads::Nowhere);

@@ -34,6 +34,8 @@ const NOT_APPLIED: [(&str, &[&str]); 13] = [
     ("init_lora_weights", &["true", "false", "\"gaussian\"", "\"eva\"", "\"orthogonal\""]),
 ];
 
+const LARGEST_RANK: f64 = 50_000.0; // more than any matrix has rows
+
 impl AdapterConfig {
     pub fn read(folder: &Path) -> Result<AdapterConfig, Error> {
         let path = folder.join("adapter_config.json");
@@ -59,8 +61,9 @@ impl AdapterConfig {
         }
         let reader = Reader { path, json };
         let rank = reader.number("r", 8.0)?;
-        if rank.fract() != 0.0 || !(1.0..=65536.0).contains(&rank) {
-            return Err(Error::key(&reader.path, "r", rank.to_string(), "a whole number from 1 to 65536")); // not a window: a rank
+        if rank.fract() != 0.0 || !(1.0..=LARGEST_RANK).contains(&rank) {
+            let expected = format!("a whole number from 1 to {LARGEST_RANK}");
+            return Err(Error::key(&reader.path, "r", rank.to_string(), expected));
         }
         Ok(AdapterConfig {
             rank: rank as usize,
@@ -71,7 +74,6 @@ impl AdapterConfig {
         })
     }
 
-    /// Returns a module's rank and the factor of B A.
     pub fn rank_and_scale(&self, module: &str) -> (usize, f32) {
         let of = |patterns: &[(Regex, f64)]| {
             patterns.iter().find(|(pattern, _)| pattern.is_match(module)).map(|(_, value)| *value)

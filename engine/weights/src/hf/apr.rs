@@ -201,7 +201,6 @@ fn locate(path: &Arc<Path>, data: &ModelBytes, name: &str, entry: Entry) -> Resu
     }
 }
 
-/// Puts a configuration together from metadata, with the checkpoint's names of keys.
 fn config(metadata: &Map<String, Value>) -> Value {
     const NAMES: [(&str, &str); 12] = [
         ("hidden_size", "hidden_size"),

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use session::{Event, Failure, PromptToken, ResponseStatus, StatusDetails, Usage};
 use std::sync::Arc;
 
-/// Parts of an answer that all its replies share.
 pub struct RawAnswer {
     pub id: String,
     pub created: i64,
@@ -36,7 +35,6 @@ pub struct RawReply {
     is_over: bool,
 }
 
-/// The four lists of a choice's log probabilities.
 #[derive(Default)]
 struct LogprobLists {
     tokens: Vec<String>,
@@ -70,7 +68,6 @@ impl RawReply {
         }
     }
 
-    /// Joins the replies to all prompts.
     pub fn whole_of(answer: &RawAnswer, replies: Vec<RawReply>) -> String {
         let choice = |reply: RawReply| reply.choice(&reply.text, &reply.logprobs, reply.finish_reason);
         let choices: Vec<Value> = replies.into_iter().map(choice).collect();
@@ -97,7 +94,6 @@ impl RawReply {
         chunk.to_string()
     }
 
-    /// Adds a piece of text with its tokens.
     fn say(&mut self, text: &str, logprobs: LogprobLists, out: &mut Vec<String>) {
         out.push(self.chunk(text, &logprobs, None));
         self.text.push_str(text);

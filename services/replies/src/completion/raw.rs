@@ -8,15 +8,12 @@ use runtime::ModelChoice;
 use session::machine::OneShot;
 use session::{GenerationOptions, MaxTokens, Priority, Prompt};
 use settings::{Questions, Thinking};
-
-/// Options of the replies to raw prompts.
 #[derive(Clone, Debug)]
 pub struct RawRequest {
     pub max_tokens: u32,
     pub options: GenerationOptions,
     /// Number of most probable tokens to report with the log probability of each token of a prompt.
     pub prompt_logprobs: Option<usize>,
-    /// Number of replies to a prompt.
     pub choices: usize,
     pub priority: Priority,
     pub scope: Scope,

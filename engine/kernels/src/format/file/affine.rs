@@ -33,7 +33,6 @@ pub fn q5_k(x: &[f32; 256], importance: Option<&[f32; 256]>, block: &mut [u8; 17
     k_affine::put_q5_k(&groups(x, importance, 31, Q5_K, header), codes);
 }
 
-/// Fits one group of 32 with weights: scale, minimum, codes.
 pub fn fit_one(x: &[f32; 32], weights: &[f32; 32], levels: i32) -> (f32, f32, [u8; 32]) {
     let fit = fit(&side_by_side(&[*x]), &side_by_side(&[*weights]), levels, WEIGHTED);
     (fit.scale[0], fit.min[0], codes_of(&fit.codes, 0))
@@ -85,7 +84,6 @@ fn groups(
     })
 }
 
-/// Writes numbers as shares of the largest, in 63 steps.
 fn plain_shares(x: &[f32; 8]) -> (f32, [u8; 8]) {
     let most = x.iter().fold(0.0f32, |most, &x| if x > most { x } else { most });
     let inverse = if most > 0.0 { 63.0 / most } else { 0.0 };
@@ -148,7 +146,6 @@ fn shares(x: &[f32; 8], weights: &[f32; 8]) -> (f32, [u8; 8]) {
 }
 
 for_wide_registers! {
-    /// Fits eight groups.
     fn fit<const N: usize>(x: &[Lanes; N], weights: &[Lanes; N], levels: i32, steps: Steps) -> AffineFit<N>,
     fit_wide, fit_lanes
 }

@@ -3,7 +3,6 @@
 pub const LANES: usize = 8;
 pub type Lanes = [f32; LANES];
 
-/// Lays eight groups of N values side by side.
 pub fn side_by_side<const N: usize>(groups: &[[f32; N]]) -> [Lanes; N] {
     let mut out = [[0.0; LANES]; N];
     for (lane, group) in groups.iter().enumerate().take(LANES) {
@@ -14,7 +13,6 @@ pub fn side_by_side<const N: usize>(groups: &[[f32; N]]) -> [Lanes; N] {
     out
 }
 
-/// Takes one group's codes out of eight.
 pub fn codes_of<const N: usize>(codes: &[[i32; LANES]; N], lane: usize) -> [u8; N] {
     std::array::from_fn(|i| codes[i][lane] as u8)
 }

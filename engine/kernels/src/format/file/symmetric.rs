@@ -38,7 +38,6 @@ pub fn q6_k(x: &[f32; 256], importance: Option<&[f32; 256]>, block: &mut [u8; 21
     k_symmetric::put_q6_k(&codes, &shares, d, block);
 }
 
-/// Fits one group of 32: scale, codes.
 pub fn fit_one(x: &[f32; 32], weights: Option<&[f32; 32]>, half: i32) -> (f32, [u8; 32]) {
     let values = side_by_side(&[*x]);
     let weights = weights.map_or_else(|| squares(&values), |weights| side_by_side(&[*weights]));
@@ -51,7 +50,6 @@ fn squares<const N: usize>(x: &[Lanes; N]) -> [Lanes; N] {
 }
 
 for_wide_registers! {
-    /// Fits eight groups.
     fn fit<const N: usize>(x: &[Lanes; N], weights: &[Lanes; N], half: i32) -> SymmetricFit<N>,
     fit_wide, fit_lanes
 }

@@ -50,7 +50,6 @@ fn put_codes(x: &[f32; 32], by: f32, packed: &mut [u8]) {
     block32::put_nibbles(&x.map(|x| nearest(by * x).0), packed);
 }
 
-/// Returns the code and the value of the table's entry that is nearest; of two, the larger.
 #[inline(always)]
 fn nearest(x: f32) -> (u8, f32) {
     let (mut code, mut value) = (0, f32::from(IQ4[0]));
@@ -63,7 +62,6 @@ fn nearest(x: f32) -> (u8, f32) {
 }
 
 for_wide_registers! {
-    /// Fits the scales of eight groups.
     fn fit<const N: usize>(x: &[Lanes; N], weights: &[Lanes; N]) -> Lanes,
     fit_wide, fit_lanes
 }
