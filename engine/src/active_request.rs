@@ -99,7 +99,6 @@ impl ActiveRequest {
         }
     }
 
-    /// Returns the logits that a step over `count` tokens gives.
     pub fn wanted_logits(&self, count: usize) -> WantedLogits {
         match () {
             () if self.is_scoring() => WantedLogits::All,

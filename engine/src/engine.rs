@@ -207,7 +207,6 @@ impl Engine {
         self.executor.failure().map(str::to_string).or_else(cut)
     }
 
-    /// Accepts a request. After an error no event comes for it.
     pub fn submit(&mut self, request: EngineRequest) -> Result<RequestId, Error> {
         if self.failure().is_some() {
             return Err(self.lost());

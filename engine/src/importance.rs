@@ -11,14 +11,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use weights::{AttentionWeights, DeltaWeights, Ffn, HeadOrder, Layer, Matrix, Mixer, ModelWeights, SwigluWeights};
 
-/// Inputs of a tensor of a GGUF file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInputs {
     pub name: String,
     pub columns: usize,
     /// [experts, columns]; one expert where a layer has none.
     pub sums: Vec<f32>,
-    /// Tokens that came to each expert.
     pub counts: Vec<u64>,
 }
 

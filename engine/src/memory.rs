@@ -225,7 +225,6 @@ impl Drop for CountedBytes {
     }
 }
 
-/// Counted memory of the host: a slice.
 pub struct HostMemory<T> {
     values: HostStorage<T>,
     count: CountedBytes,
@@ -237,7 +236,6 @@ enum HostStorage<T> {
     Dropped,
 }
 
-/// Counted memory of a GPU: an address for kernels.
 pub struct DeviceMemory<T> {
     buffer: Option<Buffer<T>>, // `None`: the GPU had failed before
     len: usize,

@@ -247,7 +247,6 @@ fn product_of<const N: usize>(cpu: &Cpu, x: &Activations, mut matrices: [(Precis
     }
 }
 
-/// Adds scale · B (A x) to a product.
 fn add_low_rank(cpu: &Cpu, x: &Activations, LowRank { rank, scale, a, b }: &LowRank, out: &mut [f32]) {
     let matrix = |values: &[f32], rows, cols, x: &Activations| {
         let bytes = bytemuck::cast_slice(values);

@@ -28,9 +28,7 @@ pub struct ModelOptions {
     pub prediction: bool,
     /// Factor by which YaRN stretches the window; 1: not at all.
     pub yarn: f64,
-    /// Folders of adapters (LoRA), each with its factor.
     pub adapters: Vec<(PathBuf, f32)>,
-    /// `None`: the CPU computes.
     pub gpu: Option<GpuOptions>,
 }
 

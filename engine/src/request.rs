@@ -122,26 +122,11 @@ pub struct RequestId(pub u64);
 
 #[derive(Debug)]
 pub enum EngineEvent {
-    Started {
-        id: RequestId,
-        reused_tokens: usize,
-        reason: PrefillReason,
-    },
-    /// Next tokens of the prompt, if `EngineRequest::prompt_logprobs` asks for them.
-    PromptTokens {
-        id: RequestId,
-        tokens: Vec<ScoredToken>,
-    },
+    Started { id: RequestId, reused_tokens: usize, reason: PrefillReason },
+    PromptTokens { id: RequestId, tokens: Vec<ScoredToken> },
     Token(ReplyToken),
-    Done {
-        id: RequestId,
-        stop_reason: StopReason,
-        report: RequestReport,
-    },
-    Failed {
-        id: RequestId,
-        error: Error,
-    },
+    Done { id: RequestId, stop_reason: StopReason, report: RequestReport },
+    Failed { id: RequestId, error: Error },
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -35,7 +35,6 @@ pub struct SamplingOptions {
     /// Least probability of a kept token, as a share of the most probable one's; 0: all.
     pub min_p: f32,
     /// Divisor of the positive and factor of the negative logits of every token that is in the prompt or in the reply;
-    /// 1: off.
     pub repetition_penalty: f32,
     /// Penalty on the logit of every token that is in the reply; 0: off.
     pub presence_penalty: f32,
@@ -121,9 +120,7 @@ pub enum SamplingError {
     NothingFinite,
 }
 
-/// Chooses the tokens of one sequence.
-///
-/// The repetition penalty counts prompt and reply, as its inventors and every common engine do: feed the prompt with
+/// Chooser of one sequence's tokens. The repetition penalty counts prompt and reply, as its inventors and every common engine do: feed the prompt with
 /// `accept_prompt`. Presence and frequency penalty count the reply only: the OpenAI interface defines them for sampled
 /// tokens, and a voice assistant that read a name in the prompt must stay free to say it.
 #[derive(Debug, Clone)]

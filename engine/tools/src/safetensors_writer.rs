@@ -138,7 +138,7 @@ impl TensorSink {
     pub fn values(&mut self, values: &[f32]) -> Result<(), Error> {
         const LARGEST_F16: f32 = 65504.0; // not a window: the largest finite f16
         let largest = if self.format == Format::F16 { LARGEST_F16 } else { f32::MAX };
-        if let Some(value) = values.iter().find(|value| !(value.abs() <= largest)) {
+        if let Some(value) = values.iter().find(|value| value.is_nan() || value.abs() > largest) {
             let what =
                 format!("tensor '{}' gets the value {value}, which {} cannot hold", self.name, self.format.name());
             return Err(Error::file(&self.path, what));

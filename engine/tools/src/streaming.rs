@@ -24,13 +24,16 @@ pub struct Piece {
     pub rows: u64,
 }
 
+/// Function that makes a piece's bytes, with room for its values.
+pub type MakePiece<'m> = dyn Fn(Piece, &mut Vec<f32>) -> Result<Vec<u8>, Error> + Sync + 'm;
+
 const VALUES_OF_A_PIECE: u64 = 1 << 20;
 
 /// Writes the file that `make` makes the pieces of, and returns its bytes. `written` hears of each tensor that is on its way to
 /// the disk whole, `check` looks at the file before it gets its name, `progress` hears (bytes written, bytes in all).
 pub fn write(
     file: &NewFile,
-    make: &(dyn Fn(Piece, &mut Vec<f32>) -> Result<Vec<u8>, Error> + Sync),
+    make: &MakePiece<'_>,
     written: &mut dyn FnMut(usize),
     check: impl FnOnce(&Path) -> Result<(), Error>,
     progress: &mut dyn FnMut(u64, u64),
@@ -103,7 +106,7 @@ fn free_bytes(_: &Path) -> Option<u64> {
 fn write_pieces(
     out: BufWriter<File>,
     file: &NewFile,
-    make: &(dyn Fn(Piece, &mut Vec<f32>) -> Result<Vec<u8>, Error> + Sync),
+    make: &MakePiece<'_>,
     written: &mut dyn FnMut(usize),
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<BufWriter<File>, Error> {

@@ -66,6 +66,9 @@ fn models(fine: &Values) -> tempfile::TempDir {
     folder
 }
 
+/// Change of an adapter's folder.
+type Damage = Box<dyn Fn(&Path)>;
+
 #[test]
 fn a_change_of_rank_8_is_given_back_and_merges_to_the_fine_model() {
     let fine = changed(&base(), 8);
@@ -172,7 +175,7 @@ fn adapters_that_do_not_fit_leave_nothing_behind() {
             *values = std::mem::take(values).into_iter().map(|(k, v)| (k.replace(from, to), v)).collect()
         })
     };
-    let cases: Vec<(Box<dyn Fn(&Path)>, &str)> = vec![
+    let cases: Vec<(Damage, &str)> = vec![
         (rename("layers.0", "layers.7"), "changes the module 'layers.7.mlp.up_proj', which"),
         (rename("lora_A.weight", "lora_magnitude_vector"), "another kind of change"),
         (tensors(|values| drop(values.remove(A))), "found one of lora_A and lora_B, expected both"),

@@ -20,6 +20,9 @@ fn merge(folder: &Path, recipe: &str, method: Option<&str>) -> Result<MergeRepor
     plan.run(&mut |_, _| ()).map_err(|error| error.to_string())
 }
 
+/// Change of a folder of models.
+type Damage = Box<dyn Fn(&Path)>;
+
 #[test]
 fn each_method_gives_what_mergekit_gives() {
     for method in ["linear", "task", "ties", "dare", "dare_ties", "slerp"] {
@@ -98,7 +101,7 @@ fn recipes_and_models_that_do_not_fit_leave_nothing_behind() {
         change(&mut values);
         write_model(&folder.join("b"), &values);
     }
-    let cases: Vec<(Box<dyn Fn(&Path)>, &str)> = vec![
+    let cases: Vec<(Damage, &str)> = vec![
         (Box::new(recipe(": ties", ": della")), "merge_method 'della' is not known here; known are linear, task"),
         (Box::new(recipe("- model: b", "- model: c")), "c: is not there"),
         (Box::new(recipe("density: 0.5", "density: 1.5")), "'a' has the density 1.5, which is a share from 0 to 1"),

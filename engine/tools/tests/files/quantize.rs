@@ -117,7 +117,7 @@ fn imatrix_of(source: &Path, out: &Path) -> Imatrix {
     let entries = matrices.map(|tensor| {
         let stack = tensor.dims.get(2).map_or(1, |&stack| stack as usize);
         let cols = tensor.dims[0] as usize;
-        let sums = (0..cols * stack).map(|i| if i % cols % 11 == 0 { 400.0 } else { 0.5 }).collect();
+        let sums = (0..cols * stack).map(|i| if (i % cols).is_multiple_of(11) { 400.0 } else { 0.5 }).collect();
         (tensor.name, ImatrixEntry { sums, counts: vec![10.0; stack] })
     });
     let imatrix = Imatrix {
@@ -149,7 +149,7 @@ fn an_importance_matrix_weights_the_search() {
             let cols = change.dims[0] as usize;
             let important = |file: &weights::gguf::GgufFile| -> Vec<f32> {
                 let all = values(tensor(file, &change.name));
-                all.iter().enumerate().filter(|(i, _)| i % cols % 11 == 0).map(|(_, &value)| value).collect()
+                all.iter().enumerate().filter(|(i, _)| (i % cols).is_multiple_of(11)).map(|(_, &value)| value).collect()
             };
             let exact = important(&exact);
             let (plain, weighted) = (error(&important(&plain), &exact), error(&important(&weighted), &exact));

@@ -20,7 +20,6 @@ pub struct RawRequest {
 }
 
 impl Completions {
-    /// Asks for the replies to one prompt. `id` names them in the log.
     pub fn ask_raw(
         &self,
         id: &str,
