@@ -94,7 +94,7 @@ const BOTH: Refusals = &[
         "use `--gpu-layers N`: of the other layers the CPU computes the feed-forward part",
     ),
     (&["--override-kv"], "write the value into the model file"),
-    (&["--lora", "--lora-scaled", "--control-vector"], "merge the adapter into the model file before"),
+    (&["--lora-scaled", "--control-vector"], "use `--lora PATH:FACTOR` with an adapter in PEFT's form"),
     (
         &["-md", "--model-draft", "--draft", "--draft-max", "--draft-min", "--draft-n", "-ngld", "--gpu-layers-draft"],
         "use `--set draft.tokens=N` and `--set draft.mtp=N`: drafts come from the text and from the model itself",

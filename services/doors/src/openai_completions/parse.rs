@@ -32,7 +32,9 @@ pub struct CompletionsBody {
     /// Number of likeliest tokens to report at each token, with `echo` also at those of the prompt.
     logprobs: Option<u64>,
     n: Option<u64>,
+    /// Refused unless it is `n`: all replies are returned.
     best_of: Option<u64>,
+    /// Refused: the model writes no middles.
     suffix: Option<String>,
     temperature: Option<f64>,
     top_p: Option<f64>,
@@ -42,12 +44,14 @@ pub struct CompletionsBody {
     frequency_penalty: Option<f64>,
     repetition_penalty: Option<f64>,
     logit_bias: Option<Map<String, Value>>,
+    /// Any whole number, also a negative one.
     #[schemars(with = "Option<i64>")]
     seed: Option<Value>,
     stop: Option<Stop>,
     ignore_eos: Option<bool>,
     /// `priority`: a user waits. `flex`: in the background, as prompts that are echoed always are.
     service_tier: Option<String>,
+    /// Name of a person, if a rule reads it.
     user: Option<String>,
 }
 
@@ -69,6 +73,7 @@ pub struct CompletionsRequest {
     pub prompts: Vec<RawPrompt>,
     pub raw: RawRequest,
     pub clues: BodyClues,
+    /// Fields that are not read.
     pub unread: Vec<String>,
 }
 

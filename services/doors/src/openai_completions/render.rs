@@ -43,11 +43,9 @@ struct LogprobLists {
     text_offset: Vec<usize>,
 }
 
-/// Place in a text that comes as bytes of tokens.
 #[derive(Default)]
 struct TextPlace {
     chars: usize,
-    /// Bytes of a character that is not complete.
     pending: Vec<u8>,
 }
 
@@ -76,7 +74,6 @@ impl RawReply {
         whole.to_string()
     }
 
-    /// Number of the log probabilities that the answer holds.
     pub fn logprobs(&self) -> usize {
         self.logprobs.tokens.len()
     }
@@ -209,7 +206,6 @@ impl Render for RawReply {
     }
 }
 
-/// Writes an error as a piece of a stream that has begun.
 pub fn error_piece(error: &ApiError) -> String {
     let ApiError { kind, code, message, param, .. } = error;
     json!(ErrorAnswer { error: ErrorFields { message, kind, param: param.as_deref(), code } }).to_string()
@@ -245,7 +241,6 @@ impl LogprobLists {
 }
 
 impl TextPlace {
-    /// Passes the bytes of a token and returns the characters that they complete.
     fn pass(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let mut text = String::new();
@@ -272,7 +267,6 @@ impl TextPlace {
         text
     }
 
-    /// Returns the incomplete character at the end.
     fn end(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
     }

@@ -44,6 +44,9 @@ pub struct Args {
     /// `reprise keys create` makes one that they do not
     #[arg(long, value_name = "KEY", value_parser = given_key)]
     api_key: Option<String>,
+    /// Adapter in PEFT's form to run the model with, PATH or PATH:FACTOR; may be given more than once
+    #[arg(long, value_name = "PATH")]
+    lora: Vec<String>,
     /// Prints the effective configuration, each value with its origin, and exits
     #[arg(long)]
     print_config: bool,
@@ -59,6 +62,7 @@ impl Args {
             self.api_key.as_ref().map(|_| Flag::new("--api-key", "auth.required", "always")),
             self.host.map(|host| Flag::new("--host", "server.host", host)),
             self.port.map(|port| Flag::new("--port", "server.port", port)),
+            (!self.lora.is_empty()).then(|| Flag::new("--lora", "model.lora", serde_json::json!(self.lora))),
         ];
         flags.into_iter().flatten().chain(self.engine.flags()).collect()
     }
