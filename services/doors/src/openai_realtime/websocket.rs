@@ -12,6 +12,9 @@ use session::Event;
 use sockets::{OwnFrames, SocketEnd, SocketMessage, SocketReader, SocketWriter};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 use tracing::Instrument;
 
 /// Client of a session on one websocket.
@@ -45,7 +48,9 @@ impl RealtimeClient {
         tracing::debug!(user = %self.caller.identity.user, "connected");
         let outgoing = self.connected.outgoing.clone();
         let found = Arc::<OnceLock<SocketEnd>>::default();
-        let writing = Writing { writer, written, renderer, own_frames: self.own_frames.clone(), found: found.clone() };
+        let sending = Arc::<Mutex<()>>::default();
+        let (own_frames, found_end, in_flight) = (self.own_frames.clone(), found.clone(), sending.clone());
+        let writing = Writing { writer, written, renderer, own_frames, found: found_end, sending: in_flight };
         let writing = tokio::spawn(writing.write().in_current_span());
         let end = loop {
             tokio::select! {
@@ -58,6 +63,8 @@ impl RealtimeClient {
                         Err(end) => end,
                     };
                     let _ = found.set(end);
+                    // What the client has received counts as heard, also where it leaves at once.
+                    let _ = timeout(SETTLE, sending.lock()).await;
                     outgoing.end_now(End::Left);
                     break end;
                 }
@@ -141,7 +148,11 @@ struct Writing {
     own_frames: OwnFrames,
     /// End that the reader found.
     found: Arc<OnceLock<SocketEnd>>,
+    /// Held from the begin of a write until what was written is counted.
+    sending: Arc<Mutex<()>>,
 }
+
+const SETTLE: Duration = Duration::from_millis(100); // a write that takes longer is not on its way any more
 
 const EVENTS_TOGETHER: u64 = 64;
 const BYTES_TOGETHER: usize = 64 << 10; // not a window: bytes of frames
@@ -177,6 +188,8 @@ impl Writing {
                 let has_room = frames.iter().map(String::len).sum::<usize>() < BYTES_TOGETHER;
                 next = if taken < EVENTS_TOGETHER && has_room { self.written.try_next() } else { None };
             }
+            let sending = self.sending.clone();
+            let counting = sending.lock().await;
             let sent = tokio::select! {
                 sent = self.writer.send(frames.drain(..)) => Some(sent),
                 () = self.written.ended_now() => None,
@@ -191,6 +204,7 @@ impl Writing {
                 Some(End::Left) => self.found.get().copied().unwrap_or(SocketEnd::ClientLeft),
                 Some(end) => SocketEnd::BySession(end),
             };
+            drop(counting);
             return self.writer.say_goodbye(end).await;
         }
     }
