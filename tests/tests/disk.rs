@@ -375,7 +375,6 @@ async fn talk(service: &Service, session: &str, about: &str) -> String {
 }
 
 #[tokio::test]
-#[ignore = "a stop right behind a reply leaves its past off the disk in one of four runs: cause not found yet"]
 async fn what_is_deleted_is_gone_with_what_was_computed_of_it() {
     let service = Service::start(&PASTS).await;
     let [kept, by_command, by_http] = ["harmonicas", "xylophones", "bassoons"];
@@ -446,7 +445,6 @@ fn age(value: &mut Value, ms: i64) {
 }
 
 #[tokio::test]
-#[ignore = "a stop right behind a reply leaves its past off the disk in one of four runs: cause not found yet"]
 async fn retention_takes_what_was_computed_too() {
     let service = Service::start(&PASTS).await;
     let old = talk(&service, "", "xylophones").await;

@@ -7,7 +7,7 @@ use crate::notes::{Copies, empty_item, withdraw};
 use crate::past_owners::{forget_owner_of_log, forget_past};
 use crate::versions::{insert_next_version, version_of};
 use crate::{Change, ItemVersion, SessionRef};
-use session::PastStays;
+use session::{ItemBody, PastStays};
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
@@ -68,6 +68,7 @@ async fn erase_copy(
     now_ms: i64,
 ) -> Result<Vec<(String, String)>> {
     let (item_id, place) = (item.item_id.clone(), item.order_key.clone());
+    let has_words = has_words(connection, session, &item).await?;
     insert_next_version(connection, session, ItemVersion { change: Change::Deleted, created_at_ms: now_ms, ..item })
         .await?;
     empty_item(connection, session, &item_id).await?;
@@ -86,7 +87,19 @@ async fn erase_copy(
     query.bind(session.key).bind(&item_id).execute(&mut *connection).await?;
     let query = sqlx::query_as("DELETE FROM facts WHERE session = ? AND item_id = ? RETURNING id, person");
     let facts = query.bind(session.key).bind(&item_id).fetch_all(&mut *connection).await?;
-    forget_past(connection, session.user(), session.past_owner(), PastStays::Memory, now_ms).await?;
-    forget_owner_of_log(connection, session.key, PastStays::Memory, now_ms).await?;
+    if has_words {
+        forget_past(connection, session.user(), session.past_owner(), PastStays::Memory, now_ms).await?;
+        forget_owner_of_log(connection, session.key, PastStays::Memory, now_ms).await?;
+    }
     Ok(facts)
+}
+
+/// Returns true if a version of the item has words. A reply that ended before its first word has none.
+async fn has_words(connection: &mut SqliteConnection, session: &SessionRef, item: &ItemVersion) -> Result<bool> {
+    if !matches!(item.body, ItemBody::Message { .. }) {
+        return Ok(true);
+    }
+    let query = sqlx::query("SELECT 1 FROM item_versions WHERE session = ? AND item_id = ? AND text <> '' LIMIT 1");
+    let row = query.bind(session.key).bind(&item.item_id).fetch_optional(connection).await?;
+    Ok(row.is_some())
 }

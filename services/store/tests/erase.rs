@@ -136,6 +136,25 @@ async fn a_deleted_item_leaves_no_word() {
     }
 }
 
+/// A model may end a reply before its first word. What was computed of the conversation has no word of the place that it
+/// leaves, and the next start needs it.
+#[tokio::test]
+async fn a_reply_that_had_no_words_leaves_the_files_there() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    say(store, &session, "before", "harmonica first", 20).await;
+    for (id, text, kept) in [("empty", "", 0), ("cut", CANARY, 1)] {
+        let reply = begin(store, &session, id, "resp_1", 21).await.unwrap();
+        let body = message(Role::Assistant, text);
+        store.finish_reply(&reply, VersionStatus::Cancelled, body, 22).await.unwrap();
+        if !text.is_empty() {
+            store.truncate(&session, id, 0, 0, 23).await.unwrap();
+        }
+        store.delete_item(&session, id, 24).await.unwrap();
+        assert_eq!(store.pasts_to_forget().await.unwrap().len(), kept, "{id}");
+    }
+}
+
 #[tokio::test]
 async fn a_later_item_with_the_same_id_is_another_one() {
     let (fixture, session, fork) = world().await;
