@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use fields::{FieldError, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use session::{Failure, FailureCode};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,13 +63,21 @@ impl ApiError {
         self.retry_after_s = Some(seconds);
         self
     }
+
+    fn answer(&self) -> ErrorAnswer<'_> {
+        let ApiError { kind, code, message, param, .. } = self;
+        ErrorAnswer { error: ErrorFields { message, kind, param: param.as_deref(), code } }
+    }
+
+    /// Renders the error for a stream, whose status was sent long ago: clients look for it there.
+    pub fn frame(&self) -> String {
+        json!(self.answer()).to_string()
+    }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let ApiError { kind, code, message, param, .. } = &self;
-        let error = ErrorFields { message, kind, param: param.as_deref(), code };
-        let mut response = (self.status, Json(ErrorAnswer { error })).into_response();
+        let mut response = (self.status, Json(self.answer())).into_response();
         // Stock clients wait so long before they try again, and half a second where nothing is said.
         let is_over_soon = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         if let Some(seconds) = self.retry_after_s.or(is_over_soon.then_some(1)) {
@@ -225,7 +234,7 @@ impl From<Failure> for ApiError {
 }
 
 /// Returns the message of a failure. Clients such as litellm know a prompt that is too long by these words.
-pub fn error_message(failure: &Failure) -> String {
+fn error_message(failure: &Failure) -> String {
     match failure.code {
         FailureCode::PromptTooLong => {
             printable(format!("This model's maximum context length is exceeded: {}", failure.message))
@@ -237,6 +246,13 @@ pub fn error_message(failure: &Failure) -> String {
 /// Names the side at fault in the words of OpenAI's clients.
 pub fn error_kind(code: FailureCode) -> &'static str {
     if code.is_clients_fault() { "invalid_request_error" } else { "server_error" }
+}
+
+/// Renders a failure for a stream, in the words of OpenAI's clients.
+pub fn failure_frame(failure: &Failure) -> String {
+    let (code, message) = (failure.code, error_message(failure));
+    let error = ErrorFields { message: &message, kind: error_kind(code), param: None, code: code.word() };
+    json!(ErrorAnswer { error }).to_string()
 }
 
 #[cfg(test)]

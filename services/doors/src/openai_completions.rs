@@ -20,7 +20,7 @@ use model::{PreparationShare, RawPrompt};
 use parking_lot::Mutex;
 use parse::CompletionsRequest;
 pub use parse::{CompletionsBody, parse};
-use render::{RawAnswer, RawReply, RawUsage, error_piece};
+use render::{RawAnswer, RawReply, RawUsage};
 use replies::{Completion, Completions, RawRequest};
 use runtime::{ModelChoice, heavy};
 use session::{Failure, FailureCode, Usage};
@@ -106,7 +106,7 @@ async fn streamed(batch: Arc<Batch>, prompts: Vec<RawPrompt>) -> Result<Response
         let batch = batch.clone();
         async move {
             let streamed = batch.stream(at, prompt).await;
-            streamed.unwrap_or_else(|error| once(ready(error_piece(&error))).boxed())
+            streamed.unwrap_or_else(|error| once(ready(error.frame())).boxed())
         }
     });
     let pieces = first.chain(others.flatten());

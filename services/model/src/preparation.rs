@@ -62,7 +62,7 @@ impl PreparationMemory {
         PreparationShare { memory: self.clone(), body: None, work: None }
     }
 
-    /// Takes memory for a prompt of so many bytes without a body. One larger than the total waits until it is alone.
+    /// Takes memory for a prompt without a body, by its `bytes`. One larger than the total waits until it is alone.
     pub async fn share_for(&self, bytes: usize) -> Result<PreparationShare, Failure> {
         let mut share = self.share();
         share.take_work(bytes as u64).await?;

@@ -77,7 +77,7 @@ unsafe extern "C" fn write(file: *mut sqlite3_file, from: *const c_void, count: 
     // SAFETY: only files with `CleanMethods` come here, and point at their first field.
     let own = unsafe { &(*(*file).pMethods.cast::<CleanMethods>()).own };
     let (Some(write), Some(size_of)) = (own.xWrite, own.xFileSize) else { return sqlite::SQLITE_IOERR_WRITE };
-    // SAFETY: SQLite gives so many bytes.
+    // SAFETY: SQLite gives `count` bytes at `from`.
     let page = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), usize::try_from(count).unwrap_or(0)) };
     let cleaned = clean(page, offset).filter(|_| {
         let mut size = i64::MAX;
@@ -86,7 +86,7 @@ unsafe extern "C" fn write(file: *mut sqlite3_file, from: *const c_void, count: 
         measured == sqlite::SQLITE_OK && size.max(offset) / i64::from(count) < UNCERTAIN_PAGES
     });
     let from = cleaned.as_ref().map_or(from, |cleaned| cleaned.as_ptr().cast());
-    // SAFETY: the file's own method, and as many bytes as SQLite gave.
+    // SAFETY: the file's own method, and the bytes that SQLite gave.
     unsafe { write(file, from, count, offset) }
 }
 

@@ -1,6 +1,6 @@
 //! A session's events in the words of chat completions, as chunks of a stream and as a whole.
 
-use crate::api_error::{ErrorAnswer, ErrorFields, error_kind, error_message};
+use crate::api_error::failure_frame;
 use crate::json::{logprob_view, notes_view};
 use parking_lot::Mutex;
 use replies::Render;
@@ -267,12 +267,9 @@ impl Render for ChatReply {
         out.push(DONE.to_owned());
     }
 
-    /// The status is sent long ago: clients look for this in the stream.
     fn failed(&mut self, failure: &Failure, out: &mut Vec<String>) {
         self.is_over = true;
-        let (code, message) = (failure.code, error_message(failure));
-        let error = ErrorFields { message: &message, kind: error_kind(code), param: None, code: code.word() };
-        out.push(json!(ErrorAnswer { error }).to_string());
+        out.push(failure_frame(failure));
     }
 
     fn is_over(&self) -> bool {

@@ -1,7 +1,6 @@
 //! Replies to raw prompts in the words of legacy completions, as chunks of a stream and as a whole.
 
-use crate::ApiError;
-use crate::api_error::{ErrorAnswer, ErrorFields, error_kind, error_message};
+use crate::api_error::failure_frame;
 use parking_lot::Mutex;
 use replies::Render;
 use serde_json::{Map, Value, json};
@@ -193,22 +192,14 @@ impl Render for RawReply {
         out.push(DONE.to_owned());
     }
 
-    /// The status is sent long ago: clients look for this in the stream.
     fn failed(&mut self, failure: &Failure, out: &mut Vec<String>) {
         self.is_over = true;
-        let (code, message) = (failure.code, error_message(failure));
-        let error = ErrorFields { message: &message, kind: error_kind(code), param: None, code: code.word() };
-        out.push(json!(ErrorAnswer { error }).to_string());
+        out.push(failure_frame(failure));
     }
 
     fn is_over(&self) -> bool {
         self.is_over
     }
-}
-
-pub fn error_piece(error: &ApiError) -> String {
-    let ApiError { kind, code, message, param, .. } = error;
-    json!(ErrorAnswer { error: ErrorFields { message, kind, param: param.as_deref(), code } }).to_string()
 }
 
 impl LogprobLists {

@@ -137,7 +137,7 @@ async fn a_second_person_in_a_session_is_told_nothing_of_the_first_one() {
     server.stop().await;
 }
 
-/// Says the same over every door as Anna, as Ben and as a guest, and looks at what the model is told each time.
+/// Says the same over every door as Anna, as Ben and as a guest, and looks at what the doors tell the model.
 #[tokio::test]
 async fn no_door_tells_a_person_what_is_anothers() {
     let address = own_address();
