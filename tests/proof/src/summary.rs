@@ -46,6 +46,28 @@ impl Budget {
     }
 }
 
+/// Lines on the error output while a proof runs, also where that is a file: one in ten seconds.
+#[derive(Debug)]
+pub struct Progress {
+    command: &'static str,
+    told: Instant,
+}
+
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
+
+impl Progress {
+    pub fn new(command: &'static str) -> Progress {
+        Progress { command, told: Instant::now() }
+    }
+
+    pub fn show(&mut self, how_far: impl FnOnce() -> String) {
+        if self.told.elapsed() >= BETWEEN_LINES {
+            self.told = Instant::now();
+            eprintln!("{}: {}", self.command, how_far());
+        }
+    }
+}
+
 pub fn tell(summaries: &[Summary], as_json: bool) -> anyhow::Result<ExitCode> {
     if as_json {
         println!("{}", serde_json::to_string_pretty(&serde_json::json!({"machine": machine(), "proofs": summaries}))?);

@@ -1,5 +1,5 @@
 use super::house::{Figures, House};
-use crate::summary::{Budget, Summary};
+use crate::summary::{Budget, Progress, Summary};
 use anyhow::Result;
 use serde_json::json;
 
@@ -23,9 +23,10 @@ const MOST_FAILURES: usize = 8;
 
 pub async fn prove(args: &Args) -> Result<Summary> {
     let budget = Budget::of(args.minutes, args.deletions);
-    let mut house = House::new(args.seed)?;
+    let (mut house, mut progress) = (House::new(args.seed)?, Progress::new("deletion"));
     while !budget.is_over(house.figures.deletions) && house.failures.len() < MOST_FAILURES {
         house.live().await?;
+        progress.show(|| format!("{} deletions, {} failures", house.figures.deletions, house.failures.len()));
     }
     house.close().await?;
     let House { figures, failures, .. } = house;

@@ -2,7 +2,7 @@ use super::attack::{Answer, send};
 use super::house::{MEMORY, Sizes, StallHouse};
 use super::routes::{Attack, Target, targets};
 use super::talk::Talker;
-use crate::summary::{Budget, Summary};
+use crate::summary::{Budget, Progress, Summary};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::json;
@@ -71,11 +71,20 @@ pub async fn prove(args: &Args) -> Result<Summary> {
     calm.sort_by(f64::total_cmp);
     let mut figures = Figures { calm_ms: calm[calm.len() / 2], ..Figures::default() };
     let (mut delays, mut failures) = (Vec::new(), Vec::new());
-    for target in all.iter().filter(chosen) {
+    let (chosen, mut progress) = (all.iter().filter(chosen).collect::<Vec<_>>(), Progress::new("stall"));
+    for (done, target) in chosen.iter().enumerate() {
         *if target.is_route() { &mut figures.routes } else { &mut figures.events } += 1;
         let light = &target.attacks[0];
         let heavy = target.attacks.iter().skip(1).take(sizes.attacks_of_a_route);
         for attack in std::iter::once(light).chain(heavy) {
+            progress.show(|| {
+                let worst = delays.iter().map(|delay: &Delay| delay.late_ms).fold(0.0, f64::max);
+                format!(
+                    "{done} of {} routes and events, at most {worst:.0} ms later; now {}",
+                    chosen.len(),
+                    target.name
+                )
+            });
             match attacked(&house, &mut talker, target, attack, args.at_once, figures.calm_ms).await {
                 Ok(delay) => delays.push(delay),
                 Err(error) => failures.push(format!("{} {}: {error:#}", target.name, attack.name)),
