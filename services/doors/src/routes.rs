@@ -3,7 +3,7 @@
 pub mod openapi;
 mod route;
 
-use crate::admin::{context, experiments, health, keys, memories, metrics, persons, server, sessions, window};
+use crate::admin::{console, context, experiments, health, keys, memories, metrics, persons, server, sessions, window};
 use crate::entry::{PathBefore, guard, require};
 use crate::openai_realtime::{client_secrets, connect as realtime};
 use crate::openai_responses::{self as responses, conversations};
@@ -182,7 +182,9 @@ pub fn router(app: App, front: MethodRouter<App>) -> Router {
     }
     let (api, before) = (ollama::ROOT, paths_before(&app.replies.settings));
     let front = front.fallback(not_this_way).layer(outside(OPENAI_ERRORS));
-    let mut router = Router::new().fallback(not_there).layer(outside(OPENAI_ERRORS)).route("/", front);
+    let file = get(console::file).fallback(not_this_way).layer(outside(OPENAI_ERRORS));
+    let router = Router::new().fallback(not_there).layer(outside(OPENAI_ERRORS));
+    let mut router = router.route("/", front).route("/console/{file}", file);
     // Errors below a root of its own have a door's form, also where no route is.
     for path in
         ["", "/", "/{*rest}"].into_iter().flat_map(|rest| [format!("{api}{rest}"), format!("/{{before}}{api}{rest}")])
