@@ -4,6 +4,8 @@ use access::Access;
 use axum::extract::FromRef;
 use hub::SharedFetch;
 use replies::Completions;
+use settings::ExplainedValue;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Clone)]
@@ -12,6 +14,16 @@ pub struct App {
     pub access: Access,
     pub pulls: SharedFetch,
     pub stopping: CancellationToken,
+    pub start: Arc<StartFacts>,
+}
+
+/// Facts about this start, for administrators.
+#[derive(Clone, Debug, Default)]
+pub struct StartFacts {
+    pub settings: Vec<ExplainedValue>,
+    /// Wishes of the configuration that the machine could not meet.
+    pub notes: Vec<String>,
+    pub planned_bytes: Vec<(&'static str, u64)>,
 }
 
 impl FromRef<App> for Completions {

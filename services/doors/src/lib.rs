@@ -53,7 +53,7 @@ pub mod parsers {
 }
 
 pub use api_error::ApiError;
-pub use app::App;
+pub use app::{App, StartFacts};
 pub use clues::{RequestClues, clues_of};
 pub use error::Error;
 pub use openai_chat::prompt_of as chat_prompt;

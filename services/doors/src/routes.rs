@@ -3,7 +3,7 @@
 pub mod openapi;
 mod route;
 
-use crate::admin::{context, experiments, health, memories, metrics, persons, sessions};
+use crate::admin::{console, context, experiments, health, keys, memories, metrics, persons, server, sessions, window};
 use crate::entry::{PathBefore, guard, require};
 use crate::openai_realtime::{client_secrets, connect as realtime};
 use crate::openai_responses::{self as responses, conversations};
@@ -99,7 +99,25 @@ pub fn table() -> Vec<Route> {
         route("get", "/v1/sessions", Sessions, get(sessions::list), List).query(read::<sessions::SessionsPage>),
         route("get", "/v1/sessions/search", Sessions, get(sessions::search), List).query(read::<sessions::SearchQuery>),
         route("get", "/v1/sessions/{session_id}", Sessions, get(sessions::read), Object),
+        route("post", "/v1/sessions/import", Sessions, post(sessions::import), Object),
+        route("post", "/v1/sessions/{session_id}", Sessions, post(window::rename), Object)
+            .body(read::<window::SessionTitle>),
         route("delete", "/v1/sessions/{session_id}", Sessions, delete(sessions::delete), Object),
+        route(
+            "get",
+            "/v1/sessions/{session_id}/window",
+            Sessions,
+            get(window::window),
+            Of(written::<window::WindowAnswer>),
+        ),
+        route(
+            "get",
+            "/v1/sessions/{session_id}/turns",
+            Sessions,
+            get(window::turns),
+            Of(written::<window::TurnsAnswer>),
+        )
+        .query(read::<window::TurnsPage>),
         route("get", "/v1/sessions/{session_id}/items", Sessions, get(sessions::items), List)
             .query(read::<sessions::ItemsPage>),
         route("get", "/v1/sessions/{session_id}/export", Sessions, get(sessions::export), Lines),
@@ -128,6 +146,14 @@ pub fn table() -> Vec<Route> {
         route("delete", "/v1/memories/{memory_id}", Sessions, delete(memories::forget), Object),
         route("get", "/v1/persons", Sessions, get(persons::list), List),
         route("delete", "/v1/persons/{name}", Sessions, delete(persons::delete), Object),
+        route("get", "/v1/keys", Admin, get(keys::list), List),
+        route("post", "/v1/keys", Admin, post(keys::create), Object).body(read::<keys::NewKey>),
+        route("delete", "/v1/keys/{key_id}", Admin, delete(keys::revoke), Object),
+        route("get", "/v1/settings", Admin, get(server::settings), List),
+        route("get", "/v1/server", Admin, get(server::now), Of(written::<server::ServerState>)),
+        route("get", "/v1/server/events", Admin, get(server::events), Text),
+        route("get", "/v1/experiments", Admin, get(experiments::list), Object),
+        route("get", "/v1/experiments/{name}", Admin, get(experiments::report), Object),
         open("/healthz", get(health::health), Object),
         route("get", "/metrics", Admin, get(health::metrics), Text),
         open("/openapi.json", get(document), Object),
@@ -156,7 +182,9 @@ pub fn router(app: App, front: MethodRouter<App>) -> Router {
     }
     let (api, before) = (ollama::ROOT, paths_before(&app.replies.settings));
     let front = front.fallback(not_this_way).layer(outside(OPENAI_ERRORS));
-    let mut router = Router::new().fallback(not_there).layer(outside(OPENAI_ERRORS)).route("/", front);
+    let file = get(console::file).fallback(not_this_way).layer(outside(OPENAI_ERRORS));
+    let router = Router::new().fallback(not_there).layer(outside(OPENAI_ERRORS));
+    let mut router = router.route("/", front).route("/console/{file}", file);
     // Errors below a root of its own have a door's form, also where no route is.
     for path in
         ["", "/", "/{*rest}"].into_iter().flat_map(|rest| [format!("{api}{rest}"), format!("/{{before}}{api}{rest}")])

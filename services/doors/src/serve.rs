@@ -4,7 +4,7 @@ use crate::admin::{console, metrics};
 use crate::routes::router;
 use crate::socket::tell_starting;
 use crate::wyoming::WyomingPort;
-use crate::{App, Error, ollama, socket, wyoming};
+use crate::{App, Error, StartFacts, ollama, socket, wyoming};
 use access::{Access, Policy};
 use axum::routing::get;
 use futures_util::future::OptionFuture;
@@ -14,6 +14,7 @@ use runtime::Runtime;
 use settings::Settings;
 use sockets::open_files;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -49,7 +50,13 @@ pub async fn listen(settings: &Settings) -> Result<Listeners, Error> {
 }
 
 /// Serves until `stop`, then lets what is under way finish, for as long as `shutdown.drain_s` says.
-pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: Policy, stop: CancellationToken) {
+pub async fn serve(
+    listeners: Listeners,
+    parts: runtime::RuntimeParts,
+    policy: Policy,
+    start: StartFacts,
+    stop: CancellationToken,
+) {
     metrics::collect();
     let drain = Duration::from_secs(parts.settings.shutdown.drain_s);
     open_files::keep_spare(parts.settings.limits.spare_files);
@@ -57,7 +64,8 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
     let access = Access::new(&parts.settings, policy, parts.store.clone());
     let revoked = access.revoked.clone();
     let replies = Completions::new(parts, runtime.clone());
-    let app = App { replies: replies.clone(), access, pulls: SharedFetch::default(), stopping: stop.clone() };
+    let (pulls, start) = (SharedFetch::default(), Arc::new(start));
+    let app = App { replies: replies.clone(), access, pulls, stopping: stop.clone(), start };
     let mut maintenance = tokio::spawn(replies.clone().maintain(stop.clone()));
     tokio::spawn(revoked.watch(replies.store.clone(), stop.clone()));
     let stopping = stop.clone();

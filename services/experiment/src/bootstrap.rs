@@ -15,7 +15,8 @@ pub struct Sample {
     pub value: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Statistic {
     Median,
     P95,

@@ -8,7 +8,6 @@ mod recall;
 mod replay;
 mod report;
 mod show;
-mod turns;
 mod view;
 
 use crate::output::{print_json, write_file};

@@ -131,6 +131,15 @@ const ALLOCATOR_SHARE: u64 = 50;
 const BYTES_OF_A_TOKEN: usize = 450;
 
 impl Plan {
+    /// Lists the shares of the memory by their name, and their `total`.
+    pub fn shares(&self) -> Vec<(&'static str, u64)> {
+        let program = self.process_bytes + self.scratch_bytes + self.vocabulary_bytes + self.token_cache_bytes;
+        let requests = self.prepare_bytes + self.text_bytes;
+        let live = self.sequences as u64 * self.sequence_bytes;
+        let shares = [("program", program), ("weights", self.weight_bytes), ("requests", requests), ("live", live)];
+        shares.into_iter().chain([("kept", self.left_bytes), ("total", self.total_bytes)]).collect()
+    }
+
     fn without_windows(
         settings: &Settings,
         network: &Network,

@@ -4,7 +4,7 @@
 
 use crate::clock::wall_ms;
 use crate::command::Command;
-use crate::compactor::{Past, pin_of};
+use crate::compactor::{Past, WindowParts, pin_of};
 use crate::prompts::SessionTools;
 use crate::{Error, Runtime, heavy};
 use compaction::Admission;
@@ -125,6 +125,13 @@ impl Runtime {
                 Err(error) => tracing::debug!(%error, "the summaries and pins of a session could not be read"),
             }
         }
+    }
+
+    /// Counts the parts of the session's next prompt.
+    pub async fn window(&self, session: &SessionRef) -> Result<WindowParts, Error> {
+        let tools = self.tools(session).await?;
+        let past = Past::load(&tools).await?;
+        tools.window_parts(&past).await.map_err(Error::Model)
     }
 
     async fn follow(&self, session: &SessionRef) {

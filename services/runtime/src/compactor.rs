@@ -11,6 +11,7 @@
 //! - No reply waits for a summary: without room and without a finished summary, oldest turns leave the prompt.
 
 mod make;
+mod parts;
 mod past;
 mod room;
 mod standing;
@@ -18,6 +19,7 @@ mod steps;
 mod weigh;
 
 pub use make::CompactedView;
+pub use parts::WindowParts;
 pub use past::Past;
 pub use standing::{Standing, pin_of};
 

@@ -72,6 +72,7 @@
 //! # }
 //! ```
 
+mod arms;
 mod changes;
 mod clock;
 mod command;
@@ -103,7 +104,9 @@ mod task;
 mod told_facts;
 mod turn_log;
 
+pub use arms::{ArmTurns, turn_values};
 pub use clock::wall_ms;
+pub use compactor::WindowParts;
 pub use connections::Interest;
 pub use error::Error;
 pub use fact_block::BlockFacts;

@@ -22,6 +22,7 @@ mod built_in;
 mod check;
 mod error;
 mod experiment;
+mod explained;
 mod findings;
 mod layers;
 mod load;
@@ -40,6 +41,7 @@ mod value;
 
 pub use error::{Error, Mistake};
 pub use experiment::{DrawnBy, Experiment, ExperimentArm};
+pub use explained::{ExplainedValue, explained};
 pub use findings::Effective;
 pub use load::LoadedSettings;
 pub use origin::{Origin, SettingsLayer};

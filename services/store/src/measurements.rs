@@ -85,6 +85,22 @@ impl Store {
         self.read(async |reader| Ok(query.bind(session.key).fetch_all(reader).await?)).await
     }
 
+    /// Lists a page of turns, the newest first. `before` continues it with the number of its last turn.
+    pub async fn turns_page(
+        &self,
+        session: &SessionRef,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<Measurement>, Error> {
+        let before = before.and_then(|turn| i64::try_from(turn).ok()).unwrap_or(i64::MAX);
+        let query = sqlx::query_as(
+            "SELECT m.* FROM measurements m JOIN sessions s ON s.key = m.session
+             WHERE s.key = ? AND s.deleted_at_ms IS NULL AND m.turn < ? ORDER BY m.turn DESC, m.key DESC LIMIT ?",
+        );
+        let query = query.bind(session.key).bind(before).bind(limit);
+        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+    }
+
     pub async fn experiments(&self) -> Result<Vec<String>, Error> {
         let query = sqlx::query_scalar(
             "SELECT experiment FROM measurements WHERE experiment IS NOT NULL

@@ -20,6 +20,12 @@ impl Store {
         self.execute(query.bind(id.to_owned()).bind(name.to_owned()).bind(now_ms)).await.map(drop)
     }
 
+    /// Takes room for bytes that are about to be stored for the user, or refuses them.
+    pub async fn take_room(&self, user: &str, bytes: usize, now_ms: i64) -> Result<(), Error> {
+        let (user, quota) = (user.to_owned(), self.quota.clone());
+        self.write(async move |connection| quota.take(connection, &user, bytes, now_ms).await).await
+    }
+
     pub async fn users(&self) -> Result<Vec<User>, Error> {
         self.read(async |reader| Ok(sqlx::query_as("SELECT * FROM users ORDER BY id").fetch_all(reader).await?)).await
     }
@@ -109,6 +115,13 @@ impl Store {
         .await
     }
 
+    /// Gives a session another title. The session keeps its place among those used last.
+    pub async fn set_title(&self, session: &SessionRef, title: &str) -> Result<(), Error> {
+        let query = sqlx::query("UPDATE sessions SET title = ? WHERE key = ? AND deleted_at_ms IS NULL");
+        let changed = self.execute(query.bind(title.to_owned()).bind(session.key)).await?;
+        if changed == 1 { Ok(()) } else { Err(session.missing()) }
+    }
+
     pub async fn set_placement(&self, session: &SessionRef, placement: &Placement, now_ms: i64) -> Result<(), Error> {
         let Placement { preset, ctx_size, experiment, arm } = placement.clone();
         let query = sqlx::query("UPDATE sessions SET preset = ?, ctx_size = ?, experiment = ?, arm = ? WHERE key = ?");
@@ -116,6 +129,9 @@ impl Store {
         self.execute_in(session, now_ms, query).await.map(drop)
     }
 }
+
+/// Characters of a session's first words in a list.
+const FIRST_CHARS: i64 = 120;
 
 async fn session_lines(
     reader: &mut SqliteConnection,
@@ -126,12 +142,14 @@ async fn session_lines(
     let query = sqlx::query_as(
         "SELECT s.*,
             (SELECT count(*) FROM items i WHERE i.session = s.key AND i.deleted = 0) AS items,
+            (SELECT substr(v.text, 1, ?4) FROM items i JOIN item_versions v ON v.key = i.current
+                WHERE i.session = s.key AND i.deleted = 0 AND v.role = 'user' ORDER BY i.place LIMIT 1) AS first_words,
             (SELECT m.fill_tokens FROM measurements m WHERE m.session = s.key ORDER BY m.turn DESC LIMIT 1) AS fill_tokens
          FROM sessions s
-         WHERE s.user = ? AND s.deleted_at_ms IS NULL AND s.updated_at_ms < ?
-         ORDER BY s.updated_at_ms DESC, s.key DESC LIMIT ?",
+         WHERE s.user = ?1 AND s.deleted_at_ms IS NULL AND s.updated_at_ms < ?2
+         ORDER BY s.updated_at_ms DESC, s.key DESC LIMIT ?3",
     );
-    Ok(query.bind(user).bind(before_ms).bind(limit).fetch_all(reader).await?)
+    Ok(query.bind(user).bind(before_ms).bind(limit).bind(FIRST_CHARS).fetch_all(reader).await?)
 }
 
 pub async fn check_session(connection: &mut SqliteConnection, session: &SessionRef) -> Result<()> {

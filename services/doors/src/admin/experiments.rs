@@ -1,14 +1,17 @@
-//! Experiments over HTTP: the user's thumb, and a way to move a session on purpose.
+//! Experiments over HTTP: the user's thumb, a way to move a session on purpose, and what the arms differ in.
 
 use crate::ApiError;
 use crate::extract::{JsonAnswer, JsonBody, OwnSession};
 use access::Caller;
-use axum::extract::State;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::{Extension, Json};
 use replies::Completions;
+use runtime::{ArmTurns, heavy};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -63,3 +66,60 @@ pub async fn place(
         "arm": placed.arm,
     })))
 }
+
+pub async fn list(State(replies): State<Completions>) -> JsonAnswer {
+    let names = replies.store.experiments().await?;
+    let configured = replies.settings.experiment.as_ref().map(|experiment| &experiment.name);
+    Ok(Json(json!({ "object": "list", "data": names, "has_more": false, "configured": configured })))
+}
+
+/// Permit for comparisons, one at a time: each reads all turns of an experiment.
+static COMPARING: Mutex<()> = Mutex::const_new(());
+
+/// Bytes of a turn while arms are compared, about.
+const TURN_BYTES: usize = 1 << 10; // not a window: bytes of numbers
+
+pub async fn report(State(replies): State<Completions>, Path(name): Path<String>) -> JsonAnswer {
+    let _turn = COMPARING.lock().await;
+    if !replies.store.experiments().await?.contains(&name) {
+        let message = format!("no turn was measured in an experiment {name:?}");
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "experiment_not_found", message).param("name"));
+    }
+    let turns = replies.store.experiment_turns(&name).await?;
+    let configured = replies.settings.experiment.as_ref().filter(|experiment| experiment.name == name);
+    let compared = || ArmTurns::of(configured, &turns).compared(SEED);
+    let comparison = heavy::run(turns.len() * TURN_BYTES, compared).await;
+    let rows: Vec<Value> = comparison
+        .rows
+        .iter()
+        .map(|row| {
+            let metric = row.metric;
+            json!({
+                "metric": metric,
+                "words": metric.words(),
+                "unit": metric.unit(),
+                "statistic": metric.statistic(),
+                "better": metric.better(),
+                "cells": row.cells,
+                "differences": row.differences,
+            })
+        })
+        .collect();
+    let warnings: Vec<String> = comparison.warnings.iter().map(ToString::to_string).collect();
+    Ok(Json(json!({
+        "object": "experiment.report",
+        "name": name,
+        "turns": turns.len(),
+        "from_ms": turns.first().map(|turn| turn.measurement.created_at_ms),
+        "to_ms": turns.last().map(|turn| turn.measurement.created_at_ms),
+        "arms": comparison.arms,
+        "unit": comparison.unit,
+        "level": comparison.level,
+        "traffic": comparison.traffic,
+        "rows": rows,
+        "warnings": warnings,
+    })))
+}
+
+/// Seed of the draws that make the intervals, as of `reprise ab report`.
+const SEED: u64 = 1;

@@ -5,7 +5,7 @@ use crate::{ApiError, thinking};
 use access::Caller;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::stream;
@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use store::{HistorySearch, Page, SearchPlace, SessionRef};
+use tokio::runtime::Handle;
 
 #[derive(Deserialize, JsonSchema)]
 pub struct SessionsPage {
@@ -125,6 +126,34 @@ pub async fn search(
 
 /// Words of a hit's excerpt.
 const EXCERPT_WORDS: u32 = 24;
+
+/// Takes in the lines of an export, into the caller's sessions.
+pub async fn import(
+    State(replies): State<Completions>,
+    Extension(caller): Extension<Caller>,
+    lines: Bytes,
+) -> JsonAnswer {
+    let (store, user) = (replies.store.clone(), caller.identity.user);
+    let wrong = |error: store::Error| match error {
+        error @ (store::Error::UserFull { .. } | store::Error::TooFast { .. }) => ApiError::from(error),
+        error => ApiError::bad("invalid_value", error.to_client()),
+    };
+    // Lines are read away from the workers: a client chooses how long they are.
+    let importing = tokio::task::spawn_blocking(move || {
+        Handle::current().block_on(async move {
+            store.take_room(&user, lines.len(), wall_ms()).await?;
+            let mut importer = store.importer(Some(&user), wall_ms());
+            for line in String::from_utf8_lossy(&lines).lines() {
+                importer.line(line).await?;
+            }
+            importer.finish().await
+        })
+    });
+    let stopped = |_| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the service stops");
+    let sessions = importing.await.map_err(stopped)?.map_err(wrong)?;
+    let ids: Vec<&str> = sessions.iter().map(SessionRef::id).collect();
+    Ok(Json(json!({ "object": "sessions.imported", "ids": ids })))
+}
 
 pub async fn stop_thinking(State(replies): State<Completions>, OwnSession(session): OwnSession) -> JsonAnswer {
     thinking::stop(&replies.runtime, &session, None).await

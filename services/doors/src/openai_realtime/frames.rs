@@ -103,6 +103,9 @@ pub enum Extension<'a> {
         text_start: usize,
         text_end: usize,
     },
+    /// A piece of what the model thinks before its words. It is told and not kept.
+    #[serde(rename = "response.reasoning.delta")]
+    ReasoningDelta { response_id: &'a str, delta: &'a str },
     /// The model was told to answer with what it has thought so far.
     #[serde(rename = "response.thinking_stopped")]
     ThinkingStopped { response_id: &'a str },

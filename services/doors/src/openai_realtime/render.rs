@@ -32,8 +32,9 @@ pub struct Renderer {
 /// Accepts the events that become frames. `extensions`: whether the connection has opted in, now.
 pub fn interest(extensions: Arc<AtomicBool>) -> Interest {
     Arc::new(move |event| match event {
-        Event::ReasoningDelta { .. } | Event::PromptTokens { .. } => false,
-        Event::SentenceDone { .. }
+        Event::PromptTokens { .. } => false,
+        Event::ReasoningDelta { .. }
+        | Event::SentenceDone { .. }
         | Event::ThinkingStopped { .. }
         | Event::RecallDone { .. }
         | Event::ContextUpdated { .. }
@@ -102,7 +103,10 @@ impl Renderer {
                     push(Body::ContentPartAdded { response_id, item_id: &item.id, output_index, content_index, part });
                 }
             }
-            Event::ReasoningDelta { .. } | Event::PromptTokens { .. } => {}
+            Event::PromptTokens { .. } => {}
+            Event::ReasoningDelta { response_id, text } => {
+                self.extend(Extension::ReasoningDelta { response_id, delta: text }, out);
+            }
             Event::TextDelta { response_id, item_id, output_index, text, logprobs } => {
                 let (output_index, content_index) = (*output_index, CONTENT_INDEX);
                 if !logprobs.is_empty() {

@@ -4,6 +4,7 @@ mod chat;
 mod choices;
 mod compaction;
 mod completions;
+mod console;
 mod deleting;
 mod doors;
 mod early;

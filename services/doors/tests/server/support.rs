@@ -3,6 +3,7 @@
 use crate::client::{Client, PATIENCE, Refused};
 use crate::scripted::{self, Asked, Script};
 use access::{LOCAL_USER, check_access};
+use doors::StartFacts;
 use runtime::{Presets, RuntimeParts};
 use serde_json::{Map, Value};
 use session::{GenerationPurpose, Prompt};
@@ -54,7 +55,7 @@ impl Server {
         let policy = check_access(&settings, &store).await.unwrap();
         let stop = CancellationToken::new();
         let parts = RuntimeParts { settings: Arc::new(settings), store: store.clone(), model, presets };
-        let task = tokio::spawn(doors::serve(listeners, parts, policy, stop.clone()));
+        let task = tokio::spawn(doors::serve(listeners, parts, policy, StartFacts::default(), stop.clone()));
         Server { address, script, store, folder: Some(folder), stop, task }
     }
 

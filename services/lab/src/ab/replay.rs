@@ -8,7 +8,6 @@ mod runs;
 
 use super::curves::curves;
 use super::recall::{AskedFact, recall};
-use super::turns::values;
 use super::{ArmReport, OutputArgs, tell};
 use crate::hardware::Hardware;
 use crate::output::{mib, write_file};
@@ -16,6 +15,7 @@ use crate::script::{ConversationScript, ScriptRecipe, generate};
 use anyhow::{Context, Result, bail};
 use experiment::{ArmTurn, Metric, compare, pair_blocks};
 use runs::PlayedTurn;
+use runtime::turn_values;
 use settings::Settings;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -165,7 +165,7 @@ fn report(args: &Args, settings: &Settings, script: &ConversationScript, played:
 }
 
 fn turn(played: &PlayedTurn) -> ArmTurn {
-    let mut values = played.measurement.as_ref().map(values).unwrap_or_default();
+    let mut values = played.measurement.as_ref().map(turn_values).unwrap_or_default();
     if played.after_start {
         // The first turn waits for work that all others find done.
         values.retain(|metric, _| !metric.is_time());

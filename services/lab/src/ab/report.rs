@@ -1,14 +1,12 @@
 //! `reprise ab report`: an experiment on live traffic, from the store's measurements.
 
 use super::curves::curves;
-use super::turns::values;
 use super::{ArmReport, OutputArgs, tell};
 use crate::output::{clean, time};
 use crate::store::with_store;
 use anyhow::{Result, bail};
-use experiment::{ArmTurn, compare};
-use settings::{DrawnBy, Experiment, Settings};
-use std::collections::HashMap;
+use runtime::ArmTurns;
+use settings::{Experiment, Settings};
 use store::{ExperimentTurn, Store};
 
 /// Prints the differences between the arms of an experiment on live traffic
@@ -52,89 +50,40 @@ async fn name(args: &Args, settings: &Settings, store: &Store) -> Result<String>
 }
 
 fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTurn], seed: u64) -> Option<ArmReport> {
-    let arms = arms(configured, measured);
-    let (mut users, mut sessions) = (HashMap::new(), HashMap::new());
-    let turns: Vec<ArmTurn> = measured
-        .iter()
-        .filter_map(|turn| {
-            let arm = arms.iter().position(|arm| Some(arm) == turn.measurement.arm.as_ref())?;
-            let (next_user, next_session) = (users.len() as u64, sessions.len() as u64);
-            Some(ArmTurn {
-                arm,
-                user: *users.entry(&turn.user).or_insert(next_user),
-                session: *sessions.entry((&turn.user, &turn.session)).or_insert(next_session),
-                pair: 0,
-                turn: turn.measurement.turn,
-                values: values(&turn.measurement),
-            })
-        })
-        .collect();
     let (first, last) = (measured.first()?, measured.last()?);
-    // If sessions are drawn, the counts of users say nothing about the draw.
-    let weights = match configured.filter(|experiment| experiment.by == DrawnBy::User) {
-        Some(experiment) => arms.iter().map(|arm| weight(experiment, arm)).collect(),
-        None => Vec::new(),
-    };
-    let comparison = compare(&arms, &weights, &turns, false, seed);
-    let curves = curves(arms.len(), &turns);
+    let arms = ArmTurns::of(configured, measured);
     let facts = vec![format!(
         "{} turns from {} to {} (UTC)",
-        turns.len(),
+        arms.turns.len(),
         time(first.measurement.created_at_ms),
         time(last.measurement.created_at_ms)
     )];
+    let (comparison, curves) = (arms.compared(seed), curves(arms.arms.len(), &arms.turns));
     Some(ArmReport { title: format!("Experiment {}", clean(name)), facts, comparison, curves, recall: Vec::new() })
-}
-
-/// Lists arms with turns and configured ones, the smallest window first: the others are compared with it.
-fn arms(configured: Option<&Experiment>, measured: &[ExperimentTurn]) -> Vec<String> {
-    let mut arms: Vec<(u64, String)> = Vec::new();
-    for turn in measured {
-        if let Some(arm) = &turn.measurement.arm
-            && !arms.iter().any(|(_, known)| known == arm)
-        {
-            arms.push((turn.measurement.ctx_size, arm.clone()));
-        }
-    }
-    for arm in configured.iter().flat_map(|experiment| &experiment.arms) {
-        if !arms.iter().any(|(_, known)| *known == arm.preset) {
-            arms.push((u64::MAX, arm.preset.clone()));
-        }
-    }
-    arms.sort();
-    arms.into_iter().map(|(_, arm)| arm).collect()
-}
-
-fn weight(experiment: &Experiment, arm: &str) -> f64 {
-    experiment.arms.iter().find(|known| known.preset == arm).map_or(0.0, |known| known.weight)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::turns::tests::measurement;
     use super::*;
-    use store::Measurement;
+    use serde_json::json;
 
-    fn turn(user: &str, session: &str, arm: &str, ctx_size: u64, turn: u64) -> ExperimentTurn {
-        let measurement = Measurement { arm: Some(arm.to_owned()), ctx_size, ..measurement(turn) };
-        ExperimentTurn { user: user.to_owned(), session: session.to_owned(), measurement }
+    fn turn(n: u64) -> ExperimentTurn {
+        let measurement = json!({
+            "turn": n, "response": null, "experiment": "windows", "arm": "small", "preset": "small", "ctx_size": 1000,
+            "tokens_in": 400, "tokens_out": 21, "fill_tokens": 421, "reused_tokens": 390, "computed_tokens": 10,
+            "computed_reason": "new_text", "queue_ms": 1.0, "prefill_ms": 30.0, "first_token_ms": 32.0,
+            "first_sentence_ms": 90.0, "total_ms": 432.0, "decode_ms": 400.0, "compactions": 1, "drops": 0,
+            "barged_in": true, "regenerated": false, "feedback": null, "memory": {}, "created_at_ms": 1,
+        });
+        let measurement = serde_json::from_value(measurement).unwrap();
+        ExperimentTurn { user: "ann".to_owned(), session: "a".to_owned(), measurement }
     }
 
     #[test]
-    fn arms_by_window_and_sessions_by_user() {
-        let mut measured = Vec::new();
-        for user in 0..20 {
-            let (arm, ctx_size) = if user % 2 == 0 { ("large", 2000) } else { ("small", 1000) };
-            for session in ["a", "b"] {
-                measured.extend((0..3).map(|n| turn(&format!("user_{user}"), session, arm, ctx_size, n)));
-            }
-        }
-        let report = report("windows", None, &measured, 1).unwrap();
-        assert_eq!(report.comparison.arms, ["small", "large"]);
-        assert_eq!((report.comparison.traffic[0].users, report.comparison.traffic[0].sessions), (10, 20));
-        assert_eq!(report.comparison.traffic[1].turns, 60);
-        assert!(report.facts[0].starts_with("120 turns from 1970-01-01"));
-        assert_eq!(report.curves.len(), 3);
+    fn a_report_says_from_when_its_turns_are() {
+        let report = report("windows", None, &[turn(0), turn(1)], 1).unwrap();
+        assert!(report.facts[0].starts_with("2 turns from 1970-01-01"));
+        assert_eq!((report.comparison.arms, report.curves.len()), (vec!["small".to_owned()], 3));
     }
 
     #[test]

@@ -6,11 +6,12 @@ mod screen;
 use super::engine_flags::EngineFlags;
 use access::{LOCAL_USER, check_access};
 use anyhow::{Context, Result};
+use doors::StartFacts;
 use futures_util::FutureExt;
 use lab::opening;
 use model::Model;
 use runtime::{Presets, RuntimeParts, check_experiment, wall_ms};
-use settings::{Flag, LoadedSettings, Settings};
+use settings::{ExplainedValue, Flag, LoadedSettings, Settings};
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -99,7 +100,8 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
     for note in &notes {
         tracing::warn!("{note}");
     }
-    let done = runtime.block_on(serve(&settings, args.api_key.as_deref(), notes));
+    let explained = settings::explained(loaded);
+    let done = runtime.block_on(serve(&settings, args.api_key.as_deref(), notes, explained));
     // A disk that hangs must not keep the process: what was acknowledged is on it.
     runtime.shutdown_timeout(LAST_MOMENT);
     match done? {
@@ -131,7 +133,12 @@ fn begin_anew() -> Result<()> {
 const LAST_MOMENT: Duration = Duration::from_millis(200);
 
 /// Runs the service. `api_key`: a key of the command line. `notes`: wishes of the configuration that the machine cannot meet, for the screen.
-async fn serve(settings: &Settings, api_key: Option<&str>, notes: Vec<String>) -> Result<Then> {
+async fn serve(
+    settings: &Settings,
+    api_key: Option<&str>,
+    notes: Vec<String>,
+    explained: Vec<ExplainedValue>,
+) -> Result<Then> {
     let stop = stop_on_signals()?;
     // What can be wrong is found before the model is read.
     let store = Store::open(&lab::store::options(settings), wall_ms()).await?;
@@ -173,6 +180,8 @@ async fn serve(settings: &Settings, api_key: Option<&str>, notes: Vec<String>) -
     // A closed output is no reason not to serve.
     let _ = std::io::stdout().write_all(screen.to_string().as_bytes());
 
+    let planned_bytes = started.plan.as_ref().map(model::Plan::shares).unwrap_or_default();
+    let facts = StartFacts { settings: explained, notes, planned_bytes };
     let presets = Presets::new(started.presets, chosen, &started.name).with_names(&started.settings)?;
     check_experiment(&started.settings, &presets)?;
     let drain = Duration::from_secs(settings.shutdown.drain_s);
@@ -185,7 +194,7 @@ async fn serve(settings: &Settings, api_key: Option<&str>, notes: Vec<String>) -
         waiting.device_lost().await;
         ends.cancel();
     });
-    doors::serve(listeners, parts, policy, end).await;
+    doors::serve(listeners, parts, policy, facts, end).await;
     waits.abort();
     let device_is_lost = model.device_lost().now_or_never().is_some();
     let then = if device_is_lost && !stop.is_cancelled() { Then::BeginAnew } else { Then::End };

@@ -112,7 +112,7 @@ impl SessionTools {
 
     /// Counts the tokens beside a conversation: pins, the request for a summary, the marker for turns that were left
     /// out.
-    async fn rule(&self, config: &SessionConfig, pins: Option<Message>) -> Result<[u64; 3], Failure> {
+    pub(super) async fn rule(&self, config: &SessionConfig, pins: Option<Message>) -> Result<[u64; 3], Failure> {
         let said = || Message::new(MessageRole::User, PLACEHOLDER);
         let request = message_of(&compaction::summary_request(&self.limits));
         let mut messages = vec![said(), request, Message::new(MessageRole::Tool, compaction::LEFT_OUT), said()];

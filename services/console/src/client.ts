@@ -1,0 +1,3 @@
+// The client library, as the page uses it.
+export { Emitter } from "../client/src/emitter.ts";
+export * from "../client/src/index.ts";

@@ -1,0 +1,135 @@
+// The field to say something: typed or spoken.
+import type { JSX } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Icon } from "../icons.tsx";
+import { keep, useKept } from "../keep.ts";
+import { useShared } from "../state.ts";
+import { Fill } from "../views/talk.tsx";
+
+export function Composer(): JSX.Element {
+  const state = useShared();
+  const { speaks } = useKept();
+  const { conversation, voice, speaking } = state;
+  const [text, set_text] = useState("");
+  const field = useRef<HTMLTextAreaElement>(null);
+  const listening = useListening();
+  useLayoutEffect(() => {
+    // The field is as high as its words, up to a third of the screen.
+    const { current } = field;
+    if (!current) return;
+    current.style.height = "auto";
+    current.style.height = `${Math.min(current.scrollHeight, innerHeight / 3)}px`;
+  }, [text]);
+  useEffect(() => {
+    if (matchMedia("(pointer: fine)").matches) field.current?.focus();
+  }, [conversation]);
+  const is_busy = conversation.reply !== undefined || speaking.current !== undefined;
+  const send = () => {
+    if (!text.trim()) return;
+    state.say(text.trim());
+    set_text("");
+  };
+  const key = (event: KeyboardEvent) => {
+    // Enter also ends the choice of a letter in languages that compose them.
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      send();
+    } else if (event.key === "Escape" && is_busy) {
+      state.stop();
+    }
+  };
+  // The first letter of a new conversation opens its connection.
+  const input = (value: string) => {
+    set_text(value);
+    if (conversation.state === "closed") conversation.connect();
+  };
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <div class="composer-box">
+        <textarea
+          ref={field}
+          rows={1}
+          value={text}
+          placeholder={listening.is_on ? "Listening…" : "Say something"}
+          aria-label="What you say"
+          enterkeyhint="send"
+          onInput={(event) => input(event.currentTarget.value)}
+          onKeyDown={key}
+        />
+        <div class="composer-row">
+          {voice.hears && (
+            <button
+              type="button"
+              class={`round ${listening.is_on ? "is-on" : ""}`}
+              aria-pressed={listening.is_on}
+              aria-label={listening.is_on ? "Stop listening" : "Speak"}
+              title={listening.is_on ? "Stop listening" : "Speak. Your browser may send what it hears to its maker."}
+              onClick={listening.toggle}
+            >
+              <Icon name="mic" />
+            </button>
+          )}
+          {voice.speaks && (
+            <button
+              type="button"
+              class="round"
+              aria-pressed={speaks}
+              aria-label="Read replies aloud"
+              title={speaks ? "Replies are read aloud" : "Replies are not read aloud"}
+              onClick={() => (keep({ speaks: !speaks }), speaks && speaking.stop())}
+            >
+              <Icon name={speaks ? "speak" : "quiet"} />
+            </button>
+          )}
+          <Fill />
+          <span class="grow" />
+          {is_busy && (
+            <button type="button" class="round" aria-label="Stop the reply" title="Stop (Esc)" onClick={() => state.stop()}>
+              <Icon name="stop" size={18} />
+            </button>
+          )}
+          <button class="round send" aria-label="Send" title="Send (Enter)" disabled={!text.trim()}>
+            <Icon name="send" />
+          </button>
+        </div>
+      </div>
+    </form>
+  );
+}
+
+/** Listening through the voice: partial transcripts go to the service as they come, and the first word interrupts a reply. */
+function useListening(): { is_on: boolean; toggle: () => void } {
+  const state = useShared();
+  const end = useRef<(() => void) | undefined>(undefined);
+  const [is_on, set_on] = useState(false);
+  const interrupt = () => {
+    if (state.speaking.current || state.conversation.reply) state.stop();
+  };
+  const begin = () => {
+    if (state.conversation.state === "closed") state.conversation.connect();
+    set_on(true);
+    end.current = state.voice.listen({
+      partial(text) {
+        interrupt();
+        state.conversation.hear(text);
+      },
+      final(text) {
+        if (text) state.say(text);
+      },
+      ended(problem) {
+        end.current = undefined;
+        set_on(false);
+        state.conversation.hear("");
+        if (problem) state.notice(problem, "problem");
+      },
+    });
+  };
+  useEffect(() => () => end.current?.(), []);
+  return { is_on, toggle: () => (end.current ? end.current() : begin()) };
+}

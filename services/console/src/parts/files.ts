@@ -1,0 +1,20 @@
+/** Gives the user a file with this text. */
+export function save(name: string, text: string, kind = "application/jsonl"): void {
+  const address = URL.createObjectURL(new Blob([text], { type: kind }));
+  const link = Object.assign(document.createElement("a"), { href: address, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+/** Asks the user for a file, and reads it. */
+export function open_file(accept: string): Promise<string | undefined> {
+  const input = Object.assign(document.createElement("input"), { type: "file", accept });
+  return new Promise((done) => {
+    input.onchange = () => void (input.files?.[0]?.text().then(done) ?? done(undefined));
+    input.oncancel = () => done(undefined);
+    input.click();
+  });
+}
+
+/** Name of a file without letters that file systems refuse. */
+export const file_name = (text: string) => text.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "conversation";

@@ -1,0 +1,265 @@
+// What a person does with the page, in a real browser against the real binary with the model inside it.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Browser, Page } from "playwright-core";
+import { Api } from "../client/src/index.ts";
+import { BROWSER, DESKTOP, PHONE, check, launch, open, say } from "./page.ts";
+import { Service } from "./service.ts";
+
+const skip = BROWSER ? false : "there is no browser (apt-get install chromium)";
+if (skip && process.env.REQUIRE_BROWSER) throw new Error(skip);
+
+let browser: Browser;
+let service: Service;
+before(async () => {
+  if (skip) return;
+  browser = await launch();
+  service = await Service.start("[model]\nctx_size = 1000\n\n[limits]\nstatus_ms = 200\n");
+});
+after(async () => {
+  await browser?.close();
+  await service?.stop();
+});
+
+const replies = (page: Page) => page.locator(".message.assistant");
+
+test("a first screen says what could be said, and a conversation is held, judged and found again", { skip }, async () => {
+  const { page, complaints } = await open(browser, service.url);
+  await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
+  assert.equal((await new Api({ url: service.url }).sessions()).data.length, 0, "a look at the page begins no conversation");
+  await page.getByRole("button", { name: "Say good morning" }).click();
+  await page.getByRole("button", { name: "Good answer" }).click();
+  await page.locator('button[aria-label="Good answer"][aria-pressed="true"]').waitFor();
+  await say(page, "Hello");
+  const said = await replies(page).allTextContents();
+  assert.equal(said.length, 2);
+  // The list names it by its first words.
+  await page.locator(".list li", { hasText: "Good morning!" }).waitFor();
+  const address = page.url();
+  assert.match(address, /#\/talk\/sess_/);
+  await page.reload();
+  await replies(page).nth(1).waitFor();
+  assert.deepEqual((await replies(page).locator(".prose").allTextContents()).length, 2);
+  // Also an older reply has its thumb.
+  await page.locator('button[aria-label="Good answer"][aria-pressed="true"]').waitFor();
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+test("words that look like HTML are words", { skip }, async () => {
+  const { page, complaints } = await open(browser, service.url);
+  const words = '<img src=x onerror="alert(1)"><b>bold</b> **strong** `x`';
+  await say(page, words);
+  assert.equal(await page.locator(".bubble").textContent(), words);
+  assert.equal(await page.locator("main img, main b").count(), 0);
+  await page.locator(".list .name", { hasText: "<img src=x" }).waitFor();
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+/** A voice that never ends a sentence, and an ear that hears what the test says. */
+const VOICE = `
+  globalThis.spoken = [];
+  speechSynthesis.speak = (words) => {
+    spoken.push(words.text);
+    setTimeout(() => words.onboundary?.({ charIndex: 5 }), 0);
+  };
+  speechSynthesis.cancel = () => spoken.push("(hushed)");
+  globalThis.SpeechRecognition = class {
+    start() { globalThis.ear = this; }
+    stop() { this.onend(); }
+  };
+  globalThis.hear = (transcript, isFinal) => {
+    const result = Object.assign([{ transcript }], { isFinal });
+    ear.onresult({ resultIndex: 0, results: [result] });
+  };
+`;
+
+test("a reply is read aloud sentence by sentence, and the user's voice interrupts it", { skip }, async () => {
+  const { page, complaints } = await open(browser, service.url, {}, VOICE);
+  await page.getByRole("button", { name: "Read replies aloud" }).click();
+  await say(page, "Hello");
+  const marked = page.locator("mark.spoken");
+  await marked.waitFor();
+  const sentence = await marked.textContent();
+  assert.equal(await page.evaluate("spoken.find((words) => words !== '(hushed)')"), sentence);
+  await page.getByRole("button", { name: "Speak", exact: true }).click();
+  await page.evaluate("hear('Good mor', false)");
+  // What was not heard is not in the conversation any more.
+  await page.getByText("Interrupted here.").waitFor();
+  assert.equal((await replies(page).first().locator(".prose").textContent())?.length, 5);
+  assert.ok(await page.evaluate("spoken.includes('(hushed)')"));
+  await page.locator(".bubble", { hasText: "Good mor…" }).waitFor();
+  await page.evaluate("hear('Good morning', true)");
+  await page.locator(".message.user .bubble", { hasText: /^Good morning$/ }).waitFor();
+  await replies(page).nth(1).waitFor();
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+test("a reply is stopped, made again, and a message is edited", { skip }, async () => {
+  const { page } = await open(browser, service.url);
+  await say(page, "Hello");
+  const first = await page.locator(".message.assistant .took").textContent();
+  assert.match(first ?? "", /\d/);
+  await page.getByRole("button", { name: "Answer again" }).click();
+  await page.getByRole("button", { name: "Answer again" }).waitFor();
+  assert.equal(await replies(page).count(), 1);
+  await page.getByRole("button", { name: "Edit and ask again" }).click();
+  await page.getByRole("dialog").getByRole("textbox").fill("Good night");
+  await page.getByRole("button", { name: "Say it" }).click();
+  await page.locator(".bubble", { hasText: "Good night" }).waitFor();
+  assert.equal(await page.locator(".bubble").count(), 1);
+  await page.context().close();
+});
+
+test("a conversation is renamed, found, exported and deleted", { skip }, async () => {
+  const { page } = await open(browser, service.url);
+  await say(page, "Where did I put the marmalade?");
+  const menu = page.getByRole("button", { name: "What to do with this conversation" });
+  await menu.click();
+  await page.getByRole("menuitem", { name: "Rename" }).click();
+  await page.getByRole("dialog").getByRole("textbox").fill("Breakfast things");
+  await page.keyboard.press("Enter");
+  await page.locator(".list .name", { hasText: "Breakfast things" }).waitFor();
+  await page.getByLabel("Search everything that was said").fill("marmal");
+  await page.locator(".hits mark", { hasText: "marmalade" }).waitFor();
+  await menu.click();
+  const file = page.waitForEvent("download");
+  await page.getByRole("menuitem", { name: "Export" }).click();
+  assert.equal((await file).suggestedFilename(), "Breakfast-things.jsonl");
+  await menu.click();
+  await page.getByRole("menuitem", { name: "Delete" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
+  await page.getByLabel("Search everything that was said").fill("marmala");
+  await page.getByText("Nothing was said with these words.").waitFor();
+  await page.context().close();
+});
+
+test("old turns are summarised; the summary is seen beside them, edited and undone", { skip }, async () => {
+  const { page, complaints } = await open(browser, service.url);
+  const told = page.locator(".aside", { hasText: "told by a summary" });
+  // Full enough to be summarised in the next silence.
+  for (let turn = 0; turn < 60 && !(await told.count()); turn++) {
+    await say(page, "I am telling you a long story about the kitchen, the garden and the children who were playing there.");
+    const fill = await page.locator(".fill").textContent();
+    if (Number(/(\d+) %/.exec(fill ?? "")?.[1]) >= 66) break;
+  }
+  await told.getByRole("link", { name: "See it" }).click();
+  await page.getByRole("heading", { name: "Memory" }).waitFor();
+  const in_use = page.locator(".timeline > li.in-use");
+  await in_use.getByRole("button", { name: /^Summary/ }).click();
+  await in_use.locator(".said", { hasText: "a long story about the kitchen" }).waitFor();
+  assert.ok((await in_use.locator(".summary-text").textContent())!.length > 10);
+  const legend = page.locator(".legend");
+  assert.match((await legend.textContent()) ?? "", /Summary of the turns before/);
+  await in_use.getByRole("button", { name: "Edit" }).click();
+  await page.getByRole("dialog").getByRole("textbox").fill("They spoke about the garden.");
+  await page.getByRole("button", { name: "Use these words" }).click();
+  await page.getByText("Your words are in use.").waitFor();
+  await page.locator(".timeline > li.in-use", { hasText: "by you" }).getByRole("button", { name: "Undo" }).click();
+  await page.getByText("The summary is undone.").waitFor();
+  await page.locator(".timeline > li", { hasText: "undone" }).waitFor();
+  await check(page, "the memory of a summarised conversation");
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+test("what is remembered of a person is corrected and forgotten", { skip }, async () => {
+  const api = new Api({ url: service.url });
+  await api.add_fact("anna", "Anna's cat is called Mimi.");
+  const { page, complaints } = await open(browser, `${service.url}/#/people/anna`);
+  await page.getByText("Anna's cat is called Mimi.").waitFor();
+  await check(page, "a person");
+  await page.getByRole("button", { name: "Correct" }).click();
+  await page.getByRole("dialog").getByRole("textbox").fill("Anna's cat is called Momo.");
+  await page.keyboard.press("Tab");
+  await page.getByRole("dialog").getByRole("button", { name: "Correct" }).click();
+  await page.getByText("Anna's cat is called Momo.").waitFor();
+  await page.getByRole("button", { name: "Forget" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Forget" }).click();
+  await page.getByText("Nothing yet.").waitFor();
+  assert.deepEqual((await api.facts("anna")).data, []);
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+test("a lost connection is told, and the conversation goes on", { skip }, async () => {
+  const alone = await Service.start();
+  const { page } = await open(browser, alone.url);
+  await say(page, "Hello");
+  await alone.kill();
+  await page.getByText("Connection lost").waitFor();
+  await page.getByLabel("What you say").fill("Are you there?");
+  await page.keyboard.press("Enter");
+  await page.getByText("Waiting for the connection").waitFor();
+  await alone.again();
+  await replies(page).nth(1).waitFor();
+  assert.equal(await page.getByText("Connection lost").count(), 0);
+  await page.context().close();
+  await alone.stop();
+});
+
+test("a wrong key is told so, and the right one opens the page", { skip }, async () => {
+  const guarded = Service.prepared('[auth]\nrequired = "always"\n');
+  const { key } = JSON.parse(guarded.run("keys", "create", "--user", "ann", "--json")) as { key: string };
+  await guarded.start();
+  const { page, complaints } = await open(browser, guarded.url);
+  await page.getByRole("heading", { name: "A key, please" }).waitFor();
+  await check(page, "the screen for a key");
+  await page.getByLabel("Key", { exact: true }).fill("rk_wrong_wrong");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "That key is not right" }).waitFor();
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await page.keyboard.press("Enter");
+  await say(page, "Hello");
+  // The key may not see the server, and the page says so.
+  await page.goto(`${guarded.url}/#/server`);
+  await page.getByRole("heading", { name: "This key may not see it" }).waitFor();
+  assert.equal(await page.evaluate("localStorage.getItem('reprise-key')"), null);
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+  await guarded.stop();
+});
+
+test("a key is made and revoked, and settings say where they come from", { skip }, async () => {
+  const { page, complaints } = await open(browser, `${service.url}/#/settings`);
+  await page.getByText("status_ms = 200").waitFor();
+  await page.getByRole("button", { name: "New key" }).click();
+  await page.getByLabel("What it is for").fill("Kitchen tablet");
+  await page.getByRole("button", { name: "Make it" }).click();
+  assert.match((await page.locator("dialog code").textContent()) ?? "", /^rk_/);
+  await page.getByRole("button", { name: "I have it" }).click();
+  await page.getByRole("button", { name: "Revoke the key Kitchen tablet" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
+  await page.getByText("The key is revoked.").waitFor();
+  await page.getByLabel("Search the settings").fill("idle_s");
+  await page.getByText("A kitchen is silent for hours.").waitFor();
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+for (const [name, viewport] of Object.entries({ phone: PHONE, desktop: DESKTOP })) {
+  for (const colorScheme of ["light", "dark"] as const) {
+    test(`every view is whole and can be used by all: ${name}, ${colorScheme}`, { skip }, async () => {
+      const { page, complaints } = await open(browser, service.url, { viewport, colorScheme });
+      await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
+      await check(page, "the first screen");
+      await say(page, "Hello. " + "Averylongwordthatdoesnotbreak".repeat(6));
+      await check(page, "a conversation");
+      for (const [view, heading] of Object.entries({ memory: "The window", people: "What is remembered of the home", server: "reprise-builtin", windows: "Nothing to compare yet", settings: "Configuration" })) {
+        await page.evaluate((view) => (location.hash = `#/${view}`), view);
+        await page.getByRole("heading", { name: heading }).waitFor();
+        await check(page, view);
+      }
+      if (name === "phone") {
+        await page.getByRole("button", { name: "Show the conversations" }).click();
+        await page.locator(".side.is-open .list").waitFor();
+        await check(page, "the drawer");
+      }
+      assert.deepEqual(complaints, []);
+      await page.context().close();
+    });
+  }
+}
