@@ -39,7 +39,7 @@ mod units;
 mod value;
 
 pub use error::{Error, Mistake};
-pub use experiment::{DrawnBy, Experiment, ExperimentArm};
+pub use experiment::{Experiment, ExperimentArm, ExperimentUnit};
 pub use findings::Effective;
 pub use load::LoadedSettings;
 pub use origin::{Origin, SettingsLayer};

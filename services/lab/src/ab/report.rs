@@ -6,15 +6,16 @@ use super::{ArmReport, OutputArgs, tell};
 use crate::output::{clean, time};
 use crate::store::with_store;
 use anyhow::{Result, bail};
-use experiment::{ArmTurn, compare};
-use settings::{DrawnBy, Experiment, Settings};
+use experiment::{ArmTurn, ComparedUnit, DrawnUnit, compare};
+use settings::{Experiment, ExperimentUnit, Settings};
 use std::collections::HashMap;
 use store::{ExperimentTurn, Store};
 
 /// Prints the differences between the arms of an experiment on live traffic
 ///
-/// The intervals come from resampling users with all their turns (sessions, if there are too few users), because turns
-/// of one user resemble each other. All intervals hold together in 95 of 100 comparisons.
+/// Where sessions or days were drawn, each user is compared with itself. Else the intervals come from resampling users with
+/// all their turns (sessions, if there are too few users), because turns of one user resemble each other. All intervals
+/// hold together in 95 of 100 comparisons.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Name of the experiment [default: the configured one, else the newest that has turns]
@@ -53,29 +54,47 @@ async fn name(args: &Args, settings: &Settings, store: &Store) -> Result<String>
 
 fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTurn], seed: u64) -> Option<ArmReport> {
     let arms = arms(configured, measured);
+    let drawn = match configured.map(|experiment| experiment.unit) {
+        Some(ExperimentUnit::User) => DrawnUnit::User,
+        Some(ExperimentUnit::Day) => DrawnUnit::Day,
+        // Where no user met two arms, users are compared.
+        Some(ExperimentUnit::Session | ExperimentUnit::Auto) | None => DrawnUnit::Session,
+    };
     let (mut users, mut sessions) = (HashMap::new(), HashMap::new());
+    // Number of each user's session, or day, in the order of first turns; and how many the user has.
+    let (mut periods, mut counts): (HashMap<_, u64>, HashMap<_, u64>) = (HashMap::new(), HashMap::new());
     let turns: Vec<ArmTurn> = measured
         .iter()
         .filter_map(|turn| {
             let arm = arms.iter().position(|arm| Some(arm) == turn.measurement.arm.as_ref())?;
             let (next_user, next_session) = (users.len() as u64, sessions.len() as u64);
+            let day = turn.measurement.created_at_ms.div_euclid(DAY_MS);
+            let unit =
+                if drawn == DrawnUnit::Day { (&turn.user, "", day) } else { (&turn.user, turn.session.as_str(), 0) };
+            let period = *periods.entry(unit).or_insert_with(|| {
+                let count = counts.entry(&turn.user).or_default();
+                *count += 1;
+                *count - 1
+            });
             Some(ArmTurn {
                 arm,
                 user: *users.entry(&turn.user).or_insert(next_user),
                 session: *sessions.entry((&turn.user, &turn.session)).or_insert(next_session),
                 pair: 0,
+                period,
                 turn: turn.measurement.turn,
                 values: values(&turn.measurement),
             })
         })
         .collect();
     let (first, last) = (measured.first()?, measured.last()?);
-    // If sessions are drawn, the counts of users say nothing about the draw.
-    let weights = match configured.filter(|experiment| experiment.by == DrawnBy::User) {
-        Some(experiment) => arms.iter().map(|arm| weight(experiment, arm)).collect(),
-        None => Vec::new(),
-    };
-    let comparison = compare(&arms, &weights, &turns, false, seed);
+    let weights: Vec<f64> =
+        configured.iter().flat_map(|experiment| arms.iter().map(|arm| weight(experiment, arm))).collect();
+    let mut comparison = compare(&arms, &weights, &turns, drawn, seed);
+    if comparison.unit == ComparedUnit::Sessions && drawn != DrawnUnit::User {
+        // If sessions are drawn, the counts of users say nothing about the draw.
+        comparison = compare(&arms, &[], &turns, drawn, seed);
+    }
     let curves = curves(arms.len(), &turns);
     let facts = vec![format!(
         "{} turns from {} to {} (UTC)",
@@ -85,6 +104,8 @@ fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTur
     )];
     Some(ArmReport { title: format!("Experiment {}", clean(name)), facts, comparison, curves, recall: Vec::new() })
 }
+
+const DAY_MS: i64 = 86_400_000;
 
 /// Lists arms with turns and configured ones, the smallest window first: the others are compared with it.
 fn arms(configured: Option<&Experiment>, measured: &[ExperimentTurn]) -> Vec<String> {
@@ -112,6 +133,7 @@ fn weight(experiment: &Experiment, arm: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::turns::tests::measurement;
+    use super::super::view::ReportView;
     use super::*;
     use store::Measurement;
 
@@ -135,6 +157,27 @@ mod tests {
         assert_eq!(report.comparison.traffic[1].turns, 60);
         assert!(report.facts[0].starts_with("120 turns from 1970-01-01"));
         assert_eq!(report.curves.len(), 3);
+    }
+
+    #[test]
+    fn users_who_met_both_arms_are_compared_with_themselves() {
+        let day = |session: usize| session as i64 * DAY_MS;
+        let mut measured = Vec::new();
+        for session in 0..24 {
+            let (user, arm) = (["ann", "bob"][session % 2], ["large", "small"][session / 2 % 2]);
+            for n in 0..3 {
+                let mut one = turn(user, &format!("sess_{session}"), arm, if arm == "large" { 2000 } else { 1000 }, n);
+                let wait = if user == "ann" { 100.0 } else { 900.0 } + (session % 5) as f64 + n as f64;
+                one.measurement.first_token_ms = Some(wait + if arm == "large" { 40.0 } else { 0.0 });
+                one.measurement.created_at_ms = day(session);
+                measured.push(one);
+            }
+        }
+        let report = report("windows", None, &measured, 1).unwrap();
+        assert_eq!(report.comparison.unit, ComparedUnit::OwnSessions);
+        let view = ReportView::new(&report);
+        assert!(view.advice.starts_with("Take A (small): in it time to first token"), "{}", view.advice);
+        assert!(view.method.contains("each user with itself"), "{}", view.method);
     }
 
     #[test]
