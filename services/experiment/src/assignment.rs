@@ -5,6 +5,7 @@
 //! of the weights. So the same user is in the same arm for ever, in every process and on every machine, and two
 //! experiments with different names split users independently.
 
+use crate::random::SeededRandom;
 use sha2::{Digest, Sha256};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,10 +28,35 @@ pub fn assign<'a>(experiment: &str, user: &str, arms: &'a [Arm]) -> Option<&'a A
     arms.last().copied()
 }
 
+/// Draws an arm for a user's session or day of this number, counted from 0. Sessions come in blocks, each of which has every
+/// arm as often as its weight says, in an order that follows from the hash of experiment, user and block: so a user meets all
+/// arms soon, and as often in the evening of the experiment as in its morning.
+pub fn assign_in_turn<'a>(experiment: &str, user: &str, number: u64, arms: &'a [Arm]) -> Option<&'a Arm> {
+    let mut slots = slots(arms);
+    let (block, at) = (number / slots.len().max(1) as u64, number % slots.len().max(1) as u64);
+    SeededRandom::new(hash(experiment, &format!("{user}\0{block}"))).shuffle(&mut slots);
+    slots.get(at as usize).copied()
+}
+
+/// Most places of a block: weights that differ more are rounded.
+const MOST_PLACES: f64 = 8.0;
+
+/// Lists the arms of a block, sorted by name: the one with the least weight once, the others as often as they weigh.
+fn slots(arms: &[Arm]) -> Vec<&Arm> {
+    let mut arms: Vec<&Arm> = arms.iter().filter(|arm| arm.weight > 0.0 && arm.weight.is_finite()).collect();
+    arms.sort_by(|a, b| a.name.cmp(&b.name));
+    let least = arms.iter().map(|arm| arm.weight).fold(f64::INFINITY, f64::min);
+    let count = |arm: &Arm| (arm.weight / least).round().min(MOST_PLACES) as usize;
+    arms.into_iter().flat_map(|arm| std::iter::repeat_n(arm, count(arm))).collect()
+}
+
 fn place(experiment: &str, user: &str) -> f64 {
+    hash(experiment, user) as f64 / 2f64.powi(64)
+}
+
+fn hash(experiment: &str, user: &str) -> u64 {
     let hash = Sha256::new().chain_update(experiment).chain_update([0]).chain_update(user).finalize();
-    let head = hash.iter().take(8).fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-    head as f64 / 2f64.powi(64)
+    hash.iter().take(8).fold(0u64, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -95,6 +121,28 @@ mod tests {
             counts[2 * index("windows") + index("kv")] += 1;
         }
         assert!(chi_square(&counts, &[1.0; 4]).unwrap() > 0.01, "{counts:?}");
+    }
+
+    #[test]
+    fn a_user_meets_each_arm_once_in_each_block() {
+        let two = arms(&[("a", 1.0), ("b", 1.0)]);
+        let uneven = arms(&[("a", 1.0), ("b", 2.0), ("c", 0.0)]);
+        let mut orders = std::collections::BTreeSet::new();
+        for user in (0..40).map(|user| format!("user_{user}")) {
+            for (arms, block, of_b) in [(&two, 2, 1), (&uneven, 3, 2)] {
+                for first in (0..60).step_by(block) {
+                    let names: Vec<&str> = (first..first + block)
+                        .map(|number| assign_in_turn("x", &user, number as u64, arms).unwrap().name.as_str())
+                        .collect();
+                    assert_eq!(names.iter().filter(|name| **name == "b").count(), of_b, "{names:?}");
+                    orders.insert(names.concat());
+                }
+            }
+        }
+        assert_eq!(orders.len(), 2 + 3, "every order comes: {orders:?}");
+        assert_eq!(assign_in_turn("x", "ann", 3, &[]), None);
+        let huge = arms(&[("a", 1e-9), ("b", 1e9)]);
+        assert!((0..9).all(|number| assign_in_turn("x", "ann", number, &huge).is_some()));
     }
 
     #[test]

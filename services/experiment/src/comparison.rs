@@ -1,12 +1,16 @@
 //! Arms side by side: differences that are shown, differences that are not, and warnings.
 
+mod advice;
 mod metric;
 mod warning;
 
+pub use advice::Advice;
 pub use metric::{Better, Metric, MetricUnit};
 pub use warning::Warning;
 
 use crate::bootstrap::{Interval, Pairing, Resampling, Sample, Statistic, difference};
+use crate::crossover::{Crossover, Period};
+use crate::distributions::normal_quantile;
 use crate::proportion::wilson;
 use crate::quantiles::Quantiles;
 use serde::Serialize;
@@ -19,6 +23,8 @@ pub struct ArmTurn {
     pub session: u64,
     /// Number that turns of different arms share in a replay if they were said at the same time.
     pub pair: u64,
+    /// Number of its session, or of its day, among those of its user.
+    pub period: u64,
     pub turn: u64,
     pub values: BTreeMap<Metric, f64>,
 }
@@ -27,8 +33,19 @@ pub struct ArmTurn {
 #[serde(rename_all = "snake_case")]
 pub enum ComparedUnit {
     Users,
-    Sessions, // with too few users
-    Pairs,    // blocks of turns that all arms heard at the same time
+    Sessions,    // with too few users
+    Pairs,       // blocks of turns that all arms heard at the same time
+    OwnSessions, // of users who met all arms in turn
+    OwnDays,
+}
+
+/// What was drawn for the arms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrawnUnit {
+    Turn, // a replay, where all arms hear the same
+    User,
+    Session,
+    Day,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,6 +104,9 @@ pub struct Difference {
     pub interval: Interval,
     pub relative: Option<f64>, // of the first arm's value; `None` if that is zero
     pub verdict: DifferenceVerdict,
+    /// Units beyond those there are until a difference of this size would be shown, four times in five. `None` if it is
+    /// shown, or so small that it never would be.
+    pub more_units: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
@@ -108,21 +128,26 @@ const LEAST_UNITS: usize = 8; // fewest independent units of an arm for any verd
 /// comparisons would show a difference that does not exist.
 const LEVEL: f64 = 0.95;
 
-/// Compares arms. `weights` are those by which users were assigned; empty for a replay, where all arms hear the same.
-pub fn compare(arms: &[String], weights: &[f64], turns: &[ArmTurn], paired: bool, seed: u64) -> Comparison {
+/// Compares arms. `weights` are those by which users were assigned; empty where something else was drawn.
+pub fn compare(arms: &[String], weights: &[f64], turns: &[ArmTurn], drawn: DrawnUnit, seed: u64) -> Comparison {
     let traffic: Vec<Traffic> = (0..arms.len()).map(|arm| traffic(arm, turns)).collect();
     let fewest = |count: fn(&Traffic) -> usize| traffic.iter().map(count).min().unwrap_or(0);
-    let unit = match paired {
-        true => ComparedUnit::Pairs,
-        false if fewest(|arm| arm.users) >= LEAST_UNITS => ComparedUnit::Users,
-        false => ComparedUnit::Sessions,
+    let unit = match drawn {
+        DrawnUnit::Turn => ComparedUnit::Pairs,
+        DrawnUnit::Session if meet_all_arms(turns) => ComparedUnit::OwnSessions,
+        DrawnUnit::Day if meet_all_arms(turns) => ComparedUnit::OwnDays,
+        _ if fewest(|arm| arm.users) >= LEAST_UNITS => ComparedUnit::Users,
+        _ => ComparedUnit::Sessions,
     };
     let measured: Vec<Metric> = Metric::all().filter(|metric| says_something(*metric, turns)).collect();
     // Bonferroni: each alone must be surer, so that all together are sure.
     let questions = (measured.len() * arms.len().saturating_sub(1)).max(1);
     let level = 1.0 - (1.0 - LEVEL) / questions as f64;
     let rows = measured.iter().map(|metric| row(*metric, arms.len(), turns, unit, level, seed)).collect();
-    let warnings = warning::warnings(arms, weights, turns, &traffic, unit, seed);
+    let mut warnings = warning::warnings(arms, weights, turns, &traffic, unit, seed);
+    if is_crossover(unit) {
+        warnings.extend(measured.iter().flat_map(|metric| drift(*metric, arms.len(), turns, measured.len())));
+    }
     Comparison { arms: arms.to_vec(), unit, level: LEVEL, traffic, rows, warnings }
 }
 
@@ -150,24 +175,85 @@ fn traffic(arm: usize, turns: &[ArmTurn]) -> Traffic {
 fn row(metric: Metric, arms: usize, turns: &[ArmTurn], unit: ComparedUnit, level: f64, seed: u64) -> MetricRow {
     let samples: Vec<Vec<Sample>> = (0..arms).map(|arm| samples(metric, arm, turns, unit)).collect();
     let cells: Vec<Option<ArmSummary>> = samples.iter().map(|samples| cell(metric, samples)).collect();
-    let differences = samples.iter().skip(1).map(|other| {
+    let differences = samples.iter().enumerate().skip(1).map(|(arm, other)| {
         let first = samples.first()?;
-        let resampling = Resampling::of(first.len() + other.len(), level, seed ^ metric as u64);
-        let pairing = if unit == ComparedUnit::Pairs { Pairing::Shared } else { Pairing::Independent };
-        let interval = difference(first, other, metric.statistic(), pairing, &resampling)?;
+        let (interval, units, all) = if is_crossover(unit) {
+            let found = Crossover::fit(&periods(metric, arm, turns))?;
+            (found.interval(level), found.periods / 2, found.periods)
+        } else {
+            let resampling = Resampling::of(first.len() + other.len(), level, seed ^ metric as u64);
+            let pairing = if unit == ComparedUnit::Pairs { Pairing::Shared } else { Pairing::Independent };
+            let interval = difference(first, other, metric.statistic(), pairing, &resampling)?;
+            let (first, other) = (units(first), units(other));
+            (interval, first.min(other), if unit == ComparedUnit::Pairs { first } else { first + other })
+        };
         let base = cells.first()?.as_ref()?.value(metric.statistic());
         let relative = (base != 0.0).then(|| interval.estimate / base);
-        let units = units(first).min(units(other));
         let verdict = match () {
             () if units < LEAST_UNITS => DifferenceVerdict::TooFew,
             () if interval.low > 0.0 => DifferenceVerdict::Higher,
             () if interval.high < 0.0 => DifferenceVerdict::Lower,
             () => DifferenceVerdict::NoDifferenceShown,
         };
-        Some(Difference { interval, relative, verdict })
+        let is_shown = matches!(verdict, DifferenceVerdict::Higher | DifferenceVerdict::Lower);
+        let more_units = if is_shown { None } else { more_units(interval, level, all) };
+        Some(Difference { interval, relative, verdict, more_units })
     });
     let differences = differences.collect();
     MetricRow { metric, cells, differences }
+}
+
+/// Returns true where sessions or days were drawn and a user met more than one arm, so that users are compared with
+/// themselves.
+fn meet_all_arms(turns: &[ArmTurn]) -> bool {
+    let met: BTreeSet<(u64, usize)> = turns.iter().map(|turn| (turn.user, turn.arm)).collect();
+    let users: BTreeSet<u64> = met.iter().map(|(user, _)| *user).collect();
+    met.len() > users.len()
+}
+
+fn is_crossover(unit: ComparedUnit) -> bool {
+    matches!(unit, ComparedUnit::OwnSessions | ComparedUnit::OwnDays)
+}
+
+/// Returns a number for each session or day in the first arm and in this one.
+fn periods(metric: Metric, other: usize, turns: &[ArmTurn]) -> Vec<Period> {
+    let mut values: BTreeMap<(u64, u64, usize), Vec<f64>> = BTreeMap::new();
+    for turn in turns.iter().filter(|turn| turn.arm == 0 || turn.arm == other) {
+        if let Some(value) = turn.values.get(&metric) {
+            values.entry((turn.user, turn.period, turn.arm)).or_default().push(*value);
+        }
+    }
+    let of = |((user, number, arm), values): ((u64, u64, usize), Vec<f64>)| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let value = match metric.statistic() {
+            Statistic::Mean => Some(mean),
+            Statistic::Median => Quantiles::of(values).map(|summary| summary.median),
+            Statistic::P95 => Quantiles::of(values).map(|summary| summary.p95),
+        };
+        Some(Period { user, number, is_other: arm == other, value: value? })
+    };
+    values.into_iter().filter_map(of).collect()
+}
+
+/// Returns a warning where a metric changes with the number of the session or day, whatever the arm.
+fn drift(metric: Metric, arms: usize, turns: &[ArmTurn], questions: usize) -> Option<Warning> {
+    let found = (1..arms).filter_map(|other| Crossover::fit(&periods(metric, other, turns)));
+    let surest = found.min_by(|a, b| a.drift_p.total_cmp(&b.drift_p))?;
+    let is_there = surest.drift_p < (1.0 - LEVEL) / (questions * arms.saturating_sub(1)).max(1) as f64;
+    is_there.then(|| Warning::Drift { metric: metric.words(), change: surest.drift })
+}
+
+/// Share of comparisons that should show a difference that is there.
+const POWER: f64 = 0.8;
+const MOST_UNITS: f64 = 1e6;
+
+/// Computes from the interval, which shrinks with the root of the units, how many more would show the estimate.
+fn more_units(interval: Interval, level: f64, units: usize) -> Option<u64> {
+    let sure = normal_quantile(0.5 + level / 2.0);
+    let error = (interval.high - interval.low) / 2.0 / sure;
+    let times = ((sure + normal_quantile(POWER)) * error / interval.estimate.abs()).powi(2);
+    let more = units as f64 * (times - 1.0);
+    (more.is_finite() && more < MOST_UNITS).then(|| more.ceil().max(1.0) as u64)
 }
 
 fn samples(metric: Metric, arm: usize, turns: &[ArmTurn], unit: ComparedUnit) -> Vec<Sample> {
@@ -177,6 +263,7 @@ fn samples(metric: Metric, arm: usize, turns: &[ArmTurn], unit: ComparedUnit) ->
             ComparedUnit::Users => turn.user,
             ComparedUnit::Sessions => turn.session,
             ComparedUnit::Pairs => turn.pair,
+            ComparedUnit::OwnSessions | ComparedUnit::OwnDays => turn.session,
         };
         Some(Sample { cluster, value: *turn.values.get(&metric)? })
     })

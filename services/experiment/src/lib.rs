@@ -5,19 +5,21 @@
 mod assignment;
 mod bootstrap;
 mod comparison;
+mod crossover;
 mod distributions;
 mod proportion;
 mod quantiles;
 mod random;
 mod traffic;
 
-pub use assignment::{Arm, assign};
+pub use assignment::{Arm, assign, assign_in_turn};
 pub use bootstrap::{Interval, Pairing, Resampling, Sample, Statistic, difference};
 pub use comparison::{
-    ArmSummary, ArmTurn, Better, ComparedUnit, Comparison, Difference, DifferenceVerdict, Metric, MetricRow,
-    MetricUnit, Rate, Traffic, Warning, compare, pair_blocks,
+    Advice, ArmSummary, ArmTurn, Better, ComparedUnit, Comparison, Difference, DifferenceVerdict, DrawnUnit, Metric,
+    MetricRow, MetricUnit, Rate, Traffic, Warning, compare, pair_blocks,
 };
-pub use distributions::{chi_square_tail, normal_cdf, student_quantile};
+pub use crossover::{Crossover, Period};
+pub use distributions::{chi_square_tail, normal_cdf, normal_quantile, student_quantile, student_tail};
 pub use proportion::wilson;
 pub use quantiles::{Quantiles, median, quantile};
 pub use random::SeededRandom;

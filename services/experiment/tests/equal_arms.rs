@@ -1,7 +1,7 @@
 //! Replays of arms that differ in nothing but their name show no difference, also in chance: times on a busy machine.
 //! They were recorded (golden/make_equal_arms.py has the recipe).
 
-use experiment::{ArmTurn, DifferenceVerdict, Metric, compare, pair_blocks};
+use experiment::{ArmTurn, DifferenceVerdict, DrawnUnit, Metric, compare, pair_blocks};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -36,11 +36,19 @@ fn shown(replay: &[Vec<Option<f64>>], metrics: &[Metric], slower: f64, seed: u64
                     Some((*metric, if is_longer { (*value)? * slower } else { (*value)? }))
                 })
                 .collect();
-            ArmTurn { arm: arm as usize, user: 0, session: run * 2 + arm, pair: pair_blocks(run, turn), turn, values }
+            ArmTurn {
+                arm: arm as usize,
+                user: 0,
+                session: run * 2 + arm,
+                pair: pair_blocks(run, turn),
+                period: 0,
+                turn,
+                values,
+            }
         })
         .collect();
     let arms = ["one".to_owned(), "twin".to_owned()];
-    let comparison = compare(&arms, &[], &turns, true, seed);
+    let comparison = compare(&arms, &[], &turns, DrawnUnit::Turn, seed);
     assert!(comparison.warnings.is_empty(), "{:?}", comparison.warnings);
     let differs = |verdict| matches!(verdict, DifferenceVerdict::Higher | DifferenceVerdict::Lower);
     let rows = comparison.rows.iter().filter(|row| row.differences[0].is_some_and(|found| differs(found.verdict)));

@@ -1,7 +1,7 @@
 //! Arms of an experiment on live traffic, from the store's measurements.
 
-use experiment::{ArmTurn, Comparison, Metric, compare};
-use settings::{DrawnBy, Experiment};
+use experiment::{ArmTurn, ComparedUnit, Comparison, DrawnUnit, Metric, compare};
+use settings::{Experiment, ExperimentUnit};
 use std::collections::{BTreeMap, HashMap};
 use store::{ExperimentTurn, Measurement};
 
@@ -9,37 +9,58 @@ use store::{ExperimentTurn, Measurement};
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArmTurns {
     pub arms: Vec<String>,
-    /// Shares by which users were drawn. Empty if sessions are drawn: then the counts of users say nothing about the draw.
-    pub weights: Vec<f64>,
     pub turns: Vec<ArmTurn>,
+    weights: Vec<f64>,
+    drawn: DrawnUnit,
 }
+
+const DAY_MS: i64 = 86_400_000;
 
 impl ArmTurns {
     pub fn of(configured: Option<&Experiment>, measured: &[ExperimentTurn]) -> ArmTurns {
         let arms = arms(configured, measured);
+        let drawn = match configured.map(|experiment| experiment.unit) {
+            Some(ExperimentUnit::User) => DrawnUnit::User,
+            Some(ExperimentUnit::Day) => DrawnUnit::Day,
+            // Where no user met two arms, users are compared.
+            Some(ExperimentUnit::Session | ExperimentUnit::Auto) | None => DrawnUnit::Session,
+        };
         let (mut users, mut sessions) = (HashMap::new(), HashMap::new());
+        // Number of each user's session, or day, in the order of first turns; and how many the user has.
+        let (mut periods, mut counts): (HashMap<_, u64>, HashMap<_, u64>) = (HashMap::new(), HashMap::new());
         let turns = measured.iter().filter_map(|turn| {
             let arm = arms.iter().position(|arm| Some(arm) == turn.measurement.arm.as_ref())?;
             let (next_user, next_session) = (users.len() as u64, sessions.len() as u64);
+            let day = turn.measurement.created_at_ms.div_euclid(DAY_MS);
+            let unit =
+                if drawn == DrawnUnit::Day { (&turn.user, "", day) } else { (&turn.user, turn.session.as_str(), 0) };
+            let period = *periods.entry(unit).or_insert_with(|| {
+                let count = counts.entry(&turn.user).or_default();
+                *count += 1;
+                *count - 1
+            });
             Some(ArmTurn {
                 arm,
                 user: *users.entry(&turn.user).or_insert(next_user),
                 session: *sessions.entry((&turn.user, &turn.session)).or_insert(next_session),
                 pair: 0,
+                period,
                 turn: turn.measurement.turn,
                 values: turn_values(&turn.measurement),
             })
         });
         let turns = turns.collect();
-        let weights = match configured.filter(|experiment| experiment.by == DrawnBy::User) {
-            Some(experiment) => arms.iter().map(|arm| weight(experiment, arm)).collect(),
-            None => Vec::new(),
-        };
-        ArmTurns { arms, weights, turns }
+        let weights = configured.iter().flat_map(|experiment| arms.iter().map(|arm| weight(experiment, arm))).collect();
+        ArmTurns { arms, turns, weights, drawn }
     }
 
     pub fn compared(&self, seed: u64) -> Comparison {
-        compare(&self.arms, &self.weights, &self.turns, false, seed)
+        let by_shares = compare(&self.arms, &self.weights, &self.turns, self.drawn, seed);
+        if by_shares.unit == ComparedUnit::Sessions && self.drawn != DrawnUnit::User {
+            // If sessions are drawn, the counts of users say nothing about the draw.
+            return compare(&self.arms, &[], &self.turns, self.drawn, seed);
+        }
+        by_shares
     }
 }
 
@@ -162,5 +183,21 @@ mod tests {
         assert_eq!(comparison.arms, ["small", "large"]);
         assert_eq!((comparison.traffic[0].users, comparison.traffic[0].sessions), (10, 20));
         assert_eq!(comparison.traffic[1].turns, 60);
+    }
+
+    #[test]
+    fn users_who_met_both_arms_are_compared_with_themselves() {
+        let mut measured = Vec::new();
+        for session in 0..24 {
+            let (user, arm) = (["ann", "bob"][session % 2], ["large", "small"][session / 2 % 2]);
+            for n in 0..3 {
+                let mut one = turn(user, &format!("sess_{session}"), arm, if arm == "large" { 2000 } else { 1000 }, n);
+                let wait = if user == "ann" { 100.0 } else { 900.0 } + (session % 5) as f64 + n as f64;
+                one.measurement.first_token_ms = Some(wait + if arm == "large" { 40.0 } else { 0.0 });
+                one.measurement.created_at_ms = session as i64 * DAY_MS;
+                measured.push(one);
+            }
+        }
+        assert_eq!(ArmTurns::of(None, &measured).compared(1).unit, ComparedUnit::OwnSessions);
     }
 }

@@ -2,36 +2,55 @@
 //! later.
 
 use crate::{Error, ModelChoice, Presets};
-use experiment::{Arm, assign};
-use settings::{DrawnBy, Experiment, Preset, Settings};
-use store::Placement;
+use experiment::{Arm, assign, assign_in_turn};
+use settings::{Experiment, ExperimentUnit, Preset, Settings};
+use store::{ExperimentCounts, Placement};
 
 /// Places a new session. A client that names a preset gets it, and is in no arm.
 pub fn place(
     settings: &Settings,
     presets: &Presets,
     user: &str,
-    session: &str,
+    counts: ExperimentCounts,
     choice: &ModelChoice,
     now_ms: i64,
 ) -> Result<Placement, Error> {
-    let running = settings.experiment.as_ref().filter(|experiment| experiment.runs_at(now_ms));
-    match running {
-        Some(experiment) if choice.is_any_preset => draw(experiment, presets, user, session),
+    match running(settings, choice, now_ms) {
+        Some(experiment) => draw(experiment, presets, user, counts, now_ms),
         _ => Ok(placement(&choice.preset, None)),
     }
 }
 
-pub fn draw(experiment: &Experiment, presets: &Presets, user: &str, session: &str) -> Result<Placement, Error> {
+/// Returns the experiment that draws an arm for a new session with this choice.
+pub fn running<'s>(settings: &'s Settings, choice: &ModelChoice, now_ms: i64) -> Option<&'s Experiment> {
+    settings.experiment.as_ref().filter(|experiment| experiment.runs_at(now_ms) && choice.is_any_preset)
+}
+
+/// Number of users with sessions from which on arms are drawn for users by default: eight for each of two arms.
+pub const MANY_USERS: u64 = 16;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Draws an arm. `counts` are those before this session.
+pub fn draw(
+    experiment: &Experiment,
+    presets: &Presets,
+    user: &str,
+    counts: ExperimentCounts,
+    now_ms: i64,
+) -> Result<Placement, Error> {
     let arms: Vec<Arm> =
         experiment.arms.iter().map(|arm| Arm { name: arm.preset.clone(), weight: arm.weight }).collect();
-    let who = match experiment.by {
-        DrawnBy::User => user.to_owned(),
-        DrawnBy::Session => format!("{user}\0{session}"),
+    let in_turn = |number: u64| assign_in_turn(&experiment.name, user, number, &arms);
+    let drawn = || match experiment.unit {
+        ExperimentUnit::User => assign(&experiment.name, user, &arms),
+        ExperimentUnit::Auto if counts.users >= MANY_USERS => assign(&experiment.name, user, &arms),
+        ExperimentUnit::Auto | ExperimentUnit::Session => in_turn(counts.sessions_of_user),
+        ExperimentUnit::Day => in_turn(u64::try_from(now_ms.div_euclid(DAY_MS)).unwrap_or(0)),
     };
     let arm = match experiment.overrides.get(user) {
         Some(arm) => Some(arm),
-        None => assign(&experiment.name, &who, &arms).map(|arm| &arm.name),
+        None => drawn().map(|arm| &arm.name),
     };
     match arm {
         Some(arm) => Ok(placement(presets.named(arm)?, Some((experiment, arm)))),
@@ -93,35 +112,36 @@ mod tests {
         settings: &Settings,
         presets: &Presets,
         user: &str,
-        session: &str,
+        sessions_of_user: u64,
         model: &str,
         now_ms: i64,
     ) -> Placement {
-        place(settings, presets, user, session, &presets.choose(user, model).unwrap(), now_ms).unwrap()
+        let counts = ExperimentCounts { users: 3, sessions_of_user };
+        place(settings, presets, user, counts, &presets.choose(user, model).unwrap(), now_ms).unwrap()
     }
 
     #[test]
     fn users_are_split_and_stay() {
-        let settings = settings("");
+        let settings = settings("unit = \"user\"");
         let presets = presets(&settings);
-        let of = |user: &str, session: &str| placed(&settings, &presets, user, session, "", DURING_MS);
+        let of = |user: &str, sessions: u64| placed(&settings, &presets, user, sessions, "", DURING_MS);
         let mut counts = std::collections::BTreeMap::new();
         for user in (0..200).map(|user| format!("user_{user}")) {
-            let placed = of(&user, "sess_1");
-            assert_eq!(placed, of(&user, "sess_2"));
+            let placed = of(&user, 1);
+            assert_eq!(placed, of(&user, 2));
             assert_eq!(placed.experiment.as_deref(), Some("windows"));
             assert_eq!(placed.arm.as_ref(), Some(&placed.preset));
             *counts.entry(placed.preset).or_insert(0) += 1;
         }
         assert!(counts.len() == 2 && counts.values().all(|count| *count > 70), "{counts:?}");
-        assert_eq!(of("ann", "sess_1").preset, "qwen3.5-9b-64k");
+        assert_eq!(of("ann", 1).preset, "qwen3.5-9b-64k");
     }
 
     #[test]
     fn only_who_asks_for_nothing_while_it_runs_is_drawn() {
         let settings = settings("");
         let presets = presets(&settings);
-        let of = |model: &str, now_ms: i64| placed(&settings, &presets, "bob", "sess_1", model, now_ms);
+        let of = |model: &str, now_ms: i64| placed(&settings, &presets, "bob", 0, model, now_ms);
         for model in ["", "gpt-realtime"] {
             assert!(of(model, DURING_MS).arm.is_some(), "{model}");
         }
@@ -135,13 +155,28 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_drawn_where_everybody_is_one_user() {
-        let settings = settings("by = \"session\"");
-        let presets = presets(&settings);
-        let arms: std::collections::BTreeSet<String> = (0..20)
-            .map(|session| placed(&settings, &presets, "local", &format!("sess_{session}"), "", DURING_MS).preset)
-            .collect();
-        assert_eq!(arms.len(), 2);
+    fn few_users_meet_both_arms_in_turn() {
+        let arms_of = |unit: &str, users: u64| {
+            let settings = settings(unit);
+            let presets = presets(&settings);
+            let choice = presets.choose("bob", "").unwrap();
+            let day = |number: u64| DURING_MS - DURING_MS % DAY_MS + number as i64 / 2 * DAY_MS + number as i64 % 2;
+            let of = |number: u64| {
+                let counts = ExperimentCounts { users, sessions_of_user: number };
+                place(&settings, &presets, "bob", counts, &choice, day(number)).unwrap().preset
+            };
+            (0..12).map(of).collect::<Vec<String>>()
+        };
+        let differ = |arms: &[String]| arms.chunks(2).filter(|pair| pair[0] != pair[1]).count();
+        assert_eq!(differ(&arms_of("", 3)), 6, "each block of two sessions has both arms");
+        assert_eq!(differ(&arms_of("unit = \"session\"", 100)), 6);
+        let of_user = arms_of("", MANY_USERS);
+        assert!(of_user.iter().all(|arm| *arm == of_user[0]), "{of_user:?}");
+        // Two sessions a day here.
+        let of_days = arms_of("unit = \"day\"", 3);
+        assert_eq!(differ(&of_days), 0, "{of_days:?}");
+        assert!(of_days.iter().any(|arm| *arm != of_days[0]), "{of_days:?}");
+        assert_eq!(arms_of("by = \"session\"", 3), arms_of("unit = \"session\"", 3), "the old name of the key");
     }
 
     #[test]

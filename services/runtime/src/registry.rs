@@ -6,7 +6,7 @@ use crate::connections::{Connection, Interest};
 use crate::held::HeldText;
 use crate::load::{load, wording};
 use crate::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
-use crate::placement::{draw, place, placement};
+use crate::placement::{MANY_USERS, draw, place, placement, running};
 use crate::shared::Shared;
 use crate::task::refuse;
 use crate::{Error, ModelChoice, Presets};
@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use store::{ContextStamp, Placement, SessionName, SessionRecord, SessionRef, Store, new_id};
+use store::{ContextStamp, ExperimentCounts, Placement, SessionName, SessionRecord, SessionRef, Store, new_id};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -156,7 +156,12 @@ impl Runtime {
         let id = new_id("sess")?;
         let now_ms = wall_ms();
         let choice = self.shared.presets.choose(new.user, new.model)?;
-        let placement = place(&self.shared.settings, &self.shared.presets, new.user, &id, &choice, now_ms)?;
+        let Shared { settings, presets, store, .. } = &*self.shared;
+        let counts = match running(settings, &choice, now_ms) {
+            Some(experiment) => store.experiment_counts(&experiment.name, new.user, MANY_USERS).await?,
+            None => ExperimentCounts::default(),
+        };
+        let placement = place(settings, presets, new.user, counts, &choice, now_ms)?;
         let is_remembered = !new.is_private && self.shared.remembers(new.person, new.room);
         let (mut config, mut told_facts) = (self.first_config(&choice), None);
         if let Some(update) = new.update {
@@ -218,7 +223,11 @@ impl Runtime {
         let Shared { presets, settings, .. } = &*self.shared;
         let placement = match (preset, &settings.experiment) {
             (Some(preset), _) => placement(presets.named(preset)?, None),
-            (None, Some(experiment)) => draw(experiment, presets, session.user(), session.id())?,
+            (None, Some(experiment)) => {
+                let store = &self.shared.store;
+                let counts = store.experiment_counts(&experiment.name, session.user(), MANY_USERS).await?;
+                draw(experiment, presets, session.user(), counts, wall_ms())?
+            }
             (None, None) => return Err(Error::NoExperiment),
         };
         self.shared.store.set_placement(session, &placement, wall_ms()).await?;

@@ -10,7 +10,7 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
     pub name: String,
-    pub by: DrawnBy,
+    pub unit: ExperimentUnit,
     /// Arms by name: the order in the file has no meaning.
     pub arms: Vec<ExperimentArm>,
     /// Milliseconds since 1970. `None`: at once.
@@ -21,9 +21,12 @@ pub struct Experiment {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
-pub enum DrawnBy {
+pub enum ExperimentUnit {
+    /// Users where the service knows many, else sessions.
+    Auto,
     User,
     Session,
+    Day,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +46,7 @@ impl Experiment {
             let right = text.chars().count() <= NAME_CHARS && !text.chars().any(char::is_control);
             if right { Ok(text.to_string()) } else { Err(None) }
         });
-        let by = r.choice("by");
+        let unit = r.choice("unit");
         let arms = r.map("arms", ARMS, |value| match value {
             None => Ok(1.0),
             Some(Value::Integer(number)) if (0..=MOST_WEIGHT as i64).contains(number) => Ok(*number as f64),
@@ -57,7 +60,7 @@ impl Experiment {
         let arms = arms.into_iter().map(|(preset, weight)| ExperimentArm { preset, weight }).collect();
         let (start_ms, end_ms) = (r.moment("start"), r.moment("end"));
         let overrides = overrides.into_iter().collect();
-        (!name.is_empty()).then_some(Experiment { name, by, arms, start_ms, end_ms, overrides })
+        (!name.is_empty()).then_some(Experiment { name, unit, arms, start_ms, end_ms, overrides })
     }
 }
 

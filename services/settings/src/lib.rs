@@ -40,7 +40,7 @@ mod units;
 mod value;
 
 pub use error::{Error, Mistake};
-pub use experiment::{DrawnBy, Experiment, ExperimentArm};
+pub use experiment::{Experiment, ExperimentArm, ExperimentUnit};
 pub use explained::{ExplainedValue, explained};
 pub use findings::Effective;
 pub use load::LoadedSettings;

@@ -5,7 +5,8 @@ use crate::origin::Origin;
 use config::{Value, ValueKind};
 
 /// Section, old key and new key.
-const RENAMED: [(&str, &str, &str); 1] = [("memory", "trail_tokens", "recurrence_log_tokens")];
+const RENAMED: [(&str, &str, &str); 2] =
+    [("memory", "trail_tokens", "recurrence_log_tokens"), ("experiment", "by", "unit")];
 
 /// Moves the values of old keys to the new ones. Returns a line for each, which names both. A new key goes before an old one.
 pub(crate) fn move_old_keys(layer: &mut Table) -> Vec<String> {

@@ -98,7 +98,7 @@ pub use import_lines::ImportLines;
 pub use journal::SaidReply;
 pub use kept_logs::{KeptLog, LogAddition, LogMark, LogOwner};
 pub use keys::{ApiKey, ClientSecret, Identity, KeyScope};
-pub use measurements::{ExperimentTurn, Measurement};
+pub use measurements::{ExperimentCounts, ExperimentTurn, Measurement};
 pub use open::{OpenedBy, StoreOptions};
 pub use order_key::OrderKey;
 pub use page::Page;

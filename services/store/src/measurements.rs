@@ -49,6 +49,13 @@ pub struct ExperimentTurn {
     pub measurement: Measurement,
 }
 
+/// Numbers by which an experiment draws.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExperimentCounts {
+    pub users: u64,
+    pub sessions_of_user: u64,
+}
+
 impl Store {
     pub async fn add_measurement(&self, session: &SessionRef, measurement: Measurement) -> Result<(), Error> {
         self.write_session(session, measurement.created_at_ms, async move |connection, session| {
@@ -107,6 +114,23 @@ impl Store {
              GROUP BY experiment ORDER BY max(created_at_ms) DESC",
         );
         self.read_at_length(async |reader| Ok(query.fetch_all(reader).await?)).await
+    }
+
+    /// Counts users with sessions, at most `most_users`, and the sessions that one user has in an experiment.
+    pub async fn experiment_counts(
+        &self,
+        experiment: &str,
+        user: &str,
+        most_users: u64,
+    ) -> Result<ExperimentCounts, Error> {
+        let query = sqlx::query_as(
+            "SELECT (SELECT count(*) FROM (SELECT 1 FROM users u WHERE EXISTS
+                        (SELECT 1 FROM sessions s WHERE s.user = u.id AND s.deleted_at_ms IS NULL) LIMIT ?3)),
+                    (SELECT count(*) FROM sessions WHERE user = ?2 AND experiment = ?1 AND deleted_at_ms IS NULL)",
+        );
+        let query = query.bind(experiment).bind(user).bind(i64::try_from(most_users).unwrap_or(i64::MAX));
+        let (users, sessions): (i64, i64) = self.read(async |reader| Ok(query.fetch_one(reader).await?)).await?;
+        Ok(ExperimentCounts { users: users.unsigned_abs(), sessions_of_user: sessions.unsigned_abs() })
     }
 
     /// Lists all turns of one experiment, across users: material of a comparison, for operators only.

@@ -5,7 +5,7 @@ use crate::support::Server;
 use access::LOCAL_USER;
 use serde_json::{Value, json};
 use session::{Delta, Finish, TurnReport};
-use settings::{DrawnBy, Experiment, ExperimentArm, Settings};
+use settings::{Experiment, ExperimentArm, ExperimentUnit, Settings};
 use std::collections::BTreeMap;
 use store::Measurement;
 
@@ -15,7 +15,7 @@ fn experiment(arm: &'static str) -> impl FnOnce(&mut Settings) {
     move |settings| {
         settings.experiment = Some(Experiment {
             name: "windows".into(),
-            by: DrawnBy::User,
+            unit: ExperimentUnit::User,
             arms: ARMS.map(|preset| ExperimentArm { preset: preset.into(), weight: 1.0 }).into(),
             start_ms: None,
             end_ms: None,

@@ -15,6 +15,7 @@ fn live(users: u64, seed: u64, shift: f64) -> Vec<ArmTurn> {
                     user,
                     session: user * 10 + session,
                     pair: 0,
+                    period: session,
                     turn,
                     values: BTreeMap::from([
                         (Metric::FirstTokenMs, first_token_ms),
@@ -37,7 +38,7 @@ fn verdicts(comparison: &Comparison) -> Vec<DifferenceVerdict> {
 
 #[test]
 fn a_longer_wait_is_shown_and_the_rest_is_not() {
-    let found = compare(&arms(), &[1.0, 1.0], &live(60, 1, 60.0), false, 1);
+    let found = compare(&arms(), &[1.0, 1.0], &live(60, 1, 60.0), DrawnUnit::User, 1);
     assert_eq!(found.unit, ComparedUnit::Users);
     assert_eq!(verdicts(&found), [DifferenceVerdict::Higher, DifferenceVerdict::NoDifferenceShown]);
     let wait = found.rows[0].differences[0].unwrap();
@@ -53,7 +54,7 @@ fn a_longer_wait_is_shown_and_the_rest_is_not() {
 #[test]
 fn equal_arms_show_no_difference_in_nine_of_ten_seeds() {
     let shown = (0..20).filter(|seed| {
-        let found = compare(&arms(), &[1.0, 1.0], &live(60, *seed, 0.0), false, *seed);
+        let found = compare(&arms(), &[1.0, 1.0], &live(60, *seed, 0.0), DrawnUnit::User, *seed);
         verdicts(&found).iter().any(|verdict| *verdict != DifferenceVerdict::NoDifferenceShown)
     });
     assert!(shown.count() <= 2);
@@ -61,11 +62,11 @@ fn equal_arms_show_no_difference_in_nine_of_ten_seeds() {
 
 #[test]
 fn few_users_are_told_and_sessions_are_compared() {
-    let found = compare(&arms(), &[1.0, 1.0], &live(6, 1, 0.0), false, 1);
+    let found = compare(&arms(), &[1.0, 1.0], &live(6, 1, 0.0), DrawnUnit::User, 1);
     assert_eq!(found.unit, ComparedUnit::Sessions);
     let words: Vec<String> = found.warnings.iter().map(ToString::to_string).collect();
     assert!(words[0].contains("small has 3 users, and 8 are the least"), "{words:?}");
-    let found = compare(&arms(), &[1.0, 1.0], &live(2, 1, 500.0), false, 1);
+    let found = compare(&arms(), &[1.0, 1.0], &live(2, 1, 500.0), DrawnUnit::User, 1);
     assert!(verdicts(&found).iter().all(|verdict| *verdict == DifferenceVerdict::TooFew), "{:?}", verdicts(&found));
 }
 
@@ -73,7 +74,7 @@ fn few_users_are_told_and_sessions_are_compared() {
 fn uneven_traffic_is_told() {
     let mut turns = live(80, 1, 0.0);
     turns.retain(|turn| turn.arm == 0 || turn.user < 20);
-    let found = compare(&arms(), &[1.0, 1.0], &turns, false, 1);
+    let found = compare(&arms(), &[1.0, 1.0], &turns, DrawnUnit::User, 1);
     assert!(
         matches!(found.warnings[0], Warning::UnevenUsers { ref users, .. } if *users == [40, 10]),
         "{:?}",
@@ -81,26 +82,29 @@ fn uneven_traffic_is_told() {
     );
     let words = found.warnings[0].to_string();
     assert!(words.starts_with("the arms have [40, 10] users, which their weights make unlikely (p = 0.00"), "{words}");
-    assert_eq!(compare(&arms(), &[4.0, 1.0], &turns, false, 1).warnings, []);
+    assert_eq!(compare(&arms(), &[4.0, 1.0], &turns, DrawnUnit::User, 1).warnings, []);
 
     let mut turns = live(60, 1, 0.0);
     turns.retain(|turn| turn.arm == 0 || turn.turn < 3);
-    let words = compare(&arms(), &[1.0, 1.0], &turns, false, 1).warnings[0].to_string();
+    let words = compare(&arms(), &[1.0, 1.0], &turns, DrawnUnit::User, 1).warnings[0].to_string();
     assert!(words.contains("sessions of large have 3.0 turns, those of the first arm 6.0"), "{words}");
 
     let mut turns = live(60, 1, 0.0);
     turns.iter_mut().filter(|turn| turn.user == 4 && turn.session == 41).for_each(|turn| turn.arm = 1);
-    assert_eq!(compare(&arms(), &[1.0, 1.0], &turns, false, 1).warnings, [Warning::UsersInSeveralArms { users: 1 }]);
+    assert_eq!(
+        compare(&arms(), &[1.0, 1.0], &turns, DrawnUnit::User, 1).warnings,
+        [Warning::UsersInSeveralArms { users: 1 }]
+    );
 }
 
 #[test]
 fn an_arm_without_turns_is_no_trouble() {
     let mut turns = live(30, 1, 0.0);
     turns.retain(|turn| turn.arm == 0);
-    let found = compare(&arms(), &[1.0, 1.0], &turns, false, 1);
+    let found = compare(&arms(), &[1.0, 1.0], &turns, DrawnUnit::User, 1);
     assert!(found.rows.iter().all(|row| row.cells[1].is_none() && row.differences == [None]));
     assert_eq!(found.warnings[0], Warning::NoTurns { arm: "large".to_owned() });
-    assert_eq!(compare(&arms(), &[], &[], true, 1).rows, []);
+    assert_eq!(compare(&arms(), &[], &[], DrawnUnit::Turn, 1).rows, []);
 }
 
 /// The same turns at the same time: their common load cannot hide a small difference.
@@ -114,16 +118,17 @@ fn pairs_see_more_than_single_turns() {
             for arm in 0..2 {
                 let first_token_ms = mood + 4.0 * random.share() + if arm == 1 { shift } else { 0.0 };
                 let values = BTreeMap::from([(Metric::FirstTokenMs, first_token_ms)]);
-                turns.push(ArmTurn { arm, user: 0, session: arm as u64, pair: pair_blocks(0, turn), turn, values });
+                let (session, pair) = (arm as u64, pair_blocks(0, turn));
+                turns.push(ArmTurn { arm, user: 0, session, pair, period: 0, turn, values });
             }
         }
         turns
     };
-    let found = |paired, shift| verdicts(&compare(&arms(), &[], &play(shift), paired, 1))[0];
-    assert_eq!(found(true, 12.0), DifferenceVerdict::Higher);
-    assert_eq!(found(true, 0.0), DifferenceVerdict::NoDifferenceShown);
+    let found = |shift| verdicts(&compare(&arms(), &[], &play(shift), DrawnUnit::Turn, 1))[0];
+    assert_eq!(found(12.0), DifferenceVerdict::Higher);
+    assert_eq!(found(0.0), DifferenceVerdict::NoDifferenceShown);
     let short: Vec<ArmTurn> = play(12.0).into_iter().filter(|turn| turn.turn < 20).collect();
-    let short = compare(&arms(), &[], &short, true, 1);
+    let short = compare(&arms(), &[], &short, DrawnUnit::Turn, 1);
     assert_eq!(verdicts(&short), [DifferenceVerdict::TooFew]);
     assert_eq!(short.warnings, [Warning::TooFewPairs { blocks: 4, least: LEAST_UNITS }]);
 }

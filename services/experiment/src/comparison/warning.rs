@@ -30,6 +30,11 @@ pub enum Warning {
                          and fill grow with turns, so compare the plots at the same turn"
     )]
     UnevenSessions { arm: String, turns_per_session: f64, first: f64 },
+    #[strum(
+        to_string = "{metric} changes by {change:.3} from one session or day of a user to the next, whatever the arm: the \
+                         differences are of what is left, and will change further"
+    )]
+    Drift { metric: &'static str, change: f64 },
 }
 
 const UNLIKELY: f64 = 0.001; // less than one comparison in a thousand shows it by chance
@@ -50,6 +55,9 @@ pub fn warnings(
         if blocks < LEAST_UNITS {
             warnings.push(Warning::TooFewPairs { blocks, least: LEAST_UNITS });
         }
+        return warnings;
+    }
+    if matches!(unit, ComparedUnit::OwnSessions | ComparedUnit::OwnDays) {
         return warnings;
     }
     for (arm, seen) in arms.iter().zip(traffic).filter(|(_, seen)| (1..LEAST_UNITS).contains(&seen.users)) {

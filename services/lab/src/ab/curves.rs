@@ -60,6 +60,7 @@ mod tests {
             user: 0,
             session: 0,
             pair: 0,
+            period: 0,
             turn,
             values: BTreeMap::from([(Metric::FirstTokenMs, value)]),
         };

@@ -23,7 +23,7 @@ mod tests {
     use super::super::curves::curves;
     use super::super::recall::{AskedFact, FactZone, recall};
     use super::*;
-    use experiment::{ArmTurn, Metric, SeededRandom, compare, pair_blocks};
+    use experiment::{ArmTurn, DrawnUnit, Metric, SeededRandom, compare, pair_blocks};
     use std::collections::BTreeMap;
 
     #[test]
@@ -34,7 +34,8 @@ mod tests {
             for arm in 0..2 {
                 let wait = 40.0 + 20.0 * random.share() + if arm == 1 { 30.0 } else { 0.0 };
                 let values = BTreeMap::from([(Metric::FirstTokenMs, wait), (Metric::FillShare, 0.01 * turn as f64)]);
-                turns.push(ArmTurn { arm, user: 0, session: arm as u64, pair: pair_blocks(0, turn), turn, values });
+                let (session, pair) = (arm as u64, pair_blocks(0, turn));
+                turns.push(ArmTurn { arm, user: 0, session, pair, period: 0, turn, values });
             }
         }
         let arms = ["small".to_owned(), "<large>".to_owned()];
@@ -49,7 +50,7 @@ mod tests {
         let report = ArmReport {
             title: "Replay of a & b".into(),
             facts: vec!["1 run".into()],
-            comparison: compare(&arms, &[], &turns, true, 1),
+            comparison: compare(&arms, &[], &turns, DrawnUnit::Turn, 1),
             curves: curves(2, &turns),
             recall: recall(2, &[(1, &asked)]),
         };

@@ -13,7 +13,7 @@ use crate::hardware::Hardware;
 use crate::output::{mib, write_file};
 use crate::script::{ConversationScript, ScriptRecipe, generate};
 use anyhow::{Context, Result, bail};
-use experiment::{ArmTurn, Metric, compare, pair_blocks};
+use experiment::{ArmTurn, DrawnUnit, Metric, compare, pair_blocks};
 use runs::PlayedTurn;
 use runtime::turn_values;
 use settings::Settings;
@@ -158,7 +158,7 @@ fn report(args: &Args, settings: &Settings, script: &ConversationScript, played:
     ArmReport {
         title: format!("Replay of {}", script.head.script),
         facts,
-        comparison: compare(&args.arms, &[], &turns, true, args.seed),
+        comparison: compare(&args.arms, &[], &turns, DrawnUnit::Turn, args.seed),
         curves: curves(args.arms.len(), &turns),
         recall: recall(args.arms.len(), &asked),
     }
@@ -176,7 +176,7 @@ fn turn(played: &PlayedTurn) -> ArmTurn {
     }
     let session = played.run * MOST_ARMS + played.arm as u64;
     let pair = pair_blocks(played.run, played.turn);
-    ArmTurn { arm: played.arm, user: 0, session, pair, turn: played.turn, values }
+    ArmTurn { arm: played.arm, user: 0, session, pair, period: 0, turn: played.turn, values }
 }
 
 const MOST_ARMS: u64 = 1000;

@@ -11,8 +11,9 @@ use store::{ExperimentTurn, Store};
 
 /// Prints the differences between the arms of an experiment on live traffic
 ///
-/// The intervals come from resampling users with all their turns (sessions, if there are too few users), because turns
-/// of one user resemble each other. All intervals hold together in 95 of 100 comparisons.
+/// Where sessions or days were drawn, each user is compared with itself. Else the intervals come from resampling users with
+/// all their turns (sessions, if there are too few users), because turns of one user resemble each other. All intervals
+/// hold together in 95 of 100 comparisons.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Name of the experiment [default: the configured one, else the newest that has turns]
@@ -64,6 +65,7 @@ fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTur
 
 #[cfg(test)]
 mod tests {
+    use super::super::view::ReportView;
     use super::*;
     use serde_json::json;
 
@@ -84,6 +86,27 @@ mod tests {
         let report = report("windows", None, &[turn(0), turn(1)], 1).unwrap();
         assert!(report.facts[0].starts_with("2 turns from 1970-01-01"));
         assert_eq!((report.comparison.arms, report.curves.len()), (vec!["small".to_owned()], 3));
+    }
+
+    #[test]
+    fn a_home_whose_users_met_both_arms_gets_advice() {
+        let mut measured = Vec::new();
+        for session in 0..24_u32 {
+            let (user, arm) = ([100.0, 900.0][session as usize % 2], ["large", "small"][session as usize / 2 % 2]);
+            for n in 0..3 {
+                let mut one = turn(n);
+                one.measurement.arm = Some(arm.to_owned());
+                one.measurement.ctx_size = if arm == "large" { 2000 } else { 1000 };
+                let wait = user + f64::from(session % 5) + n as f64;
+                one.measurement.first_token_ms = Some(wait + if arm == "large" { 40.0 } else { 0.0 });
+                one.measurement.created_at_ms = i64::from(session) * 86_400_000;
+                measured.push(ExperimentTurn { user: user.to_string(), session: session.to_string(), ..one });
+            }
+        }
+        let report = report("windows", None, &measured, 1).unwrap();
+        let view = ReportView::new(&report);
+        assert!(view.advice.starts_with("Take A (small): in it time to first token"), "{}", view.advice);
+        assert!(view.method.contains("each user with itself"), "{}", view.method);
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub fn print(report: &ArmReport, html: Option<&Path>) -> Result<()> {
         table.print()?;
     }
     println!("\n{}", view.method);
+    println!("{}", clean(&view.advice));
     for warning in &view.warnings {
         println!("warning: {}", clean(warning));
     }

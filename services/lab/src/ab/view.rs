@@ -5,7 +5,7 @@ use super::curves::Curve;
 use crate::charts::{Chart, Series};
 use crate::output::capitalised;
 use experiment::{
-    ArmSummary, Better, ComparedUnit, Comparison, Difference, DifferenceVerdict, Metric, MetricRow, MetricUnit,
+    Advice, ArmSummary, Better, ComparedUnit, Comparison, Difference, DifferenceVerdict, Metric, MetricRow, MetricUnit,
     Statistic,
 };
 use serde::Serialize;
@@ -17,6 +17,7 @@ pub struct ReportView {
     pub leads: Vec<String>, // the table in sentences
     pub rows: Vec<RowView>,
     pub method: String, // how the verdicts came about
+    pub advice: String, // one sentence
 }
 
 #[derive(Serialize)]
@@ -37,6 +38,7 @@ impl ReportView {
             leads: (1..comparison.arms.len()).map(|other| lead(comparison, other)).collect(),
             rows: comparison.rows.iter().map(row).collect(),
             method: method(comparison),
+            advice: advice(comparison),
         }
     }
 }
@@ -108,16 +110,53 @@ fn class(better: Better, verdict: DifferenceVerdict) -> &'static str {
 }
 
 fn method(comparison: &Comparison) -> String {
-    let unit = match comparison.unit {
-        ComparedUnit::Users => "users with all their turns",
-        ComparedUnit::Sessions => "whole sessions",
-        ComparedUnit::Pairs => "blocks of five turns that all arms heard at the same time",
+    let drawing = |unit: &str| format!("Intervals are of the bootstrap, drawing {unit}.");
+    let own = |unit: &str| {
+        format!(
+            "Intervals are of Student's t: {unit} of one user met all arms in turn, which compares each user with itself."
+        )
+    };
+    let how = match comparison.unit {
+        ComparedUnit::Users => drawing("users with all their turns"),
+        ComparedUnit::Sessions => drawing("whole sessions"),
+        ComparedUnit::Pairs => drawing("blocks of five turns that all arms heard at the same time"),
+        ComparedUnit::OwnSessions => own("sessions"),
+        ComparedUnit::OwnDays => own("days"),
     };
     let level = comparison.level * 100.0;
     format!(
-        "Intervals are of the bootstrap, drawing {unit}. They hold for all rows together in {level:.0} of 100 comparisons:\n\
+        "{how} They hold for all rows together in {level:.0} of 100 comparisons:\n\
          \"no difference shown\" means that zero is inside."
     )
+}
+
+fn advice(comparison: &Comparison) -> String {
+    let named = |arm: usize| format!("{} ({})", letter(arm), comparison.arms[arm]);
+    let words =
+        |metrics: &[Metric]| -> String { metrics.iter().map(|metric| metric.words()).collect::<Vec<_>>().join(", ") };
+    match comparison.advice() {
+        Advice::Take { arm, better } => {
+            format!("Take {}: in it {} came out better, and nothing is shown to be worse.", named(arm), words(&better))
+        }
+        Advice::Weigh { arm, better, worse } => {
+            let (better, worse) = (words(&better), words(&worse));
+            format!("Weigh it: {} is better in {better} and worse in {worse}.", named(arm))
+        }
+        Advice::Measure { metric, more_units } => {
+            let unit = match comparison.unit {
+                ComparedUnit::Users => "users",
+                ComparedUnit::Sessions | ComparedUnit::OwnSessions => "sessions",
+                ComparedUnit::OwnDays => "days",
+                ComparedUnit::Pairs => "blocks of turns",
+            };
+            format!(
+                "Go on measuring: about {more_units} more {unit} would show the difference in {} that there is now, four times \
+                 in five.",
+                metric.words()
+            )
+        }
+        Advice::Nothing => "Take the smaller window: no difference is shown, and none seems to be there.".to_owned(),
+    }
 }
 
 fn interval(metric: Metric, found: &Difference) -> String {
