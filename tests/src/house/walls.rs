@@ -49,6 +49,7 @@ const OUTSIDE: &[(&[&str], &[&str], &str)] = &[
             "tools",
             "session",
             "prompt",
+            "speech",
         ],
         &["tokio", "tokio-util", "axum", "hyper", "reqwest", "sqlx", "rusqlite", "tokio-tungstenite", "tower-http"],
         "must know no socket, clock or database",

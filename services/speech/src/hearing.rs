@@ -1,0 +1,313 @@
+//! Audio of one microphone: what is kept of it, and the turns in it.
+
+use crate::meaning::Ending;
+use crate::turns::{Detection, FRAME, Step, TurnDetector, TurnEvent};
+use crate::{HEARD_RATE, ms_of};
+use earshot::Detector;
+use std::collections::VecDeque;
+
+/// A stretch of audio with its places, at the rate of all that is heard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Utterance {
+    pub samples: Vec<i16>,
+    pub start: u64,
+}
+
+pub struct Hearing {
+    turns: Option<Turns>,
+    kept: VecDeque<i16>,
+    /// Place of the first kept sample.
+    first: u64,
+    most: usize,
+}
+
+struct Turns {
+    detector: TurnDetector,
+    voice: Box<Detector>,
+    /// Samples that are no whole frame yet.
+    unframed: Vec<i16>,
+    /// Frames of nothing at all so far, up to the detector's memory.
+    blank: u32,
+}
+
+/// Loudest sample of a frame in which nothing can be heard.
+const BLANK: u16 = 3;
+/// Blank frames after which the detector of voice remembers no others.
+const FORGETS: u32 = 8;
+
+impl Utterance {
+    pub fn start_ms(&self) -> u64 {
+        ms_of(self.start, HEARD_RATE)
+    }
+
+    pub fn end(&self) -> u64 {
+        self.start + self.samples.len() as u64
+    }
+
+    pub fn end_ms(&self) -> u64 {
+        ms_of(self.end(), HEARD_RATE)
+    }
+
+    pub fn ms(&self) -> u64 {
+        ms_of(self.samples.len() as u64, HEARD_RATE)
+    }
+}
+
+impl Hearing {
+    /// Hears with turns. `most`: samples of the longest turn.
+    pub fn new(detection: Detection, most: u64) -> Hearing {
+        let mut hearing = Hearing::by_hand(most);
+        hearing.detect(Some(detection));
+        hearing
+    }
+
+    /// Keeps the newest `most` samples until they are taken.
+    pub fn by_hand(most: u64) -> Hearing {
+        let most = usize::try_from(most).unwrap_or(usize::MAX).max(FRAME);
+        Hearing { turns: None, kept: VecDeque::new(), first: 0, most }
+    }
+
+    /// Changes the detection of turns; `None`: turns are taken by hand.
+    pub fn detect(&mut self, detection: Option<Detection>) {
+        match (detection, &mut self.turns) {
+            (None, _) => self.turns = None,
+            (Some(detection), Some(turns)) => turns.detector.set(detection),
+            (Some(detection), None) => {
+                let detector = TurnDetector::new(detection, self.heard());
+                self.turns = Some(Turns { detector, voice: Detector::default_boxed(), unframed: Vec::new(), blank: 0 });
+                self.first = self.heard();
+                self.kept.clear();
+            }
+        }
+    }
+
+    /// Takes the next samples.
+    pub fn hear(&mut self, samples: &[i16]) -> Vec<TurnEvent<Utterance>> {
+        let mut events = Vec::new();
+        if self.turns.is_none() {
+            let beyond = samples.len().saturating_sub(self.most);
+            if beyond > 0 {
+                self.first = self.heard() + beyond as u64;
+                self.kept.clear();
+            }
+            self.kept.extend(&samples[beyond..]);
+            self.keep(self.most);
+            return events;
+        }
+        let mut rest = samples;
+        while !rest.is_empty() {
+            let unframed = self.turns.as_ref().map_or(0, |turns| turns.unframed.len());
+            let (piece, more) = rest.split_at((FRAME - unframed).min(rest.len()));
+            rest = more;
+            self.kept.extend(piece);
+            let Some(turns) = &mut self.turns else { break };
+            turns.unframed.extend_from_slice(piece);
+            let step = turns.step();
+            self.follow(step, &mut events);
+        }
+        events
+    }
+
+    fn follow(&mut self, step: Step, events: &mut Vec<TurnEvent<Utterance>>) {
+        let Some(turns) = &mut self.turns else { return };
+        match step {
+            Step::Began { start } => events.push(TurnEvent::Began { start }),
+            Step::Resumed => events.push(TurnEvent::Resumed),
+            Step::Paused { start, end } => {
+                let so_far = self.copy(start, end);
+                events.push(TurnEvent::Paused { so_far });
+            }
+            Step::Ended { start, end } => {
+                let turn = self.copy(start, end);
+                events.push(TurnEvent::Ended { turn });
+            }
+            // A turn without an end is cut where there is no more room for it.
+            Step::None if self.kept.len() >= self.most && turns.detector.start().is_some() => {
+                if let Some((start, end)) = turns.detector.cut() {
+                    let turn = self.copy(start, end);
+                    events.push(TurnEvent::Ended { turn });
+                }
+            }
+            Step::None => {}
+        }
+        let Some(turns) = &self.turns else { return };
+        if turns.detector.start().is_none() {
+            let wanted = turns.detector.detection().prefix() as usize + 4 * FRAME;
+            self.keep(wanted.min(self.most));
+        }
+    }
+
+    /// Tells what the words of the pause look like.
+    pub fn judge(&mut self, ending: Ending) {
+        if let Some(turns) = &mut self.turns {
+            turns.detector.judge(ending);
+        }
+    }
+
+    /// True while a turn is under way.
+    pub fn is_speaking(&self) -> bool {
+        self.turns.as_ref().is_some_and(|turns| turns.detector.start().is_some())
+    }
+
+    /// Takes all that is kept: a turn by hand.
+    pub fn take(&mut self) -> Utterance {
+        if let Some(turns) = &mut self.turns {
+            turns.detector.cut();
+        }
+        let start = self.first;
+        self.first = self.heard();
+        Utterance { samples: std::mem::take(&mut self.kept).into(), start }
+    }
+
+    pub fn clear(&mut self) {
+        drop(self.take());
+    }
+
+    /// Samples since the begin, also those that were let go.
+    pub fn heard(&self) -> u64 {
+        self.first + self.kept.len() as u64
+    }
+
+    pub fn heard_ms(&self) -> u64 {
+        ms_of(self.heard(), HEARD_RATE)
+    }
+
+    pub fn kept_ms(&self) -> u64 {
+        ms_of(self.kept.len() as u64, HEARD_RATE)
+    }
+
+    pub fn kept_bytes(&self) -> usize {
+        self.kept.capacity() * size_of::<i16>()
+    }
+
+    fn copy(&self, start: u64, end: u64) -> Utterance {
+        let start = start.max(self.first);
+        let from = (start - self.first) as usize;
+        let until = ((end.max(start) - self.first) as usize).min(self.kept.len());
+        Utterance { samples: self.kept.range(from.min(until)..until).copied().collect(), start }
+    }
+
+    fn keep(&mut self, most: usize) {
+        let beyond = self.kept.len().saturating_sub(most);
+        self.kept.drain(..beyond);
+        self.first += beyond as u64;
+        if self.kept.capacity() > 4 * most.max(FRAME) {
+            self.kept.shrink_to(2 * most);
+        }
+    }
+}
+
+impl Turns {
+    fn step(&mut self) -> Step {
+        let Ok(frame) = <&[i16; FRAME]>::try_from(self.unframed.as_slice()) else { return Step::None };
+        let is_blank = frame.iter().all(|sample| sample.unsigned_abs() <= BLANK);
+        self.blank = if is_blank { self.blank.saturating_add(1) } else { 0 };
+        // A microphone that is off costs nothing.
+        let score = if self.blank > FORGETS { 0.0 } else { self.voice.predict_i16(frame) };
+        self.unframed.clear();
+        self.detector.frame(score)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A buzz with the formants of an open vowel: enough of a voice for the detector.
+    fn vowel(ms: u64) -> Vec<i16> {
+        let count = ms as usize * HEARD_RATE as usize / 1000;
+        let mut state = [[0.0_f32; 2]; 3];
+        let formants = [(730.0_f32, 90.0_f32), (1090.0, 110.0), (2440.0, 170.0)];
+        (0..count)
+            .map(|at| {
+                let pitch = 120.0 + 12.0 * (at as f32 / 3000.0).sin();
+                let period = (HEARD_RATE as f32 / pitch) as usize;
+                let pulse = if at % period == 0 { 1.0 } else { 0.0 };
+                let mut sum = 0.0;
+                for ((hertz, width), [one, two]) in formants.into_iter().zip(&mut state) {
+                    let radius = (-std::f32::consts::PI * width / HEARD_RATE as f32).exp();
+                    let angle = 2.0 * std::f32::consts::PI * hertz / HEARD_RATE as f32;
+                    let next = pulse + 2.0 * radius * angle.cos() * *one - radius * radius * *two;
+                    (*two, *one) = (*one, next);
+                    sum += next;
+                }
+                (sum * 2500.0).clamp(-30_000.0, 30_000.0) as i16
+            })
+            .collect()
+    }
+
+    fn silence(ms: u64) -> Vec<i16> {
+        vec![0; ms as usize * HEARD_RATE as usize / 1000]
+    }
+
+    #[test]
+    fn a_voice_is_a_turn_with_all_of_its_audio() {
+        let mut hearing = Hearing::new(Detection::silence(0.5, 300, 500), 16_000 * 60);
+        let audio = [silence(1000), vowel(900), silence(1500)].concat();
+        let events: Vec<_> = audio.chunks(480).flat_map(|piece| hearing.hear(piece)).collect();
+        let [TurnEvent::Began { start }, TurnEvent::Ended { turn }] = &events[..] else { panic!("{}", events.len()) };
+        assert_eq!(turn.start, *start);
+        assert!((600..=760).contains(&turn.start_ms()), "{}", turn.start_ms());
+        assert!((2350..=2650).contains(&turn.end_ms()), "{}", turn.end_ms());
+        assert_eq!(turn.samples, audio[turn.start as usize..turn.end() as usize]);
+        assert_eq!((hearing.heard_ms(), hearing.is_speaking()), (3400, false));
+        assert!(hearing.kept_ms() < 400 && hearing.kept_bytes() < 100_000);
+        // The whole at once is the same.
+        let mut at_once = Hearing::new(Detection::silence(0.5, 300, 500), 16_000 * 60);
+        assert_eq!(at_once.hear(&audio), events);
+    }
+
+    #[test]
+    fn a_turn_without_an_end_is_cut() {
+        let mut hearing = Hearing::new(Detection::silence(0.5, 0, 500), 16_000);
+        let events = hearing.hear(&vowel(2500));
+        let turns: Vec<u64> = events
+            .iter()
+            .filter_map(|event| match event {
+                TurnEvent::Ended { turn } => Some(turn.ms()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(turns.len(), 2, "{turns:?}");
+        assert!(hearing.kept_bytes() <= 200_000);
+    }
+
+    #[test]
+    fn by_hand_the_newest_is_kept() {
+        let mut hearing = Hearing::by_hand(1000);
+        let audio: Vec<i16> = (0..2500).collect();
+        audio.chunks(70).for_each(|piece| assert_eq!(hearing.hear(piece), []));
+        let turn = hearing.take();
+        assert_eq!((turn.start, turn.samples.as_slice()), (1500, &audio[1500..]));
+        hearing.hear(&audio);
+        hearing.clear();
+        assert_eq!((hearing.kept_ms(), hearing.heard()), (0, 5000));
+        assert_eq!(hearing.take(), Utterance { samples: vec![], start: 5000 });
+    }
+
+    proptest! {
+        /// Whatever is heard: places never run back, and no more is kept than may be.
+        #[test]
+        fn any_sound_keeps_its_places(pieces in prop::collection::vec((0_usize..3, 0_u64..700), 0..12), cut in 1_usize..2000, by_hand in any::<bool>()) {
+            let most = 12_000;
+            let mut hearing = if by_hand { Hearing::by_hand(most) } else { Hearing::new(Detection::silence(0.5, 100, 200), most) };
+            let mut heard = 0;
+            let mut last = 0;
+            for (kind, ms) in pieces {
+                let audio = match kind { 0 => silence(ms), 1 => vowel(ms), _ => vec![20_000; ms as usize] };
+                for piece in audio.chunks(cut) {
+                    heard += piece.len() as u64;
+                    for event in hearing.hear(piece) {
+                        if let TurnEvent::Ended { turn } = event {
+                            prop_assert!(turn.start >= last && turn.end() <= heard);
+                            last = turn.end();
+                        }
+                    }
+                    prop_assert_eq!(hearing.heard(), heard);
+                    prop_assert!(hearing.kept_ms() <= ms_of(most + FRAME as u64, HEARD_RATE));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Samples of 16 bits, little endian.
+
+/// Collects bytes to samples. A piece may end inside a sample.
+#[derive(Clone, Debug, Default)]
+pub struct SampleBytes {
+    half: Option<u8>,
+}
+
+impl SampleBytes {
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<i16> {
+        let mut bytes = bytes.iter().copied();
+        let mut samples = Vec::with_capacity(bytes.len() / 2 + 1);
+        loop {
+            let low = match self.half.take() {
+                Some(low) => low,
+                None => match bytes.next() {
+                    Some(low) => low,
+                    None => return samples,
+                },
+            };
+            match bytes.next() {
+                Some(high) => samples.push(i16::from_le_bytes([low, high])),
+                None => {
+                    self.half = Some(low);
+                    return samples;
+                }
+            }
+        }
+    }
+
+    /// True if the last piece ended inside a sample.
+    pub fn is_inside(&self) -> bool {
+        self.half.is_some()
+    }
+}
+
+pub fn to_bytes(samples: &[i16]) -> Vec<u8> {
+    samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn cuts_change_nothing(samples in prop::collection::vec(any::<i16>(), 0..60), cuts in prop::collection::vec(1_usize..9, 1..9)) {
+            let (bytes, mut reader, mut read) = (to_bytes(&samples), SampleBytes::default(), Vec::new());
+            let mut rest = bytes.as_slice();
+            for cut in cuts.iter().cycle() {
+                let (piece, more) = rest.split_at((*cut).min(rest.len()));
+                read.extend(reader.push(piece));
+                rest = more;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(&read, &samples);
+            prop_assert!(!reader.is_inside());
+            reader.push(&[1]);
+            prop_assert!(reader.is_inside());
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Audio at another rate: a filter of windowed sines, one set of taps for each place between two samples. The output
+//! has no delay of its own: its sample n lies where it lies in the input.
+
+use std::collections::VecDeque;
+use std::f32::consts::PI;
+use std::ops::RangeInclusive;
+
+/// Rates that are taken. Servers of speech have 8,000 to 48,000.
+pub const RATES: RangeInclusive<u32> = 4000..=192_000;
+
+/// Zeros of the sine on each side of a tap's centre.
+const ZEROS: usize = 16;
+/// Share of the lower rate's band that passes.
+const PASSES: f32 = 0.92;
+/// Most sets of taps. Rates that need more take the nearest.
+const PHASES: u64 = 320;
+
+#[derive(Clone, Debug)]
+pub struct Resampler {
+    from: u64,
+    to: u64,
+    half: u64,
+    /// `phases` sets of `2 * half` taps.
+    taps: Vec<f32>,
+    phases: u64,
+    /// Input that outputs still need, and the place of its first sample. Places begin at `half` of silence.
+    kept: VecDeque<i16>,
+    first: u64,
+    /// Place of the next output.
+    next: u64,
+    /// Input samples so far.
+    taken: u64,
+}
+
+impl Resampler {
+    /// `None`: one of the rates is none that is taken.
+    pub fn new(from: u32, to: u32) -> Option<Resampler> {
+        if !RATES.contains(&from) || !RATES.contains(&to) {
+            return None;
+        }
+        let shared = gcd(from.into(), to.into());
+        let (from, to) = (u64::from(from) / shared, u64::from(to) / shared);
+        let narrow = (to as f32 / from as f32).min(1.0);
+        let half = (ZEROS as f32 / narrow).ceil() as u64;
+        let phases = to.min(PHASES);
+        let taps = (0..phases).flat_map(|phase| taps(phase as f32 / phases as f32, half, narrow * PASSES)).collect();
+        let kept = std::iter::repeat_n(0, half as usize).collect();
+        Some(Resampler { from, to, half, taps, phases, kept, first: 0, next: 0, taken: 0 })
+    }
+
+    /// Takes the next samples, and returns those that can be told already.
+    pub fn push(&mut self, samples: &[i16]) -> Vec<i16> {
+        if self.from == self.to {
+            return samples.to_vec();
+        }
+        self.kept.extend(samples);
+        self.taken += samples.len() as u64;
+        let mut out = Vec::with_capacity((samples.len() as u64 * self.to / self.from + 1) as usize);
+        while let Some(sample) = self.output() {
+            out.push(sample);
+        }
+        out
+    }
+
+    /// Ends the audio: returns the rest, as if silence followed.
+    pub fn finish(&mut self) -> Vec<i16> {
+        if self.from == self.to {
+            return Vec::new();
+        }
+        let whole = (self.taken * self.to).div_ceil(self.from);
+        let missing = whole.saturating_sub(self.next) as usize;
+        let mut rest = self.push(&vec![0; self.half as usize + 1]);
+        rest.truncate(missing);
+        self.kept = std::iter::repeat_n(0, self.half as usize).collect();
+        (self.first, self.next, self.taken) = (0, 0, 0);
+        rest
+    }
+
+    fn output(&mut self) -> Option<i16> {
+        // Place of the output between input samples: whole and part.
+        let (whole, part) = (self.next * self.from / self.to, self.next * self.from % self.to);
+        let begin = whole + 1;
+        let end = begin + 2 * self.half - 1;
+        while self.first < begin {
+            self.kept.pop_front()?;
+            self.first += 1;
+        }
+        if self.first + (self.kept.len() as u64) < end {
+            return None;
+        }
+        let phase = (part * self.phases / self.to) as usize;
+        let width = 2 * self.half as usize;
+        // The first tap of a set belongs to the sample before `begin`, where it is nothing.
+        let taps = &self.taps[phase * width + 1..(phase + 1) * width];
+        let sum: f32 = taps.iter().zip(&self.kept).map(|(tap, sample)| tap * f32::from(*sample)).sum();
+        self.next += 1;
+        Some(sum.round().clamp(f32::from(i16::MIN), f32::from(i16::MAX)) as i16)
+    }
+}
+
+/// Taps for an output that lies `part` behind an input sample. Their sum is 1.
+fn taps(part: f32, half: u64, band: f32) -> Vec<f32> {
+    let tap = |at: u64| {
+        let x = at as f32 - half as f32 - part;
+        let window = (0.5 * PI * x / half as f32).cos().powi(2);
+        match x.abs() < half as f32 {
+            false => 0.0,
+            true if x == 0.0 => band,
+            true => (PI * x * band).sin() / (PI * x) * window,
+        }
+    };
+    let taps: Vec<f32> = (0..2 * half).map(tap).collect();
+    let sum: f32 = taps.iter().sum();
+    taps.into_iter().map(|tap| tap / sum).collect()
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tone(rate: u32, hertz: f32, seconds: f32) -> Vec<i16> {
+        let at = |n: usize| (2.0 * PI * hertz * n as f32 / rate as f32).sin() * 10_000.0;
+        (0..(rate as f32 * seconds) as usize).map(|n| at(n) as i16).collect()
+    }
+
+    fn resampled(from: u32, to: u32, samples: &[i16]) -> Vec<i16> {
+        let mut resampler = Resampler::new(from, to).unwrap();
+        let mut out = resampler.push(samples);
+        out.extend(resampler.finish());
+        out
+    }
+
+    #[test]
+    fn a_tone_stays_where_it_is() {
+        for (from, to) in [
+            (24_000, 16_000),
+            (8000, 16_000),
+            (16_000, 24_000),
+            (22_050, 24_000),
+            (24_000, 8000),
+            (44_100, 24_000),
+            (11_025, 24_000),
+        ] {
+            let (out, expected) = (resampled(from, to, &tone(from, 440.0, 0.5)), tone(to, 440.0, 0.5));
+            assert!(out.len().abs_diff(expected.len()) <= 1, "{from} to {to}: {} of {}", out.len(), expected.len());
+            let inner = 200..expected.len() - 200;
+            let error = inner.map(|at| (i32::from(out[at]) - i32::from(expected[at])).abs()).max().unwrap();
+            assert!(error < 150, "{from} to {to}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_tone_above_the_band_comes_back_as_another() {
+        let loudest =
+            |samples: &[i16]| samples[100..samples.len() - 100].iter().map(|s| i32::from(*s).abs()).max().unwrap();
+        assert!(loudest(&resampled(24_000, 16_000, &tone(24_000, 10_500.0, 0.3))) < 150);
+        assert!(loudest(&resampled(24_000, 8000, &tone(24_000, 6000.0, 0.3))) < 150);
+    }
+
+    #[test]
+    fn a_rate_that_is_none_is_refused() {
+        for rate in [0, 1, 3999, 192_001, u32::MAX] {
+            assert!(Resampler::new(rate, 24_000).is_none() && Resampler::new(24_000, rate).is_none(), "{rate}");
+        }
+        assert!(resampled(47_999, 24_000, &tone(47_999, 300.0, 0.1)).len() >= 2399);
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_change_nothing(samples in prop::collection::vec(any::<i16>(), 0..400), cut in 1_usize..90, to in prop::sample::select(vec![8000_u32, 16_000, 22_050, 24_000])) {
+            let mut resampler = Resampler::new(24_000, to).unwrap();
+            let mut out: Vec<i16> = samples.chunks(cut).flat_map(|piece| resampler.push(piece)).collect();
+            out.extend(resampler.finish());
+            prop_assert_eq!(&out, &resampled(24_000, to, &samples));
+            prop_assert_eq!(out.len() as u64, (samples.len() as u64 * u64::from(to)).div_ceil(24_000));
+            // It may be used again.
+            let mut again = resampler.push(&samples);
+            again.extend(resampler.finish());
+            prop_assert_eq!(out, again);
+        }
+    }
+}
