@@ -33,5 +33,5 @@ pub use model::{
 };
 pub use open::{contents, open, tensors_of};
 pub use pack::{MatrixUse, PackedPart, pack, packed_bytes};
-pub use packed::{Keeping, PackedFolder};
+pub use packed::{Keeping, PackedFolder, free_bytes};
 pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape};
