@@ -44,7 +44,7 @@ pub enum RequestKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     Status(u16),
-    /// The connection ends after so many bytes of the request.
+    /// The connection ends after this number of the request's bytes.
     Cut(usize),
     /// The request is done, and its answer is lost.
     Unanswered,

@@ -25,6 +25,15 @@ fn row<'a>(report: &'a Value, ctx_size: u64, kv: [&str; 2]) -> &'a Value {
     found.unwrap_or_else(|| panic!("no window of {ctx_size} in {kv:?}: {report}"))
 }
 
+#[test]
+fn a_newer_release_of_a_shape_is_planned_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for (preset, shape) in [("qwen3.6-27b", "Qwen3.5-27B"), ("qwen3.6-35b-a3b", "Qwen3.5-35B-A3B")] {
+        let report = planned(&folder, &["--model", preset, "--set", "memory.total=64GiB"]);
+        assert!(report["instead"].as_str().unwrap().contains(&format!("{shape} in q4_k_m")), "{report}");
+    }
+}
+
 /// A home chooses before it fetches five gigabytes: the preset is enough.
 #[test]
 fn a_model_that_is_not_there_yet_is_planned_by_its_shape() {

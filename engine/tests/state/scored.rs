@@ -34,6 +34,10 @@ fn assert_alike(ours: &[ScoredToken], theirs: &[ScoredToken], what: &str) {
     }
 }
 
+/// Distance from the reference implementation. The farthest log probability of all is 1.9e-4 away (`moe`, 40 tokens at a time; read in
+/// pieces of 1, 7, 23, 64 or 180 it is nearer, and so are the others). Another expert or position is whole numbers away.
+const NEAR: f64 = 5e-4;
+
 #[test]
 fn they_are_those_of_the_reference_implementation() {
     for model in ["dense-tied", "dense-gva2", "moe", "dense-wide"] {
@@ -48,12 +52,12 @@ fn they_are_those_of_the_reference_implementation() {
         assert_eq!(answer.prompt[0], ScoredToken { token: prompt[0], logprob: None, top: Vec::new() });
         for (at, told) in answer.prompt.iter().enumerate().skip(1) {
             let row = &expected[at - 1];
-            let near = |ours: f32, token: u32| (f64::from(ours) - row[token as usize]).abs() < 2e-3;
+            let near = |ours: f32, token: u32| (f64::from(ours) - row[token as usize]).abs() < NEAR;
             assert!(near(told.logprob.unwrap(), told.token), "{model}, {at}: {told:?}, {}", row[told.token as usize]);
             let are_near = told.top.iter().all(|(token, logprob)| near(*logprob, *token));
             assert!(told.top.len() == 2 && are_near, "{model}, {at}: {told:?}");
             let best = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            assert!((f64::from(told.top[0].1) - best).abs() < 2e-3, "{model}, {at}: {told:?}");
+            assert!((f64::from(told.top[0].1) - best).abs() < NEAR, "{model}, {at}: {told:?}");
         }
         engine.check_invariants().unwrap();
     }

@@ -8,7 +8,11 @@ use std::io::{self, Write};
 const MAGIC: &[u8; 4] = b"APR\0";
 const VERSION: u8 = 2;
 const HEADER: usize = 64;
-const ALIGNMENT: u64 = 64;
+pub const ALIGNMENT: u64 = 64;
+/// Bytes behind the tensors: a checksum.
+pub const TAIL: u64 = 4;
+/// Types of these files, for messages.
+pub const TYPES: &str = "give f32, f16, bf16, q4k or q6k";
 const ROW_MAJOR: u16 = 1024;
 const QUANTISED: u16 = 32;
 const LARGEST_METADATA: usize = 16 << 20;

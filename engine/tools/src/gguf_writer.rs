@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use kernels::format::Format;
 
 const VERSION: u32 = 3;
-const ALIGNMENT: u64 = 32;
+pub const ALIGNMENT: u64 = 32;
 
 /// A metadata value, of the kinds that model files use.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,59 +1,93 @@
-//! A checkpoint, as its makers publish it, to a GGUF file in the layout of the ecosystem's converter.
+//! A checkpoint, as its makers publish it, to a GGUF file in the layout of the ecosystem's converter, or to an APR file.
 
+mod apr;
 mod metadata;
 mod tensors;
 
 use std::path::Path;
 
 use kernels::format::Format;
-use weights::{HeadOrder, Shape, gguf, hf};
+use weights::{HeadOrder, ModelWeights, Shape, gguf, hf};
 
 use crate::Error;
+use crate::apr::{TYPES, number_of};
+pub use crate::deciding::FormatChoice;
+use crate::deciding::{self, Wanted};
+use crate::file_head::FileHead;
 use crate::imatrix::Imatrix;
 use crate::mixture::{Mixture, MixtureModel};
-use crate::planned::{self, Wanted};
-pub use crate::planned::{TensorChange, TypeRule, WriteReport};
+use crate::planned;
+pub use crate::planned::{TensorChange, WriteReport};
+pub use crate::type_rule::TypeRule;
 
 #[derive(Debug, Clone)]
 pub struct ImportOptions<'a> {
+    /// Folder with safetensors, or an APR file.
     pub source: &'a Path,
+    /// GGUF file, or APR file by its name.
     pub out: &'a Path,
     /// Types of the tensors. None: the checkpoint's own.
-    pub mixture: Option<Mixture>,
+    pub choice: Option<FormatChoice>,
     pub rules: &'a [TypeRule],
     pub imatrix: Option<&'a Path>,
     pub threads: usize,
     pub dry_run: bool,
 }
 
-/// Writes the model of a folder to a GGUF file, which has its name only when it is whole. `progress` hears (bytes written, bytes
+/// Writes the model of a folder to a file, which has its name only when it is whole. `progress` hears (bytes written, bytes
 /// in all).
 pub fn import(options: &ImportOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<WriteReport, Error> {
-    let (source, out) = (options.source, options.out);
+    let ImportOptions { source, out, choice, rules, imatrix, threads, dry_run } = *options;
     planned::check_out(source, out)?;
-    if source.is_file() {
+    if source.is_file() && !hf::is_apr(source) {
         return Err(Error::file(source, "is a file, and a checkpoint is a folder; `quantize` takes GGUF files"));
+    }
+    let is_apr = planned::is_apr_name(out);
+    if is_apr {
+        check_apr(out, choice, imatrix)?;
     }
     let folder = hf::read(source, true)?;
     let files = metadata::SmallFiles::of(&folder)?;
+    let texts = if is_apr { apr::texts(&folder) } else { Default::default() };
     let model = hf::load(folder)?;
-    let mixture = options.mixture.unwrap_or(match model.embed.format() {
+    let choice = choice.unwrap_or(FormatChoice::Mixture(match model.embed.format() {
         Some(Format::F32) => Mixture::F32,
         Some(Format::F16) => Mixture::F16,
         _ => Mixture::BF16,
-    });
-    let keys = metadata::of(&model, &files, mixture, source)?;
+    }));
     let mut tensors = tensors::plan(&model);
-    let imatrix = options.imatrix.map(Imatrix::read).transpose()?;
-    let wanted = Wanted { mixture, rules: options.rules, imatrix: imatrix.as_ref() };
+    let mut head = match is_apr {
+        false => FileHead::Gguf(metadata::of(&model, &files, source)?),
+        true => {
+            tensors = apr::plan(source, &model, &tensors)?;
+            FileHead::Apr(apr::metadata(&model, &files, texts))
+        }
+    };
+    let imatrix = imatrix.map(Imatrix::read).transpose()?;
+    let wanted = Wanted { choice, rules, imatrix: imatrix.as_ref(), threads };
     let mut notes = model.notes.clone();
-    notes.extend(planned::decide(&mut tensors, &wanted, of_model(&model.shape), source)?);
+    notes.extend(deciding::decide(&mut tensors, &wanted, of_model(&model.shape), &mut head, source)?);
     let mut report = planned::report(&tensors, notes);
-    if !options.dry_run {
-        let check = |written: &Path| check(written, &model.shape, &model.stop_tokens);
-        report.bytes = planned::write(&tensors, (source, out), &keys, options.threads, check, progress)?;
+    if !dry_run {
+        let check = |written: &Path| check(written, &model, is_apr);
+        report.bytes = planned::write(&tensors, (source, out), &head, threads, check, progress)?;
     }
     Ok(report)
+}
+
+/// Checks that an APR file can have what is asked for.
+fn check_apr(out: &Path, choice: Option<FormatChoice>, imatrix: Option<&Path>) -> Result<(), Error> {
+    if let Some(FormatChoice::Mixture(mixture)) = choice
+        && number_of(mixture.base()).is_none()
+    {
+        return Err(Error::file(out, format!("an APR file has no type {}: {TYPES}", mixture.name())));
+    }
+    match imatrix {
+        Some(_) => {
+            Err(Error::file(out, "an importance matrix is in GGUF's order of columns: quantise to a GGUF file with it"))
+        }
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn of_model(shape: &Shape) -> MixtureModel {
@@ -66,13 +100,15 @@ pub(crate) fn of_model(shape: &Shape) -> MixtureModel {
 }
 
 /// Checks that the written file is read as the same model.
-fn check(written: &Path, shape: &Shape, stop_tokens: &[u32]) -> Result<(), Error> {
-    let model = gguf::open(written, true)?;
-    let mut expected = shape.clone();
-    expected.value_head_order = HeadOrder::Tiled;
-    expected.rope.theta = f64::from(shape.rope.theta as f32);
-    if model.shape != expected || model.stop_tokens != stop_tokens {
-        let what = format!("does not read as the same model: {:?}, expected {expected:?}", model.shape);
+fn check(written: &Path, model: &ModelWeights, is_apr: bool) -> Result<(), Error> {
+    let again = if is_apr { hf::open(written, true)? } else { gguf::open(written, true)? };
+    let mut expected = model.shape.clone();
+    if !is_apr {
+        expected.value_head_order = HeadOrder::Tiled;
+        expected.rope.theta = f64::from(expected.rope.theta as f32);
+    }
+    if again.shape != expected || again.stop_tokens != model.stop_tokens {
+        let what = format!("does not read as the same model: {:?}, expected {expected:?}", again.shape);
         return Err(Error::file(written, what));
     }
     Ok(())

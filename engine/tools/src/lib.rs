@@ -4,9 +4,11 @@
 //! The crate `weights` reads model files, and this one is above the engine, so that a tool may run a model too.
 
 pub mod apr;
+mod deciding;
 pub mod divergence;
 mod error;
 pub mod family;
+mod file_head;
 pub mod gguf_writer;
 pub mod imatrix;
 pub mod import;
@@ -21,6 +23,7 @@ pub mod safetensors_writer;
 mod streaming;
 pub mod synth;
 pub mod tensors;
+mod type_rule;
 pub mod validate;
 
 pub use error::Error;

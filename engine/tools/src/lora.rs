@@ -31,6 +31,9 @@ const TARGETS: [&str; 12] = [
 /// File of an extracted adapter that tells of its base. PEFT does not read it.
 const BASE_MARK: &str = "reprise_base.json";
 
+/// Key of the same in an extracted adapter of GGUF's form.
+const BASE_KEY: &str = "reprise.lora.base";
+
 /// Returns the path of the module whose matrix this is. None: an adapter leaves the tensor as it is.
 fn target(tensor: &FileTensor) -> Option<&str> {
     let path = tensor.name.strip_suffix(".weight")?;

@@ -1,5 +1,7 @@
 //! Formats of the tensors of a quantised file: the ecosystem's recipes.
 
+pub mod fitting;
+
 use kernels::format::Format;
 
 #[allow(non_camel_case_types)]
@@ -40,6 +42,12 @@ impl Mixture {
     }
 
     pub fn from_name(name: &str) -> Option<Mixture> {
+        // As APR files' tools call the types of the two mixtures that these files take.
+        let name = match name.to_ascii_lowercase().as_str() {
+            "q4k" | "q4_k" => "q4_k_m",
+            "q6k" => "q6_k",
+            _ => name,
+        };
         TABLE.iter().find(|row| row.1.eq_ignore_ascii_case(name)).map(|row| row.0)
     }
 
@@ -47,7 +55,7 @@ impl Mixture {
         TABLE[self as usize].2
     }
 
-    fn base(self) -> Format {
+    pub fn base(self) -> Format {
         TABLE[self as usize].3
     }
 

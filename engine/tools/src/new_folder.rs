@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use weights::free_bytes;
+
 use crate::Error;
 
 /// Folder with the name `OUT.part`, which gets its final name in `finish` and goes away without it.
@@ -12,8 +14,8 @@ pub struct NewFolder {
 }
 
 impl NewFolder {
-    /// Makes the folder, if its final name is free and the disk has room for so many bytes. What an interrupted run left
-    /// under the name `OUT.part` is removed.
+    /// Makes the folder, if its final name is free and the disk has room for `bytes`. A folder `OUT.part` of an interrupted
+    /// run is removed.
     pub fn create(out: &Path, bytes: u64) -> Result<NewFolder, Error> {
         let io = |path: &Path| {
             let path = path.to_path_buf();
@@ -81,18 +83,6 @@ impl Drop for NewFolder {
         // After `finish` there is nothing of this name. Nothing more can be done about a folder that cannot be removed.
         let _ = std::fs::remove_dir_all(&self.part);
     }
-}
-
-/// Returns the bytes that a folder's disk has left. None: the system does not tell.
-#[cfg(unix)]
-pub fn free_bytes(folder: &Path) -> Option<u64> {
-    let about = rustix::fs::statvfs(folder).ok()?;
-    Some(about.f_bavail.saturating_mul(about.f_frsize))
-}
-
-#[cfg(not(unix))]
-pub fn free_bytes(_: &Path) -> Option<u64> {
-    None
 }
 
 #[cfg(test)]

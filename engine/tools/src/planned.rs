@@ -3,24 +3,25 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kernels::format::{Format, is_weighted, quantize_for_file};
+use kernels::format::{Format, dequantize, quantize_for_file};
 use serde::Serialize;
 use weights::Matrix;
 
 use crate::Error;
-use crate::gguf_writer::{GgufValue, TensorInfo};
-use crate::imatrix::Imatrix;
-use crate::mixture::{Mixture, MixtureModel, is_matrix};
+use crate::file_head::FileHead;
+use crate::gguf_writer::TensorInfo;
 use crate::streaming::{self, NewFile, Piece};
 
 pub struct Planned {
     pub name: String,
+    /// Name in GGUF files, by which mixtures and importance matrices know the tensor.
+    pub known_as: String,
     /// Dimensions, innermost first.
     pub dims: Vec<u64>,
     pub values: PlannedValues,
     pub format: Format,
     /// Weight of a column's error: [matrices of a stack, columns]
-    importance: Option<Vec<f32>>,
+    pub importance: Option<Vec<f32>>,
 }
 
 /// PlannedValues of a tensor, in the order of the file to come.
@@ -61,55 +62,6 @@ impl PlaceOrder {
     }
 }
 
-/// Rule that gives the tensors with a pattern's names a format.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TypeRule {
-    /// A part of a name, or with `*` a whole name.
-    pub pattern: String,
-    pub format: Format,
-}
-
-impl TypeRule {
-    /// Reads PATTERN=TYPE.
-    pub fn parse(text: &str) -> Result<TypeRule, String> {
-        let (pattern, name) = text.split_once('=').ok_or("give PATTERN=TYPE, such as ffn_down=q6_k")?;
-        let format = Format::from_name(name).filter(|&format| is_weighted(format).is_some());
-        let format = format.ok_or_else(|| {
-            let known = Format::ALL.iter().filter(|&&format| is_weighted(format).is_some());
-            format!(
-                "no type '{name}'; give one of {}",
-                known.map(|format| format.name()).collect::<Vec<_>>().join(", ")
-            )
-        })?;
-        if pattern.is_empty() {
-            return Err("the pattern before '=' is empty".to_string());
-        }
-        Ok(TypeRule { pattern: pattern.to_string(), format })
-    }
-
-    fn holds_for(&self, name: &str) -> bool {
-        if !self.pattern.contains('*') {
-            return name.contains(&self.pattern);
-        }
-        let mut parts = self.pattern.split('*');
-        let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-        let last = parts.next_back().unwrap_or_default();
-        for part in parts {
-            let Some(at) = rest.find(part) else { return false };
-            rest = &rest[at + part.len()..];
-        }
-        rest.ends_with(last)
-    }
-}
-
-/// Formats that a file's tensors shall have.
-#[derive(Debug, Clone)]
-pub struct Wanted<'a> {
-    pub mixture: Mixture,
-    pub rules: &'a [TypeRule],
-    pub imatrix: Option<&'a Imatrix>,
-}
-
 /// Tensor as it was and will be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TensorChange {
@@ -135,18 +87,21 @@ pub struct WriteReport {
     pub notes: Vec<String>,
 }
 
+/// Values of a tensor that its formats are measured on.
+const SAMPLED_VALUES: usize = 1 << 18;
+
 impl Planned {
     /// Plans a tensor in the format of its source. `decide` gives it another.
     pub fn new(name: String, dims: Vec<u64>, values: PlannedValues) -> Planned {
         let format = values.format();
-        Planned { name, dims, values, format, importance: None }
+        Planned { known_as: name.clone(), name, dims, values, format, importance: None }
     }
 
-    fn info(&self) -> TensorInfo {
+    pub fn info(&self) -> TensorInfo {
         TensorInfo { name: self.name.clone(), dims: self.dims.clone(), format: self.format }
     }
 
-    fn cols(&self) -> usize {
+    pub fn cols(&self) -> usize {
         self.dims[0] as usize
     }
 
@@ -161,7 +116,7 @@ impl Planned {
         }
     }
 
-    fn parameters(&self) -> u64 {
+    pub fn parameters(&self) -> u64 {
         self.dims.iter().product()
     }
 
@@ -171,27 +126,58 @@ impl Planned {
         let (first, rows) = (piece.first_row as usize, piece.rows as usize);
         values.resize(rows * cols, 0.0);
         self.values.read(first, cols, values);
-        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-            let place = format!("row {}, column {} is {}", first + at / cols, at % cols, values[at]);
-            return Err(Error::tensor(source, &self.name, format!("{place}: the file is damaged, fetch it again")));
-        }
+        self.check_finite(first, values, source)?;
         if let Some(bytes) = self.values.as_they_are(first, rows).filter(|_| self.format == self.values.format()) {
             return Ok(bytes);
         }
         let row_bytes = cols / self.format.block_len() * self.format.block_bytes();
         let mut bytes = vec![0; rows * row_bytes];
-        let rows_of_one = self.dims.get(1).map_or(1, |&rows| rows as usize);
         for (i, (row, bytes)) in values.chunks_exact(cols).zip(bytes.chunks_exact_mut(row_bytes)).enumerate() {
-            let matrix = (first + i) / rows_of_one;
-            let importance = self.importance.as_ref().map(|all| &all[matrix * cols..][..cols]);
-            quantize_for_file(self.format, row, importance, bytes);
+            quantize_for_file(self.format, row, self.importance_of_row(first + i), bytes);
         }
         Ok(bytes)
+    }
+
+    /// Measures on some of the rows which share of the product's squares the rounding of each format is.
+    pub fn rounding_errors(&self, formats: &[Format], source: &Path) -> Result<Vec<f64>, Error> {
+        let cols = self.cols();
+        let all_rows = self.dims[1..].iter().product::<u64>() as usize;
+        let rows = (SAMPLED_VALUES / cols.max(1)).clamp(1, all_rows.max(1));
+        let (mut values, mut rounded, mut bytes) = (vec![0.0; cols], vec![0.0; cols], Vec::new());
+        let (mut squares, mut errors) = (0.0, vec![0.0; formats.len()]);
+        for row in (0..rows).map(|i| i * all_rows / rows) {
+            self.values.read(row, cols, &mut values);
+            self.check_finite(row, &values, source)?;
+            let importance = self.importance_of_row(row);
+            let weight = |col: usize| importance.map_or(1.0, |all| f64::from(all[col]));
+            squares +=
+                values.iter().enumerate().map(|(col, &x)| weight(col) * f64::from(x) * f64::from(x)).sum::<f64>();
+            for (&format, error) in formats.iter().zip(&mut errors) {
+                bytes.resize(cols / format.block_len() * format.block_bytes(), 0);
+                quantize_for_file(format, &values, importance, &mut bytes);
+                dequantize(format, &bytes, &mut rounded);
+                let pairs = values.iter().zip(&rounded).enumerate();
+                *error += pairs.map(|(col, (x, y))| weight(col) * f64::from(x - y) * f64::from(x - y)).sum::<f64>();
+            }
+        }
+        Ok(errors.into_iter().map(|error| if squares > 0.0 { error / squares } else { 0.0 }).collect())
+    }
+
+    fn importance_of_row(&self, row: usize) -> Option<&[f32]> {
+        let rows_of_one = self.dims.get(1).map_or(1, |&rows| rows as usize);
+        self.importance.as_ref().map(|all| &all[row / rows_of_one * self.cols()..][..self.cols()])
+    }
+
+    fn check_finite(&self, first_row: usize, values: &[f32], source: &Path) -> Result<(), Error> {
+        let Some(at) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };
+        let (cols, value) = (self.cols(), values[at]);
+        let place = format!("row {}, column {} is {value}", first_row + at / cols, at % cols);
+        Err(Error::tensor(source, &self.name, format!("{place}: the file is damaged, fetch it again")))
     }
 }
 
 impl PlannedValues {
-    fn format(&self) -> Format {
+    pub fn format(&self) -> Format {
         match self {
             PlannedValues::Floats(_) => Format::F32,
             PlannedValues::Matrices { stack, .. } => stack.first().and_then(Matrix::format).unwrap_or(Format::F32),
@@ -236,79 +222,6 @@ impl PlannedValues {
     }
 }
 
-/// Gives each tensor its format, and the importance of its columns. `source` is for messages.
-pub fn decide(
-    tensors: &mut [Planned],
-    wanted: &Wanted,
-    model: MixtureModel,
-    source: &Path,
-) -> Result<Vec<String>, Error> {
-    let model = MixtureModel { has_importance: wanted.imatrix.is_some(), ..model };
-    let mut used = vec![0; wanted.rules.len()];
-    for tensor in tensors.iter_mut().filter(|tensor| is_matrix(&tensor.name, &tensor.dims)) {
-        match wanted.rules.iter().position(|rule| rule.holds_for(&tensor.name)) {
-            Some(rule) => {
-                used[rule] += 1;
-                tensor.format = wanted.rules[rule].format;
-                if tensor.info().size().is_none() {
-                    let what = format!(
-                        "its rows of {} values are not whole blocks of {}",
-                        tensor.cols(),
-                        tensor.format.name()
-                    );
-                    return Err(Error::tensor(source, &tensor.name, what));
-                }
-            }
-            None => tensor.format = wanted.mixture.format_of(&tensor.name, &tensor.dims, &model),
-        }
-    }
-    if let Some((rule, _)) = wanted.rules.iter().zip(&used).find(|(_, used)| **used == 0) {
-        let what =
-            format!("no matrix is named like '{}'; norms, convolutions and routers keep their type", rule.pattern);
-        return Err(Error::file(source, what));
-    }
-    let mut notes = Vec::new();
-    if let Some(imatrix) = wanted.imatrix {
-        notes.extend(weigh(tensors, imatrix, source)?);
-    }
-    let again = tensors.iter().filter(|tensor| {
-        let from = tensor.values.format();
-        from.is_quantised() && from != tensor.format
-    });
-    let again = again.count();
-    if again > 0 {
-        notes.push(format!(
-            "{again} tensors were quantised before: their errors add up; the bf16 model gives a better file"
-        ));
-    }
-    Ok(notes)
-}
-
-/// Gives tensors the importance of their columns, where the format can use it.
-fn weigh(tensors: &mut [Planned], imatrix: &Imatrix, source: &Path) -> Result<Vec<String>, Error> {
-    let is_searched = |tensor: &&mut Planned| is_weighted(tensor.format) == Some(true);
-    let (mut weighted, mut searched) = (0, 0);
-    for tensor in tensors.iter_mut().filter(is_searched) {
-        searched += 1;
-        let stack = tensor.dims.get(2).map_or(1, |&stack| stack as usize);
-        let importance = imatrix.importance(&tensor.name, tensor.cols(), stack);
-        tensor.importance = importance.map_err(|what| Error::tensor(&imatrix.path, &tensor.name, what))?;
-        weighted += usize::from(tensor.importance.is_some());
-    }
-    if searched == 0 {
-        let what = "changes nothing in these types: only those with a search of 4 to 6 bits have a use for it";
-        return Err(Error::file(&imatrix.path, what));
-    }
-    if weighted == 0 {
-        let what = format!("names none of the tensors of {}: it was made for another model", source.display());
-        return Err(Error::file(&imatrix.path, what));
-    }
-    let missing = searched - weighted;
-    Ok(vec![format!(
-        "the importance matrix weights {weighted} tensors; {missing} that it does not name are searched without"
-    )])
-}
-
 /// Reports what will be written.
 pub fn report(tensors: &[Planned], notes: Vec<String>) -> WriteReport {
     let changes: Vec<TensorChange> = tensors.iter().map(Planned::change).collect();
@@ -327,22 +240,24 @@ pub fn report(tensors: &[Planned], notes: Vec<String>) -> WriteReport {
 pub fn write(
     tensors: &[Planned],
     (source, out): (&Path, &Path),
-    metadata: &[(String, GgufValue)],
+    head: &FileHead,
     threads: usize,
     check: impl FnOnce(&Path) -> Result<(), Error>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<u64, Error> {
     let infos: Vec<TensorInfo> = tensors.iter().map(Planned::info).collect();
-    let file = NewFile { out, metadata, tensors: &infos, threads };
+    let file = NewFile { out, head, tensors: &infos, threads };
     let make = |piece: Piece, values: &mut Vec<f32>| tensors[piece.tensor].make(piece, values, source);
     streaming::write(&file, &make, &mut |tensor| tensors[tensor].values.let_go(), check, progress)
 }
 
+/// Tells whether a file to write is an APR file by its name.
+pub fn is_apr_name(out: &Path) -> bool {
+    out.extension().is_some_and(|end| end.eq_ignore_ascii_case("apr"))
+}
+
 /// Checks that a file to write is no other kind of file and not the source.
 pub fn check_out(source: &Path, out: &Path) -> Result<(), Error> {
-    if out.extension().is_some_and(|end| end.eq_ignore_ascii_case("apr")) {
-        return Err(Error::file(out, "files in the form .apr are not written yet; name a .gguf file"));
-    }
     if out.is_dir() {
         return Err(Error::file(out, "is a folder; name the file to write"));
     }
@@ -367,20 +282,5 @@ mod tests {
         assert_eq!(seen[2..4], [6, 7]);
         seen.sort_unstable();
         assert_eq!(seen, (0..12).collect::<Vec<_>>(), "each row once");
-    }
-
-    #[test]
-    fn patterns_are_parts_of_names_or_whole_names() {
-        let holds =
-            |pattern: &str, name: &str| TypeRule { pattern: pattern.into(), format: Format::F16 }.holds_for(name);
-        assert!(holds("ffn_down", "blk.0.ffn_down.weight"));
-        assert!(holds("blk.*.ffn_*.weight", "blk.11.ffn_up.weight"));
-        assert!(holds("*", "output.weight"));
-        assert!(!holds("blk.1.*", "blk.11.ffn_up.weight"));
-        assert!(!holds("ffn*", "blk.1.ffn_up.weight"));
-        assert!(!holds("blk.*.attn_*.weight", "blk.1.ffn_up.weight"));
-        assert_eq!(TypeRule::parse("a=q6_k"), Ok(TypeRule { pattern: "a".into(), format: Format::Q6_K }));
-        assert!(TypeRule::parse("a=q2_k").unwrap_err().starts_with("no type 'q2_k'; give one of f32, f16"));
-        assert!(TypeRule::parse("=q6_k").is_err() && TypeRule::parse("q6_k").is_err());
     }
 }

@@ -3,22 +3,25 @@
 use std::path::Path;
 
 use weights::gguf::{self, GgufFile, GgufTensor};
-use weights::{Matrix, ModelWeights};
+use weights::{Matrix, ModelWeights, hf};
 
 use crate::Error;
+pub use crate::deciding::FormatChoice;
+use crate::deciding::{self, Wanted};
+use crate::file_head::FileHead;
 use crate::gguf_writer::GgufValue;
 use crate::imatrix::Imatrix;
 use crate::import::{self, ImportOptions, of_model};
-use crate::mixture::Mixture;
-use crate::planned::{self, PlaceOrder, Planned, PlannedValues, Wanted};
-pub use crate::planned::{TensorChange, TypeRule, WriteReport};
+use crate::planned::{self, PlaceOrder, Planned, PlannedValues};
+pub use crate::planned::{TensorChange, WriteReport};
+pub use crate::type_rule::TypeRule;
 
 #[derive(Debug, Clone)]
 pub struct QuantizeOptions<'a> {
-    /// GGUF file, any part of a set, or a folder with safetensors.
+    /// GGUF file, any part of a set, APR file, or a folder with safetensors.
     pub source: &'a Path,
     pub out: &'a Path,
-    pub mixture: Mixture,
+    pub choice: FormatChoice,
     /// Formats of single tensors. The first rule that holds for a name counts.
     pub rules: &'a [TypeRule],
     pub imatrix: Option<&'a Path>,
@@ -29,23 +32,27 @@ pub struct QuantizeOptions<'a> {
 /// Writes the model with other types to a GGUF file, which has its name only when it is whole. `progress` hears (bytes written,
 /// bytes in all).
 pub fn quantize(options: &QuantizeOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<WriteReport, Error> {
-    let QuantizeOptions { source, out, mixture, rules, imatrix, threads, dry_run } = *options;
-    if source.is_dir() {
-        let options = ImportOptions { source, out, mixture: Some(mixture), rules, imatrix, threads, dry_run };
+    let QuantizeOptions { source, out, choice, rules, imatrix, threads, dry_run } = *options;
+    if source.is_dir() || hf::is_apr(source) {
+        let options = ImportOptions { source, out, choice: Some(choice), rules, imatrix, threads, dry_run };
         return import::import(&options, progress);
     }
     planned::check_out(source, out)?;
+    if planned::is_apr_name(out) {
+        let what = "an APR file is made of a checkpoint's folder or of another APR file; name a .gguf file";
+        return Err(Error::file(out, what));
+    }
     let model = gguf::open(source, true)?;
     let file = GgufFile::open(source, true)?;
     let imatrix = imatrix.map(Imatrix::read).transpose()?;
     let mut tensors = file.tensors.iter().map(|tensor| plan(source, tensor)).collect::<Result<Vec<_>, _>>()?;
-    let wanted = Wanted { mixture, rules, imatrix: imatrix.as_ref() };
-    let notes = planned::decide(&mut tensors, &wanted, of_model(&model.shape), source)?;
+    let wanted = Wanted { choice, rules, imatrix: imatrix.as_ref(), threads };
+    let mut head = FileHead::Gguf(keys(&file, &wanted));
+    let notes = deciding::decide(&mut tensors, &wanted, of_model(&model.shape), &mut head, source)?;
     let mut report = planned::report(&tensors, notes);
     if !dry_run {
-        let keys = keys(&file, &wanted);
         let check = |written: &Path| check(written, &model, &file);
-        report.bytes = planned::write(&tensors, (source, out), &keys, threads, check, progress)?;
+        report.bytes = planned::write(&tensors, (source, out), &head, threads, check, progress)?;
     }
     Ok(report)
 }
@@ -71,7 +78,8 @@ fn keys(file: &GgufFile, wanted: &Wanted) -> Vec<(String, GgufValue)> {
     let mut keys: Vec<_> = kept.map(|(key, value)| (key.clone(), GgufValue::Copied(value.to_vec()))).collect();
     let mut add = |key: &str, value: GgufValue| keys.push((key.to_string(), value));
     add("general.quantization_version", GgufValue::U32(2));
-    add("general.file_type", GgufValue::U32(wanted.mixture.file_type()));
+    // Overwritten when the types are decided.
+    add("general.file_type", GgufValue::U32(0));
     if let Some(imatrix) = wanted.imatrix {
         let name = imatrix.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         add("quantize.imatrix.file", GgufValue::Text(name));

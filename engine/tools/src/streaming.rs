@@ -5,12 +5,16 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
+use weights::free_bytes;
+
 use crate::Error;
-use crate::gguf_writer::{GgufValue, GgufWriter, TensorInfo};
+use crate::file_head::FileHead;
+use crate::gguf_writer::TensorInfo;
 
 pub struct NewFile<'a> {
     pub out: &'a Path,
-    pub metadata: &'a [(String, GgufValue)],
+    pub head: &'a FileHead,
+    /// In the order of the file: an APR file's by their names.
     pub tensors: &'a [TensorInfo],
     /// Threads that make pieces; one more writes them. The file is the same for any number.
     pub threads: usize,
@@ -81,7 +85,7 @@ fn part_of(out: &Path) -> PathBuf {
 }
 
 /// Checks that the disk has room for these bytes.
-fn check_room(out: &Path, needed: u64, free_bytes: impl Fn(&Path) -> Option<u64>) -> Result<(), Error> {
+pub fn check_room(out: &Path, needed: u64, free_bytes: impl Fn(&Path) -> Option<u64>) -> Result<(), Error> {
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match free_bytes(folder) {
         Some(free) if free < needed => {
@@ -92,17 +96,6 @@ fn check_room(out: &Path, needed: u64, free_bytes: impl Fn(&Path) -> Option<u64>
     }
 }
 
-#[cfg(unix)]
-fn free_bytes(folder: &Path) -> Option<u64> {
-    let about = rustix::fs::statvfs(folder).ok()?;
-    Some(about.f_bavail.saturating_mul(about.f_frsize))
-}
-
-#[cfg(not(unix))]
-fn free_bytes(_: &Path) -> Option<u64> {
-    None
-}
-
 fn write_pieces(
     out: BufWriter<File>,
     file: &NewFile,
@@ -111,7 +104,7 @@ fn write_pieces(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<BufWriter<File>, Error> {
     let io = |source: io::Error| Error::io(file.out, source);
-    let mut writer = GgufWriter::new(out, file.metadata, file.tensors).map_err(io)?;
+    let mut writer = file.head.write(out, file.tensors).map_err(io)?;
     let total = file.tensors.iter().filter_map(TensorInfo::size).sum();
     let pieces: Vec<Piece> = file.tensors.iter().enumerate().flat_map(|(i, tensor)| pieces_of(i, tensor)).collect();
     let threads = file.threads.max(1);
@@ -172,7 +165,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("x.gguf");
         let tensors = [TensorInfo { name: "t".into(), dims: vec![8, 2], format: Format::F32 }];
-        let file = NewFile { out: &out, metadata: &[], tensors: &tensors, threads: 2 };
+        let head = FileHead::Gguf(Vec::new());
+        let file = NewFile { out: &out, head: &head, tensors: &tensors, threads: 2 };
         let fails = |_: Piece, _: &mut Vec<f32>| Err(Error::file(Path::new("in"), "is damaged"));
         let whole = |_: Piece, _: &mut Vec<f32>| Ok(vec![0; 64]);
         let bad = |_: &Path| Err(Error::file(Path::new("out"), "is wrong"));

@@ -17,6 +17,7 @@ use std::path::Path;
 use kernels::format;
 
 use crate::Error;
+use crate::file_head::FileHead;
 use crate::gguf_writer::{GgufWriter, TensorInfo};
 use crate::mixture::Mixture;
 use crate::streaming::{self, NewFile, Piece};
@@ -50,7 +51,8 @@ pub fn write(options: &SynthOptions, out: &Path, progress: &mut dyn FnMut(u64, u
     let metadata = metadata::of(options, &vocabulary);
 
     let infos: Vec<TensorInfo> = plan.iter().map(|plan| plan.info.clone()).collect();
-    let file = NewFile { out, metadata: &metadata, tensors: &infos, threads: options.threads };
+    let head = FileHead::Gguf(metadata);
+    let file = NewFile { out, head: &head, tensors: &infos, threads: options.threads };
     let make = |piece: Piece, values: &mut Vec<f32>| Ok(make(&plan[piece.tensor], piece, values));
     let bytes = streaming::write(&file, &make, &mut |_| (), |_| Ok(()), progress)?;
     Ok(SynthReport { tensors: plan.len(), parameters: plan.iter().map(TensorPlan::values).sum(), bytes })

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use testing::golden::reference_models;
 use tools::apr::{AprTensor, AprWriter};
+use tools::import::{FormatChoice, ImportOptions, TypeRule, WriteReport};
+use tools::mixture::Mixture;
+use tools::quantize::QuantizeOptions;
 use weights::{Matrix, ModelWeights};
 
 const MODELS: [&str; 6] = ["dense-wide", "dense-tied", "dense-gva2", "dense-gva3", "dense-yarn", "moe"];
@@ -201,6 +204,111 @@ fn damaged_files_are_errors_that_name_the_file() {
     for at in (0..whole.len()).step_by(whole.len() / 300) {
         let path = saved(&folder, &with(&|bytes| bytes[at] ^= 0x55));
         let _ = weights::open(&path, false);
+    }
+}
+
+fn import(source: &Path, out: &Path, mixture: Option<Mixture>) -> Result<WriteReport, tools::Error> {
+    let choice = mixture.map(FormatChoice::Mixture);
+    tools::import::import(
+        &ImportOptions { source, out, choice, rules: &[], imatrix: None, threads: 2, dry_run: false },
+        &mut |_, _| (),
+    )
+}
+
+#[test]
+fn an_imported_file_is_the_model_that_its_folder_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model.apr");
+    for model in [&MODELS[..], &["dense-mtp"]].concat() {
+        let source = reference_models().join(model);
+        let report = import(&source, &out, None).unwrap();
+        let bytes = std::fs::read(&out).unwrap();
+        assert_eq!(report.bytes, bytes.len() as u64, "{model}");
+        let (ours, of_folder) = (weights::open(&out, true).unwrap(), weights::open(&source, true).unwrap());
+        same(&ours, &of_folder);
+        assert_eq!(ours.prediction.is_some(), of_folder.prediction.is_some());
+        let theirs = AprV2Reader::from_bytes(&bytes).unwrap();
+        assert!(theirs.verify_alignment());
+        let original = std::fs::read(source.join("model.safetensors")).unwrap();
+        let original = SafeTensors::deserialize(&original).unwrap();
+        assert_eq!(theirs.tensor_names().len(), original.len(), "{model}");
+        for (name, tensor) in original.tensors() {
+            assert_eq!(theirs.get_tensor_data(&name), Some(tensor.data()), "{model} {name}");
+        }
+        let metadata = theirs.metadata();
+        assert_eq!(metadata.hidden_size, Some(ours.shape.hidden), "{model}");
+        assert_eq!(metadata.num_layers, Some(ours.shape.layers.len()), "{model}");
+        assert_eq!(metadata.rope_type, Some(2), "{model}");
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing unfinished is left");
+}
+
+#[test]
+fn an_imported_file_has_the_types_of_the_format_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, gguf) = (folder.path().join("model.apr"), folder.path().join("model.gguf"));
+    let source = reference_models().join("dense-wide");
+    let allowed = [Mixture::F32, Mixture::F16, Mixture::BF16, Mixture::Q4_K_M, Mixture::Q6_K];
+    for mixture in Mixture::ALL {
+        let Err(error) = import(&source, &out, Some(mixture)) else {
+            assert!(allowed.contains(&mixture), "{}", mixture.name());
+            // The same blocks as in a GGUF file, where rows lie in the same order.
+            import(&source, &gguf, Some(mixture)).unwrap();
+            let bytes = std::fs::read(&out).unwrap();
+            let theirs = AprV2Reader::from_bytes(&bytes).unwrap();
+            let theirs = theirs.get_tensor_data("model.layers.3.mlp.up_proj.weight").unwrap();
+            let ours = weights::tensors_of(&gguf, true).unwrap();
+            let ours = ours.iter().find(|tensor| tensor.name == "blk.3.ffn_up.weight").unwrap();
+            assert!(theirs == &ours.data[..], "{}", mixture.name());
+            std::fs::remove_file(&out).unwrap();
+            continue;
+        };
+        let error = error.to_string();
+        assert!(!allowed.contains(&mixture) && error.contains("give f32, f16, bf16, q4k or q6k"), "{error}");
+        assert!(!out.exists());
+    }
+    // Rows that are no whole blocks stay numbers, and a limit of bytes holds as well.
+    import(&reference_models().join("dense-tied"), &out, Some(Mixture::Q4_K_M)).unwrap();
+    weights::open(&out, true).unwrap();
+    let whole = std::fs::metadata(&out).unwrap().len();
+    import(&source, &out, None).unwrap();
+    let most = std::fs::metadata(&out).unwrap().len() / 2;
+    let choice = Some(FormatChoice::Bytes(most));
+    let options =
+        ImportOptions { source: &source, out: &out, choice, rules: &[], imatrix: None, threads: 2, dry_run: false };
+    let report = tools::import::import(&options, &mut |_, _| ()).unwrap();
+    assert!(report.bytes <= most && report.formats.contains_key("q6_k"), "{whole} {report:?}");
+    let imatrix = Some(Path::new("im.gguf"));
+    let error = tools::import::import(&ImportOptions { imatrix, ..options.clone() }, &mut |_, _| ()).unwrap_err();
+    assert!(error.to_string().contains("an importance matrix is in GGUF's order"), "{error}");
+    let rules = &[TypeRule::parse("up_proj=q8_0").unwrap()];
+    let error = tools::import::import(&ImportOptions { rules, ..options }, &mut |_, _| ()).unwrap_err();
+    assert!(error.to_string().contains("an APR file has no type q8_0: give f32"), "{error}");
+}
+
+#[test]
+fn a_file_is_a_source_as_a_folder_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for model in ["dense-gva2", "moe"] {
+        let source = reference_models().join(model);
+        import(&source, &path("model.apr"), None).unwrap();
+        import(&source, &path("one.gguf"), Some(Mixture::Q8_0)).unwrap();
+        let options = QuantizeOptions {
+            source: &path("model.apr"),
+            out: &path("other.gguf"),
+            choice: FormatChoice::Mixture(Mixture::Q8_0),
+            rules: &[],
+            imatrix: None,
+            threads: 2,
+            dry_run: false,
+        };
+        tools::quantize::quantize(&options, &mut |_, _| ()).unwrap();
+        let [one, other] = ["one.gguf", "other.gguf"].map(|name| weights::tensors_of(&path(name), true).unwrap());
+        assert_eq!(one.len(), other.len());
+        for (one, other) in one.iter().zip(&other) {
+            assert!(one.name == other.name && one.data[..] == other.data[..], "{model} {}", one.name);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use engine::network::{StepLane, WantedLogits, Workspace};
 use engine::state::SequenceState;
 use folders::{Values, data, distance, golden, golden_models, listing, values_of, write, write_model};
 use reference::random;
+use tools::gguf_writer::{GgufValue, GgufWriter, TensorInfo};
 use tools::lora::{AdapterMerge, ExtractOptions, ExtractReport, Extraction, LowRankSize};
 
 const UP: &str = "model.layers.0.mlp.up_proj.weight";
@@ -331,5 +332,159 @@ fn a_model_refuses_an_adapter_of_another() {
         let mut model = weights::open(&models.join(model), true).unwrap();
         let error = adapter.add_to(&mut model, 1.0).unwrap_err().to_string();
         assert!(error.contains("the adapter is for another base"), "{error}");
+    }
+}
+
+/// Extracts to a GGUF file what a random change of all modules is.
+#[test]
+fn an_extracted_gguf_file_is_the_change_on_a_folder_and_on_a_gguf_file() {
+    let folder = tempfile::tempdir().unwrap();
+    reference_with_adapter(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    merge(folder.path(), false).unwrap();
+    let (expected, _) = logits(&path("merged"), &[]);
+    let options = ExtractOptions {
+        base: path("base"),
+        fine: path("merged"),
+        out: path("change.gguf"),
+        size: LowRankSize::Rank(3),
+        threads: 1,
+    };
+    let report = Extraction::new(options).unwrap().run(&mut |_, _| ()).unwrap();
+    assert_eq!(report.modules, 3 * 5 + 4 + 4 * 3);
+    assert_eq!(listing(folder.path()), ["adapter", "base", "change.gguf", "merged"]);
+    let gguf = testing::golden::reference_models().join("gguf/dense-gva2.bf16.gguf");
+    let adapter = path("change.gguf");
+    for model in [path("base"), gguf] {
+        let (ours, _) = logits(&model, &[(&adapter, 1.0)]);
+        let far = distance(&ours, &expected);
+        println!("{}: {far:.1e}", model.display());
+        assert!(far <= 1e-5, "{}: {far:e}", model.display());
+    }
+    // Merged into the base it is the fine model again, and it knows its base.
+    let again = AdapterMerge::new(&path("base"), &adapter, 1.0, false).unwrap();
+    again.run(&path("again"), 1, &mut |_, _| ()).unwrap();
+    let far = distance(&logits(&path("again"), &[]).0, &expected);
+    assert!(far <= 1e-5, "{far:e}");
+    let error = AdapterMerge::new(&path("merged"), &adapter, 1.0, false).err().unwrap().to_string();
+    assert!(error.contains("was extracted from another base than"), "{error}");
+}
+
+/// Name, dimensions from the innermost, and values.
+type GgufHalf = (String, Vec<u64>, Vec<f32>);
+
+/// Writes an adapter in GGUF with these tensors.
+fn gguf_adapter(out: &Path, keys: &[(&str, &str)], alpha: f32, tensors: &[GgufHalf]) {
+    let mut metadata: Vec<(String, GgufValue)> =
+        keys.iter().map(|(key, text)| (key.to_string(), GgufValue::Text(text.to_string()))).collect();
+    metadata.push(("adapter.lora.alpha".into(), GgufValue::F32(alpha)));
+    let info = |(name, dims, _): &GgufHalf| TensorInfo {
+        name: name.clone(),
+        dims: dims.clone(),
+        format: kernels::format::Format::F32,
+    };
+    let infos: Vec<TensorInfo> = tensors.iter().map(info).collect();
+    let mut writer = GgufWriter::new(std::fs::File::create(out).unwrap(), &metadata, &infos).unwrap();
+    for (_, _, values) in tensors {
+        writer.write(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+const KEYS: [(&str, &str); 3] =
+    [("general.type", "adapter"), ("adapter.type", "lora"), ("general.architecture", "qwen35moe")];
+
+/// A stack of experts is what single matrices of the same experts are.
+#[test]
+fn an_adapter_of_stacked_experts_changes_each_expert() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = testing::golden::reference_models().join("moe");
+    let opened = weights::open(&model, true).unwrap();
+    let weights::Ffn::Moe(moe) = &opened.layers[0].ffn else { panic!() };
+    let (experts, gate) = (moe.experts.len(), &moe.experts[0].gate);
+    let (rows, cols, rank) = (gate.rows(), gate.cols(), 2);
+    let (mut stacked, mut single): (Vec<GgufHalf>, Values) = (Vec::new(), Values::new());
+    for (part, [rows, cols], seed) in [("gate", [rows, cols], 1), ("up", [rows, cols], 2), ("down", [cols, rows], 3)] {
+        let (a, b) = (random(experts * rank * cols, seed), random(experts * rows * rank, seed + 10));
+        for expert in 0..experts {
+            let name = format!("base_model.model.model.layers.0.mlp.experts.{expert}.{part}_proj");
+            let a = a[expert * rank * cols..][..rank * cols].to_vec();
+            let b = b[expert * rows * rank..][..rows * rank].to_vec();
+            single.insert(format!("{name}.lora_A.weight"), (vec![rank, cols], a));
+            single.insert(format!("{name}.lora_B.weight"), (vec![rows, rank], b));
+        }
+        let name = format!("blk.0.ffn_{part}_exps.weight");
+        let dims = |inner: usize, outer: usize| vec![inner as u64, outer as u64, experts as u64];
+        stacked.push((format!("{name}.lora_a"), dims(cols, rank), a));
+        stacked.push((format!("{name}.lora_b"), dims(rank, rows), b));
+    }
+    let (gguf, peft) = (folder.path().join("stacked.gguf"), folder.path().join("single"));
+    gguf_adapter(&gguf, &KEYS, 0.1, &stacked);
+    std::fs::create_dir(&peft).unwrap();
+    write(&peft, "adapter_model", &single);
+    let config = r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 0.1}"#;
+    std::fs::write(peft.join("adapter_config.json"), config).unwrap();
+    let (without, _) = logits(&model, &[]);
+    let (expected, _) = logits(&model, &[(&peft, 1.0)]);
+    let (ours, _) = logits(&model, &[(&gguf, 1.0)]);
+    assert!(distance(&without, &expected) > 1e-3, "the adapter makes no difference");
+    assert!(distance(&ours, &expected) <= 1e-6);
+    // One tensor for the first two parts, as some files have it.
+    let fused = |at: usize, both: &dyn Fn(usize) -> Vec<f32>, dims: Vec<u64>| {
+        (format!("blk.0.ffn_gate_up_exps.weight.lora_{}", ["a", "b"][at]), dims, (0..experts).flat_map(both).collect())
+    };
+    let a = stacked[0].2.clone();
+    let rows_of = |tensor: usize, expert: usize| stacked[tensor].2[expert * rows * rank..][..rows * rank].to_vec();
+    let one_a = fused(0, &|expert| a[expert * rank * cols..][..rank * cols].to_vec(), stacked[0].1.clone());
+    let both = |expert| [rows_of(1, expert), rows_of(3, expert)].concat();
+    let one_b = fused(1, &both, vec![rank as u64, 2 * rows as u64, experts as u64]);
+    gguf_adapter(&gguf, &KEYS, 0.1, &[one_a, one_b]);
+    let up = ("blk.0.ffn_up_exps.weight.lora_a".to_string(), stacked[2].1.clone(), a);
+    gguf_adapter(
+        &folder.path().join("two.gguf"),
+        &KEYS,
+        0.1,
+        &[stacked[0].clone(), stacked[1].clone(), up, stacked[3].clone()],
+    );
+    let [fused, two] = [gguf, folder.path().join("two.gguf")].map(|adapter| logits(&model, &[(&adapter, 1.0)]).0);
+    assert!(distance(&fused, &two) <= 1e-6 && distance(&fused, &without) > 1e-3);
+}
+
+#[test]
+fn gguf_adapters_that_are_damaged_or_of_another_kind_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("adapter.gguf");
+    let tensor =
+        |name: &str, dims: &[u64]| (name.to_owned(), dims.to_vec(), vec![0.5; dims.iter().product::<u64>() as usize]);
+    let [a, b] = [tensor("blk.0.ffn_up.weight.lora_a", &[64, 2]), tensor("blk.0.ffn_up.weight.lora_b", &[2, 160])];
+    let mut nan = a.clone();
+    nan.2[7] = f32::NAN;
+    let dense = [KEYS[0], KEYS[1], ("general.architecture", "qwen35")];
+    let cases: [(&[(&str, &str)], Vec<GgufHalf>, &str); 10] = [
+        (&dense[1..], vec![a.clone(), b.clone()], "key 'general.type': found no such key, expected adapter"),
+        (&[dense[0], dense[2]], vec![a.clone(), b.clone()], "key 'adapter.type'"),
+        (&[dense[0], dense[1], ("general.architecture", "llama")], vec![a.clone(), b.clone()], "architecture 'llama'"),
+        (&dense, vec![], "holds no tensors"),
+        (&dense, vec![a.clone()], "found one of lora_a and lora_b, expected both"),
+        (&dense, vec![a.clone(), b.clone(), tensor("blk.0.attn_norm.weight", &[64])], "another kind of change"),
+        (&dense, vec![nan, b.clone()], "found NaN, expected finite values"),
+        (&dense, vec![a.clone(), tensor(&b.0, &[3, 160])], "expected one rank"),
+        (
+            &dense,
+            vec![tensor("token_embd.weight.lora_a", &[64, 2]), tensor("token_embd.weight.lora_b", &[2, 512])],
+            "matrices of layers and the head",
+        ),
+        (&dense, vec![a.clone(), tensor(&b.0, &[2, 99])], "the adapter is for another base"),
+    ];
+    for (keys, tensors, expected) in cases {
+        gguf_adapter(&out, keys, 0.0, &tensors);
+        let mut model = weights::open(&testing::golden::reference_models().join("dense-tied"), true).unwrap();
+        let error = weights::Adapter::open(&out).and_then(|adapter| adapter.add_to(&mut model, 1.0)).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}\nexpected: {expected}");
+    }
+    let whole = std::fs::read(&out).unwrap();
+    for cut in [3, 30, whole.len() / 2, whole.len() - 40] {
+        std::fs::write(&out, &whole[..cut]).unwrap();
+        assert!(weights::Adapter::open(&out).is_err(), "cut at {cut}");
     }
 }

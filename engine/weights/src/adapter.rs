@@ -1,7 +1,8 @@
-//! Adapters of low rank (LoRA) in PEFT's form: read from their folder, and added to a model's matrices. A part of an adapter
+//! Adapters of low rank (LoRA), in PEFT's form or in a GGUF file: read, and added to a model's matrices. A part of an adapter
 //! that the product would leave out is an error.
 
 mod config;
+mod gguf;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,18 +12,22 @@ use sha2::{Digest, Sha256};
 
 use crate::contents::FileTensor;
 use crate::error::{Error, shown};
+use crate::gguf::GgufFile;
 use crate::hf;
 use crate::matrix::{LowRank, Matrix};
 use crate::model::{AttentionWeights, DeltaWeights, Ffn, Mixer, ModelWeights, SwigluWeights};
 use crate::open::tensors_of;
 use crate::shape::{HeadOrder, Shape};
 use config::AdapterConfig;
+pub use gguf::gguf_name;
 
 /// Additions to matrices by the module's path from `layers.` on, as `module_of` gives it.
 #[derive(Debug, Clone)]
 pub struct Adapter {
     pub path: PathBuf,
     pub modules: BTreeMap<String, LowRank>,
+    /// Order of value heads in the changes.
+    pub order: HeadOrder,
     fingerprint: [u8; 32],
 }
 
@@ -35,8 +40,7 @@ impl Adapter {
     pub fn open(path: &Path) -> Result<Adapter, Error> {
         let wrong = |what: String| Error::file(path, what);
         if path.is_file() {
-            let what = "is not an adapter that this reads: give the folder with adapter_config.json";
-            return Err(wrong(what.into()));
+            return Adapter::of_gguf(path);
         }
         let config = AdapterConfig::read(path)?;
         let tensors = tensors_of(&path.join("adapter_model.safetensors"), true)?;
@@ -66,15 +70,41 @@ impl Adapter {
                 return Err(Error::tensor(path, &module, "the module twice", "each module once"));
             }
         }
-        Ok(Adapter { path: path.to_path_buf(), modules, fingerprint: hash.finalize().into() })
+        let (path, order) = (path.to_path_buf(), HeadOrder::Grouped);
+        Ok(Adapter { path, modules, order, fingerprint: hash.finalize().into() })
+    }
+
+    fn of_gguf(path: &Path) -> Result<Adapter, Error> {
+        let file = GgufFile::open(path, true)?;
+        let modules = gguf::modules(&file)?;
+        if modules.is_empty() {
+            return Err(Error::file(path, "holds no tensors"));
+        }
+        let mut hash = Sha256::new();
+        for (module, change) in &modules {
+            hash.update(module.as_bytes());
+            hash.update(change.scale.to_le_bytes());
+            change.a.iter().chain(&change.b).for_each(|value| hash.update(value.to_le_bytes()));
+        }
+        let (path, order) = (path.to_path_buf(), HeadOrder::Tiled);
+        Ok(Adapter { path, modules, order, fingerprint: hash.finalize().into() })
+    }
+
+    /// Brings value heads into the order of a model.
+    pub fn reorder(&mut self, shape: &Shape) {
+        for (module, change) in &mut self.modules {
+            reorder(module, change, self.order, shape);
+        }
+        self.order = shape.value_head_order;
     }
 
     /// Adds the adapter, `scale` times, to the model's matrices. The model's fingerprint changes, so that nothing that was
     /// computed without the adapter is taken for its own.
     pub fn add_to(&self, model: &mut ModelWeights, scale: f32) -> Result<(), Error> {
-        let mut left = self.modules.clone();
-        let shape = model.shape.clone();
-        let mut add = |name: String, matrix: &mut Matrix, order: Reordered| -> Result<(), Error> {
+        let mut ordered = self.clone();
+        ordered.reorder(&model.shape);
+        let mut left = ordered.modules;
+        let mut add = |name: String, matrix: &mut Matrix| -> Result<(), Error> {
             let Some(mut low_rank) = left.remove(&name) else { return Ok(()) };
             let (rows, cols) = (matrix.rows(), matrix.cols());
             let rank = low_rank.rank;
@@ -84,7 +114,6 @@ impl Adapter {
                 return Err(Error::tensor(&self.path, &name, found, expected));
             }
             low_rank.scale *= scale;
-            order.apply(&shape, &mut low_rank);
             let joined = matrix.low_rank().map(|before| joined(before, &low_rank)).unwrap_or(low_rank);
             // The sizes were compared above.
             if let Some(changed) = matrix.clone().with_low_rank(joined) {
@@ -97,25 +126,20 @@ impl Adapter {
             match &mut layer.mixer {
                 Mixer::Attention(AttentionWeights { q, k, v, o, .. }) => {
                     for (module, matrix) in [("q", q), ("k", k), ("v", v), ("o", o)] {
-                        add(name(&format!("self_attn.{module}_proj")), matrix, Reordered::Nothing)?;
+                        add(name(&format!("self_attn.{module}_proj")), matrix)?;
                     }
                 }
                 Mixer::Delta(DeltaWeights { qkv, z, a, b, out, .. }) => {
-                    let keys = 2 * shape.key_heads * shape.key_dim;
-                    for (module, matrix, order) in [
-                        ("in_proj_qkv", qkv, Reordered::Rows { from: keys, of_head: shape.value_dim }),
-                        ("in_proj_z", z, Reordered::Rows { from: 0, of_head: shape.value_dim }),
-                        ("in_proj_a", a, Reordered::Rows { from: 0, of_head: 1 }),
-                        ("in_proj_b", b, Reordered::Rows { from: 0, of_head: 1 }),
-                        ("out_proj", out, Reordered::Columns { of_head: shape.value_dim }),
-                    ] {
-                        add(name(&format!("linear_attn.{module}")), matrix, order)?;
+                    for (module, matrix) in
+                        [("in_proj_qkv", qkv), ("in_proj_z", z), ("in_proj_a", a), ("in_proj_b", b), ("out_proj", out)]
+                    {
+                        add(name(&format!("linear_attn.{module}")), matrix)?;
                     }
                 }
             }
             let mut feed_forward = |prefix: &str, SwigluWeights { gate, up, down }: &mut SwigluWeights| {
                 for (module, matrix) in [("gate", gate), ("up", up), ("down", down)] {
-                    add(name(&format!("{prefix}{module}_proj")), matrix, Reordered::Nothing)?;
+                    add(name(&format!("{prefix}{module}_proj")), matrix)?;
                 }
                 Ok(())
             };
@@ -132,7 +156,7 @@ impl Adapter {
             }
         }
         if let Some(head) = &mut model.head {
-            add("lm_head".to_owned(), head, Reordered::Nothing)?;
+            add("lm_head".to_owned(), head)?;
         }
         if let Some(name) = left.keys().next() {
             let expected = "modules of this model: the adapter is for another base, or changes what stays as it is";
@@ -191,34 +215,35 @@ fn joined(one: &LowRank, other: &LowRank) -> LowRank {
     LowRank { rank: one.rank + other.rank, scale: 1.0, a: [&one.a[..], &other.a].concat(), b }
 }
 
-/// Part of a matrix whose value heads GGUF files have in another order than adapters.
-enum Reordered {
-    Nothing,
-    Rows { from: usize, of_head: usize },
-    Columns { of_head: usize },
-}
-
-impl Reordered {
-    fn apply(&self, shape: &Shape, low_rank: &mut LowRank) {
-        let (keys, rank) = (shape.key_heads, low_rank.rank);
-        let ratio = shape.value_heads / keys;
-        if shape.value_head_order == HeadOrder::Grouped || ratio == 1 {
-            return;
+/// Brings the value heads of a change from one order into a model's. A change of other sizes than the model's stays as it is: the
+/// model refuses it.
+pub fn reorder(module: &str, change: &mut LowRank, from: HeadOrder, shape: &Shape) {
+    let (keys, heads, rank) = (shape.key_heads, shape.value_heads, change.rank);
+    let ratio = heads / keys;
+    if shape.value_head_order == from || ratio == 1 || !module.contains("linear_attn.") {
+        return;
+    }
+    let source = |head: usize| match from {
+        HeadOrder::Grouped => head % keys * ratio + head / keys,
+        HeadOrder::Tiled => head % ratio * keys + head / ratio,
+    };
+    let in_order = |values: &[f32], of_head: usize| -> Vec<f32> {
+        (0..heads).flat_map(|head| values[source(head) * of_head..][..of_head].to_vec()).collect()
+    };
+    let mut rows = |before: usize, of_head: usize| {
+        if change.b.len() == (before + heads * of_head) * rank {
+            let values = in_order(&change.b[before * rank..], of_head * rank);
+            change.b[before * rank..].copy_from_slice(&values);
         }
-        let in_order = |values: &[f32], of_head: usize| -> Vec<f32> {
-            let head = |tiled: usize| tiled % keys * ratio + tiled / keys;
-            (0..shape.value_heads).flat_map(|tiled| values[head(tiled) * of_head..][..of_head].to_vec()).collect()
-        };
-        match *self {
-            Reordered::Nothing => {}
-            Reordered::Rows { from, of_head } => {
-                let values = in_order(&low_rank.b[from * rank..], of_head * rank);
-                low_rank.b[from * rank..].copy_from_slice(&values);
-            }
-            Reordered::Columns { of_head } => {
-                let cols = low_rank.a.len() / rank;
-                low_rank.a = low_rank.a.chunks(cols).flat_map(|row| in_order(row, of_head)).collect();
-            }
+    };
+    match module.rsplit('.').next() {
+        Some("in_proj_qkv") => rows(2 * keys * shape.key_dim, shape.value_dim),
+        Some("in_proj_z") => rows(0, shape.value_dim),
+        Some("in_proj_a" | "in_proj_b") => rows(0, 1),
+        Some("out_proj") if change.a.len() == rank * heads * shape.value_dim => {
+            let of_rank = change.a.chunks(heads * shape.value_dim);
+            change.a = of_rank.flat_map(|row| in_order(row, shape.value_dim)).collect();
         }
+        _ => {}
     }
 }

@@ -19,17 +19,20 @@ use crate::model::{ModelWeights, VocabSource};
 use crate::stop;
 use crate::tensors::Tensors;
 use config::Config;
-pub use folder::{Folder, read};
+pub use folder::Folder;
 
+/// Opens the model of a folder, or of an APR file.
 pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
-    load(folder::read(path, mmap)?)
+    load(read(path, mmap)?)
 }
 
-pub(crate) fn open_apr(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
-    load(apr::folder(path, mmap)?)
+/// Reads the small files of a folder or of an APR file, and maps or reads its tensors' files.
+pub fn read(path: &Path, mmap: bool) -> Result<Folder, Error> {
+    if is_apr(path) { apr::folder(path, mmap) } else { folder::read(path, mmap) }
 }
 
-pub(crate) fn is_apr(path: &Path) -> bool {
+/// Tells whether a file begins as an APR file.
+pub fn is_apr(path: &Path) -> bool {
     let mut begin = [0; apr::MAGIC.len()];
     std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && apr::is_apr(&begin)
 }
@@ -119,7 +122,7 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
 
 /// Reads everything in a folder, for a check.
 pub(crate) fn contents(path: &Path, mmap: bool) -> Result<FileContents, Error> {
-    let folder = if is_apr(path) { apr::folder(path, mmap)? } else { folder::read(path, mmap)? };
+    let folder = read(path, mmap)?;
     let config_path = folder.path.join("config.json");
     let json = parse(&config_path, &folder.config)?;
     let config = Config::new(&config_path, &json)?;

@@ -22,7 +22,7 @@ mod shape;
 mod stop;
 mod tensors;
 
-pub use adapter::{Adapter, module_of};
+pub use adapter::{Adapter, gguf_name, module_of, reorder};
 pub use bytes::{ModelBytes, zeroed_pages};
 pub use contents::{FileContents, FileForm, FileTensor};
 pub use error::Error;
@@ -33,5 +33,5 @@ pub use model::{
 };
 pub use open::{contents, open, tensors_of};
 pub use pack::{MatrixUse, PackedPart, pack, packed_bytes};
-pub use packed::{Keeping, PackedFolder};
+pub use packed::{Keeping, PackedFolder, free_bytes};
 pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape};

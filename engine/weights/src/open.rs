@@ -12,8 +12,7 @@ use crate::model::ModelWeights;
 /// mapped and not read into memory.
 pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     match kind(path)? {
-        FilesKind::Folder => hf::open(path, mmap),
-        FilesKind::Apr => hf::open_apr(path, mmap),
+        FilesKind::Folder | FilesKind::Apr => hf::open(path, mmap),
         FilesKind::Gguf => gguf::open(path, mmap),
     }
 }

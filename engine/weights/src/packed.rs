@@ -178,14 +178,15 @@ fn make_room(folder: &PackedFolder, new: &Path, len: u64) -> io::Result<()> {
     }
 }
 
+/// Returns the bytes that a folder's disk has left. None: the system does not tell.
 #[cfg(unix)]
-fn free_bytes(folder: &Path) -> Option<u64> {
+pub fn free_bytes(folder: &Path) -> Option<u64> {
     let about = rustix::fs::statvfs(folder).ok()?;
     about.f_bavail.checked_mul(about.f_frsize)
 }
 
 #[cfg(not(unix))]
-fn free_bytes(_: &Path) -> Option<u64> {
+pub fn free_bytes(_: &Path) -> Option<u64> {
     None
 }
 

@@ -7,7 +7,7 @@ mod source;
 
 use crate::client::{HubClient, Tries, Trouble};
 use crate::error::Error;
-use crate::listing::Listing;
+use crate::listing::{Listed, Listing};
 use crate::name::Name;
 use serde_json::{Value, json};
 use source::LocalFile;
@@ -121,12 +121,7 @@ impl HubClient {
         let mut others = Vec::new();
         for file in files {
             let Some(listed) = listing.files.iter().find(|listed| listed.path == file.path) else { continue };
-            let is_same = match &listed.sha256 {
-                Some(sha256) => *sha256 == file.sha256,
-                None if listed.bytes != file.bytes => false,
-                None => self.small_file(&publication.name, &listing.commit, &file.path).await? == file.sha256,
-            };
-            match is_same {
+            match self.is_same(&publication.name, &listing.commit, listed, file).await? {
                 true => file.how = Sent::Same,
                 false => others.push(file.path.clone()),
             }
@@ -134,6 +129,15 @@ impl HubClient {
         match others.is_empty() || publication.replaces {
             true => Ok(()),
             false => Err(Error::WouldReplace { repo: publication.name.repo.clone(), files: others.join(", ") }),
+        }
+    }
+
+    /// Tells whether the repository's file at a commit is the one that is here.
+    async fn is_same(&self, name: &Name, commit: &str, listed: &Listed, file: &LocalFile) -> Result<bool, Error> {
+        match &listed.sha256 {
+            Some(sha256) => Ok(*sha256 == file.sha256),
+            None if listed.bytes != file.bytes => Ok(false),
+            None => Ok(self.small_file(name, commit, &file.path).await? == file.sha256),
         }
     }
 

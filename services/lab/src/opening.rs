@@ -17,7 +17,7 @@ pub struct ModelArgs {
     pub model: Option<String>,
     #[arg(long)]
     pub precision: Option<PrecisionArg>,
-    /// Adapter in PEFT's form to run the model with, PATH or PATH:FACTOR; may be given more than once
+    /// Adapter to run the model with, a folder in PEFT's form or a GGUF file, PATH or PATH:FACTOR; may be given more than once
     #[arg(long, value_parser = adapter)]
     pub lora: Vec<AdapterChoice>,
 }

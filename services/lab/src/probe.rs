@@ -9,7 +9,7 @@ use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS};
 use model::Bytes;
 use serde::Serialize;
-use settings::{KvFormat, Settings};
+use settings::{AdapterChoice, KvFormat, Settings};
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use strum::VariantArray;
@@ -35,7 +35,7 @@ pub struct Args {
     /// Prints one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Runs one trial in this process, with so many tokens
+    /// Runs one trial in this process, with a window of this size
     #[arg(long, hide = true)]
     trial: Option<u32>,
 }
@@ -94,6 +94,9 @@ fn find(args: &Args, given: &[OsString], memory: u64, settings: &Settings) -> Re
     let precision = args.model.chosen_precision(settings);
     let mut opened = weights::open(&file, true)?;
     opened.stretch(preset.rope.yarn)?;
+    for AdapterChoice { path, scale } in settings.model.lora.iter().chain(&args.model.lora) {
+        weights::Adapter::open(path)?.add_to(&mut opened, *scale)?;
+    }
     let network = Network::new(opened, precision);
     let kv = args.kv.unwrap_or([preset.kv.k, preset.kv.v]);
     let formats = KvFormats { key: model::kv_format(kv[0]), value: model::kv_format(kv[1]) };
@@ -176,6 +179,9 @@ fn child(args: &Args, given: &[OsString], kv: [KvFormat; 2], tokens: u32, room: 
     command.arg("--kv").arg(kv.map(|format| format.into_str()).join(","));
     if let Some(model) = &args.model.model {
         command.args(["--model", model]);
+    }
+    for AdapterChoice { path, scale } in &args.model.lora {
+        command.arg("--lora").arg(format!("{}:{scale}", path.display()));
     }
     if args.model.precision == Some(PrecisionArg::F32) {
         command.args(["--precision", "f32"]);

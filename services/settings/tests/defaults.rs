@@ -92,22 +92,31 @@ fn every_model_file_of_the_folder_is_in_the_binary() {
 #[test]
 fn every_size_has_every_window() {
     let settings = defaults().settings;
-    let sizes = ["0.8B", "2B", "4B", "9B", "27B", "35B-A3B"];
+    let models = [
+        ("Qwen3.5-0.8B", "Q4_K_M"),
+        ("Qwen3.5-2B", "Q4_K_M"),
+        ("Qwen3.5-4B", "Q4_K_M"),
+        ("Qwen3.5-9B", "Q4_K_M"),
+        ("Qwen3.5-27B", "Q4_K_M"),
+        ("Qwen3.5-35B-A3B", "Q4_K_M"),
+        ("Qwen3.6-27B", "Q4_K_M"),
+        ("Qwen3.6-35B-A3B", "UD-Q4_K_M"),
+    ];
     let windows =
         [("", 32_768), ("-16k", 16_384), ("-32k", 32_768), ("-64k", 65_536), ("-128k", 131_072), ("-262k", 262_144)];
-    for size in sizes {
+    for (model, types) in models {
         for (suffix, ctx_size) in windows {
-            let name = format!("qwen3.5-{}{suffix}", size.to_lowercase());
+            let name = format!("{}{suffix}", model.to_lowercase());
             let preset = settings.preset(&name).unwrap();
             assert_eq!(settings.preset(&name).unwrap().ctx_size, ctx_size, "{name}");
             assert_eq!(preset.native_ctx, Some(262_144), "{name}");
-            assert_eq!(preset.model, format!("qwen3.5-{}", size.to_lowercase()));
-            assert_eq!(preset.source.repo.as_deref(), Some(format!("unsloth/Qwen3.5-{size}-GGUF").as_str()));
-            assert_eq!(preset.source.file.as_deref(), Some(format!("Qwen3.5-{size}-Q4_K_M.gguf").as_str()));
+            assert_eq!(preset.model, model.to_lowercase());
+            assert_eq!(preset.source.repo.as_deref(), Some(format!("unsloth/{model}-GGUF").as_str()));
+            assert_eq!(preset.source.file.as_deref(), Some(format!("{model}-{types}.gguf").as_str()));
             assert_eq!(preset.thinking, Thinking::Off);
         }
     }
-    assert_eq!(settings.presets.len(), sizes.len() * windows.len() + 4, "and \"default\" and three of \"builtin\"");
+    assert_eq!(settings.presets.len(), models.len() * windows.len() + 4, "and \"default\" and three of \"builtin\"");
 }
 
 #[test]

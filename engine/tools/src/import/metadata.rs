@@ -9,7 +9,6 @@ use weights::{LayerKind, ModelWeights, Shape, VocabSource};
 
 use crate::Error;
 use crate::gguf_writer::GgufValue;
-use crate::mixture::Mixture;
 
 /// The folder's JSON files, for keys that a model's weights do not tell.
 pub struct SmallFiles {
@@ -35,7 +34,7 @@ impl SmallFiles {
     }
 
     /// Returns a key of the part about the text model, or of the whole around it.
-    fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&Value> {
         let places = [self.config.get("text_config"), Some(&self.config)];
         places.into_iter().flatten().filter_map(|place| place.get(key)).find(|value| !value.is_null())
     }
@@ -71,12 +70,7 @@ impl SmallFiles {
     }
 }
 
-pub fn of(
-    model: &ModelWeights,
-    files: &SmallFiles,
-    mixture: Mixture,
-    source: &Path,
-) -> Result<Vec<(String, GgufValue)>, Error> {
+pub fn of(model: &ModelWeights, files: &SmallFiles, source: &Path) -> Result<Vec<(String, GgufValue)>, Error> {
     let shape = &model.shape;
     let arch = &shape.arch;
     let text = |value: &str| GgufValue::Text(value.to_string());
@@ -85,7 +79,8 @@ pub fn of(
         ("general.type".to_string(), text("model")),
         ("general.name".to_string(), text(&model.name)),
         ("general.quantization_version".to_string(), GgufValue::U32(2)),
-        ("general.file_type".to_string(), GgufValue::U32(mixture.file_type())),
+        // Overwritten when the types are decided.
+        ("general.file_type".to_string(), GgufValue::U32(0)),
     ];
     let own = sizes(shape, files)?;
     list.extend(own.into_iter().map(|(key, value)| (format!("{arch}.{key}"), value)));

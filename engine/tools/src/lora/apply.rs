@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use kernels::cpu::Cpu;
 use serde::Serialize;
 use serde_json::Value;
-use weights::{Adapter, FileTensor, LowRank, module_of};
+use weights::gguf::GgufFile;
+use weights::{Adapter, FileTensor, HeadOrder, LowRank, module_of};
 
 use super::svd::multiply;
-use super::{BASE_MARK, base_mark};
+use super::{BASE_KEY, BASE_MARK, base_mark};
 use crate::Error;
 use crate::model_folder::{ModelFolder, format_of, read};
 use crate::new_folder::NewFolder;
@@ -31,7 +32,10 @@ pub struct AdapterMerge {
 impl AdapterMerge {
     /// Opens both. `any_base`: also an adapter that was extracted from another base.
     pub fn new(base: &Path, adapter: &Path, scale: f32, any_base: bool) -> Result<AdapterMerge, Error> {
-        let (base, adapter) = (ModelFolder::open(base)?, Adapter::open(adapter)?);
+        let (base, mut adapter) = (ModelFolder::open(base)?, Adapter::open(adapter)?);
+        if adapter.order == HeadOrder::Tiled {
+            adapter.reorder(&weights::contents(&base.path, true)?.shape?);
+        }
         let wrong = |what: String| Err(Error::file(&adapter.path, what));
         if !any_base && base_of(&adapter.path)?.is_some_and(|mark| mark != base_mark(&base)) {
             let what = "was extracted from another base than {}; with --any-base it is merged all the same";
@@ -122,6 +126,9 @@ fn merge(cpu: &Cpu, tensor: &FileTensor, change: &LowRank, scale: f32, sink: &mu
 
 /// Reads the mark of the base of an extracted adapter. None: it has none, as adapters of other programs.
 fn base_of(adapter: &Path) -> Result<Option<String>, Error> {
+    if adapter.is_file() {
+        return Ok(GgufFile::open(adapter, true)?.text(BASE_KEY)?.map(str::to_owned));
+    }
     let path: PathBuf = adapter.join(BASE_MARK);
     if !path.exists() {
         return Ok(None);

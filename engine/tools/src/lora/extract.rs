@@ -3,24 +3,28 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use serde::Serialize;
 use serde_json::json;
+use weights::{Adapter, HeadOrder, LowRank};
 
 use super::svd::BothWays;
-use super::{BASE_MARK, TARGETS, base_mark, target};
+use super::{BASE_KEY, BASE_MARK, TARGETS, base_mark, target};
 use crate::Error;
+use crate::gguf_writer::{GgufValue, GgufWriter, TensorInfo};
 use crate::model_folder::{ModelFolder, format_of, is_optional, read_all};
 use crate::new_folder::NewFolder;
 use crate::safetensors_writer::{NewTensor, write_safetensors};
+use crate::streaming;
 
 #[derive(Debug, Clone)]
 pub struct ExtractOptions {
     pub base: PathBuf,
     pub fine: PathBuf,
+    /// Folder in PEFT's form, or a `.gguf` file.
     pub out: PathBuf,
     pub size: LowRankSize,
     /// Threads that multiply; 0: one for each core.
@@ -58,6 +62,16 @@ pub struct Extraction {
     base: ModelFolder,
     fine: ModelFolder,
     targets: Vec<String>,
+}
+
+/// File of the factors until their ranks are known.
+struct Spill(PathBuf);
+
+impl Drop for Spill {
+    fn drop(&mut self) {
+        // Nothing more can be done about a file that cannot be removed, and it may be gone already.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 struct Factors {
@@ -118,11 +132,22 @@ impl Extraction {
     /// Writes the adapter. `progress` hears (values done, values in all).
     pub fn run(self, progress: &mut dyn FnMut(u64, u64)) -> Result<ExtractReport, Error> {
         // The factors are there twice at the end: their ranks are known before the file's head is written.
-        let new = NewFolder::create(&self.options.out, 2 * self.bytes())?;
-        let spill = new.path().join("factors.part");
+        let out = &self.options.out;
+        let (new, spill) = match self.is_gguf() {
+            true => {
+                streaming::check_room(out, 2 * self.bytes(), weights::free_bytes)?;
+                (None, Spill(out.with_extension("factors.part")))
+            }
+            false => {
+                let new = NewFolder::create(out, 2 * self.bytes())?;
+                let spill = Spill(new.path().join("factors.part"));
+                (Some(new), spill)
+            }
+        };
+        let spill = &spill.0;
         let io = |source| Error::Io { path: spill.clone(), source };
         let cpu = Cpu::new(self.options.threads);
-        let mut file = BufWriter::new(File::create(&spill).map_err(io)?);
+        let mut file = BufWriter::new(File::create(spill).map_err(io)?);
         let mut done: Vec<Factors> = Vec::new();
         let mut report = ExtractReport {
             modules: 0,
@@ -173,13 +198,70 @@ impl Extraction {
         report.modules = done.len();
         report.energy_share = squares_held / squares;
         report.relative_error = (1.0 - report.energy_share).max(0.0).sqrt();
-        report.bytes = self.assemble(&new, &spill, &done, report.largest_rank)?;
-        new.finish()?;
+        report.bytes = match new {
+            None => self.assemble_gguf(spill, &done)?,
+            Some(new) => {
+                let bytes = self.assemble(&new, spill, &done, report.largest_rank)?;
+                new.finish()?;
+                bytes
+            }
+        };
         Ok(report)
     }
 
-    fn assemble(&self, new: &NewFolder, spill: &PathBuf, done: &[Factors], rank: usize) -> Result<u64, Error> {
-        let io = |source| Error::Io { path: spill.clone(), source };
+    fn is_gguf(&self) -> bool {
+        self.options.out.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"))
+    }
+
+    /// Writes a GGUF file: one module after the other, value heads in tiled order.
+    fn assemble_gguf(&self, spill: &Path, done: &[Factors]) -> Result<u64, Error> {
+        let out = &self.options.out;
+        let mut shape = weights::contents(&self.base.path, true)?.shape?;
+        let text = |text: &str| GgufValue::Text(text.to_owned());
+        let keys = [
+            ("general.architecture", text(&shape.arch)),
+            ("general.type", text("adapter")),
+            ("adapter.type", text("lora")),
+            // No alpha: the product of the factors is the difference itself, whatever a module's rank.
+            ("adapter.lora.alpha", GgufValue::F32(0.0)),
+            (BASE_KEY, GgufValue::Text(base_mark(&self.base))),
+        ]
+        .map(|(key, value)| (key.to_owned(), value));
+        shape.value_head_order = HeadOrder::Tiled;
+        let mut infos = Vec::new();
+        for Factors { module, rank, rows, cols } in done {
+            let name = weights::gguf_name(weights::module_of(module));
+            let name = name.ok_or_else(|| Error::file(out, format!("cannot name '{module}' as GGUF files do")))?;
+            for (half, dims) in [("a", [cols, rank]), ("b", [rank, rows])] {
+                let (name, dims) = (format!("{name}.lora_{half}"), dims.map(|&dim| dim as u64).to_vec());
+                infos.push(TensorInfo { name, dims, format: Format::F32 });
+            }
+        }
+        let mut factors = BufReader::new(File::open(spill).map_err(|source| Error::io(spill, source))?);
+        let mut values = |count: usize| {
+            let mut bytes = vec![0; 4 * count];
+            factors.read_exact(&mut bytes).map_err(|source| Error::io(spill, source))?;
+            Ok::<Vec<f32>, Error>(bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect())
+        };
+        let write = |file| {
+            let io = |source| Error::io(out, source);
+            let mut writer = GgufWriter::new(file, &keys, &infos).map_err(io)?;
+            for Factors { module, rank, rows, cols } in done {
+                let (a, b) = (values(rank * cols)?, values(rows * rank)?);
+                let mut change = LowRank { rank: *rank, scale: 1.0, a, b };
+                weights::reorder(weights::module_of(module), &mut change, HeadOrder::Grouped, &shape);
+                for values in [change.a, change.b] {
+                    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                    writer.write(&bytes).map_err(io)?;
+                }
+            }
+            writer.finish().map_err(io)
+        };
+        streaming::atomically(out, write, |written| Ok(Adapter::open(written).map(drop)?))
+    }
+
+    fn assemble(&self, new: &NewFolder, spill: &Path, done: &[Factors], rank: usize) -> Result<u64, Error> {
+        let io = |source| Error::io(spill, source);
         let tensors: Vec<NewTensor> = done
             .iter()
             .flat_map(|one| {
@@ -198,6 +280,7 @@ impl Extraction {
             sink.bytes(&bytes)
         })?;
         drop(file);
+        // Nothing but the adapter may be in the folder when it gets its name.
         std::fs::remove_file(spill).map_err(io)?;
         let other: BTreeMap<&str, usize> =
             done.iter().filter(|one| one.rank != rank).map(|one| (&one.module[..], one.rank)).collect();

@@ -124,7 +124,7 @@ enum ValueHeads {
         from: usize,
         each: usize,
     },
-    /// Columns, so many for a head.
+    /// Columns, with this width for each head.
     Columns {
         each: usize,
     },

@@ -4,7 +4,7 @@ use kernels::format::Format;
 use testing::golden::reference_models;
 use tools::imatrix::{Imatrix, ImatrixEntry};
 use tools::mixture::Mixture;
-use tools::quantize::{QuantizeOptions, TypeRule};
+use tools::quantize::{FormatChoice, QuantizeOptions, TypeRule};
 
 use crate::support::{error, file, import, quantize, tensor, theirs, values, with};
 
@@ -67,7 +67,7 @@ fn keys_are_kept_and_rules_are_obeyed() {
     let folder = tempfile::tempdir().unwrap();
     let (source, out) = (theirs("dense-wide.bf16"), folder.path().join("ours.gguf"));
     let rules = ["blk.0.*=f16", "ffn_down=q8_0"].map(|rule| TypeRule::parse(rule).unwrap());
-    let report = with(&source, &out, Mixture::Q4_0, &rules, None).unwrap();
+    let report = with(&source, &out, FormatChoice::Mixture(Mixture::Q4_0), &rules, None).unwrap();
     let (ours, from) = (file(&out), file(&source));
     let format = |name: &str| tensor(&ours, name).format.unwrap();
     assert_eq!(format("blk.0.ffn_down.weight"), Format::F16);
@@ -87,7 +87,7 @@ fn keys_are_kept_and_rules_are_obeyed() {
     let order = |file: &weights::gguf::GgufFile| file.tensors.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
     assert_eq!(order(&ours), order(&from));
     let none = [TypeRule::parse("blk.9.*=f16").unwrap()];
-    let error = with(&source, &out, Mixture::Q4_0, &none, None).unwrap_err().to_string();
+    let error = with(&source, &out, FormatChoice::Mixture(Mixture::Q4_0), &none, None).unwrap_err().to_string();
     assert!(error.contains("no matrix is named like 'blk.9.*'"), "{error}");
 }
 
@@ -98,7 +98,7 @@ fn a_dry_run_writes_nothing_and_tells_the_same() {
     let options = QuantizeOptions {
         source: &source,
         out: &out,
-        mixture: Mixture::Q4_K_M,
+        choice: FormatChoice::Mixture(Mixture::Q4_K_M),
         rules: &[],
         imatrix: None,
         threads: 1,
@@ -140,7 +140,8 @@ fn an_importance_matrix_weights_the_search() {
         let imatrix = path("im.gguf");
         imatrix_of(&source, &imatrix);
         quantize(&source, &path("plain.gguf"), Mixture::Q4_K_M).unwrap();
-        let report = with(&source, &path("weighted.gguf"), Mixture::Q4_K_M, &[], Some(&imatrix)).unwrap();
+        let report =
+            with(&source, &path("weighted.gguf"), FormatChoice::Mixture(Mixture::Q4_K_M), &[], Some(&imatrix)).unwrap();
         assert!(report.notes.iter().any(|note| note.contains("importance matrix weights")), "{:?}", report.notes);
         let [exact, plain, weighted] =
             [source.clone(), path("plain.gguf"), path("weighted.gguf")].map(|path| file(&path));
@@ -168,7 +169,8 @@ fn an_importance_matrix_without_use_is_told() {
     let (source, out) = (theirs("dense-wide.bf16"), path("ours.gguf"));
     imatrix_of(&source, &path("im.gguf"));
     let error = |imatrix: &str, mixture| {
-        let error = with(&source, &out, mixture, &[], Some(&path(imatrix))).unwrap_err().to_string();
+        let error =
+            with(&source, &out, FormatChoice::Mixture(mixture), &[], Some(&path(imatrix))).unwrap_err().to_string();
         assert!(!out.exists());
         error
     };

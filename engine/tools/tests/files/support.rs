@@ -10,7 +10,7 @@ use kernels::format::{Format, dequantize};
 use kernels::product::Precision;
 use testing::golden::reference_models;
 use tools::Error;
-use tools::import::{ImportOptions, WriteReport};
+use tools::import::{FormatChoice, ImportOptions, WriteReport};
 use tools::mixture::Mixture;
 use tools::quantize::{QuantizeOptions, TypeRule};
 use weights::gguf::{GgufFile, GgufTensor};
@@ -19,22 +19,23 @@ pub const FOLDERS: [&str; 7] =
     ["dense-tied", "dense-gva2", "dense-gva3", "moe", "dense-yarn", "dense-wide", "dense-mtp"];
 
 pub fn import(source: &Path, out: &Path, mixture: Option<Mixture>) -> Result<WriteReport, Error> {
-    let options = ImportOptions { source, out, mixture, rules: &[], imatrix: None, threads: 2, dry_run: false };
+    let choice = mixture.map(FormatChoice::Mixture);
+    let options = ImportOptions { source, out, choice, rules: &[], imatrix: None, threads: 2, dry_run: false };
     tools::import::import(&options, &mut |_, _| ())
 }
 
 pub fn quantize(source: &Path, out: &Path, mixture: Mixture) -> Result<WriteReport, Error> {
-    with(source, out, mixture, &[], None)
+    with(source, out, FormatChoice::Mixture(mixture), &[], None)
 }
 
 pub fn with(
     source: &Path,
     out: &Path,
-    mixture: Mixture,
+    choice: FormatChoice,
     rules: &[TypeRule],
     imatrix: Option<&Path>,
 ) -> Result<WriteReport, Error> {
-    let options = QuantizeOptions { source, out, mixture, rules, imatrix, threads: 2, dry_run: false };
+    let options = QuantizeOptions { source, out, choice, rules, imatrix, threads: 2, dry_run: false };
     tools::quantize::quantize(&options, &mut |_, _| ())
 }
 

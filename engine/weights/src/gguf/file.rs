@@ -56,6 +56,10 @@ impl GgufFile {
         self.metadata.text_list(key)
     }
 
+    pub fn float(&self, key: &str) -> Result<Option<f64>, Error> {
+        self.metadata.float(key)
+    }
+
     pub fn unsigned(&self, key: &str) -> Result<Option<u64>, Error> {
         self.metadata.unsigned(key)
     }

@@ -54,10 +54,7 @@ impl HubClient {
             let listed = listing.files.iter().find(|listed| listed.path == file.path);
             let is_there = match listed {
                 None => false,
-                Some(listed) => match &listed.sha256 {
-                    Some(sha256) => *sha256 == file.sha256,
-                    None => self.small_file(&publication.name, &listing.commit, &file.path).await? == file.sha256,
-                },
+                Some(listed) => self.is_same(&publication.name, &listing.commit, listed, file).await?,
             };
             if !is_there {
                 return Ok(None);

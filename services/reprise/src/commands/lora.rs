@@ -41,7 +41,7 @@ pub struct ExtractArgs {
 pub struct MergeArgs {
     #[arg(help = "Folder of the model, in safetensors")]
     base: PathBuf,
-    #[arg(help = "Folder of the adapter in PEFT's form")]
+    #[arg(help = "Folder of the adapter in PEFT's form, or GGUF file")]
     adapter: PathBuf,
     #[arg(long, help = "Factor of the adapter", default_value_t = 1.0, allow_negative_numbers = true)]
     scale: f32,
@@ -53,7 +53,10 @@ pub struct MergeArgs {
 
 #[derive(Debug, clap::Args)]
 struct OutputArgs {
-    #[arg(long, help = "Folder to write, in safetensors; it appears when it is whole")]
+    #[arg(
+        long,
+        help = "Folder to write, in safetensors, and of an adapter also a .gguf file; it appears when it is whole"
+    )]
     out: PathBuf,
     #[arg(long, help = "Threads that compute; 0: one for each core", default_value_t = 0)]
     threads: usize,

@@ -194,12 +194,23 @@ fn find(args: &Args, settings: &Settings) -> Result<PlannedFile> {
 /// Reads the shape from a file's name, as the ecosystem names files.
 fn shape_of(file: &Path) -> Option<(SynthShape, Mixture)> {
     let stem = file.file_stem()?.to_str()?;
-    let shapes = synth::NAMES.iter().filter_map(|name| SynthShape::find(name).ok());
-    shapes.into_iter().find_map(|shape| {
-        let (name, quant) = stem.split_at_checked(shape.name.len())?;
-        let mixture = Mixture::from_name(quant.strip_prefix(['-', '.'])?)?;
-        name.eq_ignore_ascii_case(&shape.name).then_some((shape, mixture))
+    synth::NAMES.iter().filter_map(|name| SynthShape::find(name).ok()).find_map(|shape| {
+        let quant = published_names(&shape.name).into_iter().find_map(|name| {
+            let (begin, quant) = stem.split_at_checked(name.len())?;
+            begin.eq_ignore_ascii_case(name).then_some(quant)
+        })?;
+        let quant = quant.strip_prefix(['-', '.'])?;
+        // A mixture that one publisher changes in some matrices is about as large as the plain one.
+        let mixture = Mixture::from_name(quant.strip_prefix("UD-").unwrap_or(quant))?;
+        Some((shape, mixture))
     })
+}
+
+/// Returns the names of all releases that have the shape of this one.
+fn published_names(name: &str) -> Vec<&str> {
+    let variants = weights::family::all().iter().flat_map(|family| &family.variants);
+    let mut same = variants.filter(|variant| variant.names.iter().any(|known| known == name));
+    same.next().map_or(vec![name], |variant| variant.names.iter().map(String::as_str).collect())
 }
 
 fn outline(shape: &SynthShape, mixture: Mixture, asked: PathBuf, preset: Preset) -> Result<PlannedFile> {

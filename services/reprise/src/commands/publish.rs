@@ -128,11 +128,7 @@ fn made_card(args: &Args, name: &Name) -> Result<String> {
 fn preview(args: &Args, name: &Name, uploads: &BTreeMap<String, Content>) -> Result<()> {
     let mut files = Vec::new();
     for (path, content) in uploads {
-        let bytes = match content {
-            Content::Text(text) => text.len() as u64,
-            Content::File(file) => std::fs::metadata(file).with_context(|| file.display().to_string())?.len(),
-        };
-        files.push((path, bytes));
+        files.push((path, bytes_of(content)?));
     }
     let card = match &uploads[CARD] {
         Content::Text(text) => text.clone(),
@@ -149,18 +145,21 @@ fn preview(args: &Args, name: &Name, uploads: &BTreeMap<String, Content>) -> Res
     Ok(())
 }
 
+fn bytes_of(content: &Content) -> Result<u64> {
+    match content {
+        Content::Text(text) => Ok(text.len() as u64),
+        Content::File(file) => Ok(std::fs::metadata(file).with_context(|| file.display().to_string())?.len()),
+    }
+}
+
 async fn publish(publication: &Publication, uploads: Vec<Upload>, settings: &Settings) -> Result<Published> {
     let hub = hub_client(settings, |why| eprintln!("{why}"))?;
-    let mut sizes = BTreeMap::new();
+    let mut bytes = 0;
     for upload in &uploads {
-        let bytes = match &upload.content {
-            Content::Text(text) => text.len() as u64,
-            Content::File(file) => std::fs::metadata(file).with_context(|| file.display().to_string())?.len(),
-        };
-        sizes.insert(upload.path.clone(), bytes);
+        bytes += bytes_of(&upload.content)?;
     }
     let template = "{msg} {bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
-    let bar = progress_bar(sizes.values().sum(), template);
+    let bar = progress_bar(bytes, template);
     bar.enable_steady_tick(Duration::from_millis(200));
     let mut sent = BTreeMap::new();
     let mut progress = |path: &str, bytes: u64| {

@@ -9,28 +9,23 @@ use lab::output::{TextTable, print_json, progress_bar};
 use lab::synth::mixture;
 use serde::Serialize;
 use tools::mixture::Mixture;
-use tools::quantize::{QuantizeOptions, TypeRule, WriteReport, quantize};
+use tools::quantize::{FormatChoice, QuantizeOptions, TypeRule, WriteReport, quantize};
 
 /// Writes a model with other types to a GGUF file
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    #[arg(help = "GGUF file, any part of a set, or a folder with safetensors")]
+    #[arg(help = "GGUF file, any part of a set, APR file, or a folder with safetensors")]
     source: PathBuf,
     #[arg(help = "The GGUF file to write; one of that name is replaced")]
     out: PathBuf,
     #[arg(
         value_name = "TYPE",
+        required_unless_present = "bytes",
+        conflicts_with = "bytes",
         value_parser = mixture,
         help = "Type: f32, f16, bf16, q4_0, iq4_xs, q8_0, q4_k_m, q5_k_m or q6_k"
     )]
-    mixture: Mixture,
-    #[arg(
-        long = "type",
-        value_name = "PATTERN=TYPE",
-        value_parser = TypeRule::parse,
-        help = "Type of the matrices with these names, PATTERN=TYPE: a part of a name, or with * a whole one"
-    )]
-    rules: Vec<TypeRule>,
+    mixture: Option<Mixture>,
     #[command(flatten)]
     file: ModelFileArgs,
 }
@@ -38,6 +33,20 @@ pub struct Args {
 /// Flags of the commands that write a model's file.
 #[derive(Debug, clap::Args)]
 pub struct ModelFileArgs {
+    #[arg(
+        long = "type",
+        value_name = "PATTERN=TYPE",
+        value_parser = TypeRule::parse,
+        help = "Type of the matrices with these names, PATTERN=TYPE: a part of a name, or with * a whole one"
+    )]
+    pub rules: Vec<TypeRule>,
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = size,
+        help = "Chooses the type of each tensor by measured error, so that the file has no more than SIZE, such as 4.6GiB"
+    )]
+    pub bytes: Option<u64>,
     #[arg(long, value_name = "FILE", help = "Importance matrix, which weights the errors of quantised values")]
     pub imatrix: Option<PathBuf>,
     #[arg(long, help = "Prints each tensor's type and size, and writes nothing")]
@@ -58,11 +67,24 @@ struct WrittenModel<'a> {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let Args { source, out, mixture, rules, file } = &args;
+    let Args { source, out, mixture, file } = &args;
     say(out, file, |threads, progress| {
-        let (mixture, imatrix, dry_run) = (*mixture, file.imatrix.as_deref(), file.dry_run);
-        quantize(&QuantizeOptions { source, out, mixture, rules, imatrix, threads, dry_run }, progress)
+        let ModelFileArgs { rules, imatrix, dry_run, bytes, .. } = file;
+        // The command line has one of the two.
+        let mixture = FormatChoice::Mixture(mixture.unwrap_or(Mixture::Q4_K_M));
+        let choice = bytes.map_or(mixture, FormatChoice::Bytes);
+        let (imatrix, dry_run) = (imatrix.as_deref(), *dry_run);
+        quantize(&QuantizeOptions { source, out, choice, rules, imatrix, threads, dry_run }, progress)
     })
+}
+
+/// Reads a size such as 4.6GiB or 300MiB.
+fn size(text: &str) -> Result<u64, String> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let (number, one) = (text.strip_suffix(unit).unwrap_or_default(), settings::bytes(&format!("1{unit}")));
+    let bytes = number.parse::<f64>().ok().zip(one.ok()).map(|(number, one)| number * one as f64);
+    let bytes = bytes.filter(|bytes| *bytes >= 1.0).ok_or("give a size such as 4.6GiB or 300MiB")?;
+    Ok(bytes as u64)
 }
 
 /// Lets `write` write a file, with a bar for its progress, and says what came of it.
