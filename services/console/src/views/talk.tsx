@@ -197,8 +197,8 @@ function Log({ items }: { items: Item[] }): JSX.Element {
   );
 }
 
-const aside = ({ text, link }: { text: string; link?: string }) => (
-  <p class="aside" key={text}>
+const aside = ({ text, link }: { text: string; link?: string }, at: number) => (
+  <p class="aside" key={at}>
     {text} {link && <a href={link}>See it</a>}
   </p>
 );
