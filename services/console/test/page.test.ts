@@ -151,7 +151,7 @@ test("old turns are summarised; the summary is seen beside them, edited and undo
   const in_use = page.locator(".timeline > li.in-use");
   await in_use.getByRole("button", { name: /^Summary/ }).click();
   await in_use.locator(".said", { hasText: "a long story about the kitchen" }).waitFor();
-  assert.ok((await in_use.locator(".summary-text").textContent())!.length > 10);
+  assert.ok((await in_use.locator(".prose").textContent())!.length > 10);
   const legend = page.locator(".legend");
   assert.match((await legend.textContent()) ?? "", /Summary of the turns before/);
   await in_use.getByRole("button", { name: "Edit" }).click();

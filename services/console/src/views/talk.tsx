@@ -106,7 +106,7 @@ function Welcome(): JSX.Element {
   return (
     <div class="welcome">
       <h2>What is on your mind?</h2>
-      <p>Speak or type. Everything stays in this house, and you can come back to it whenever you like.</p>
+      <p>{state.voice.hears ? "Speak or type." : "Write it below."} It is kept on your own server, and you can come back to it whenever you like.</p>
       <ul class="hints">
         {HINTS.map(({ name, words }) => (
           <li key={name}>
