@@ -119,9 +119,9 @@ pub fn list(crates: &BTreeSet<ForeignCrate>, allowed: &[String]) -> String {
 
 pub const HEAD: &str = "\
 What the program `reprise` is made of beside its own code (MIT, see LICENSE): the crates below, each under the licence that
-its authors chose, Rust's standard library (MIT OR Apache-2.0, taken: Apache-2.0, by The Rust Project Developers), and
-SQLite, which its authors gave to the public domain. The licences follow the list. Written by `cargo test --package tests
---test licenses` with BLESS=1.
+its authors chose, Rust's standard library (MIT OR Apache-2.0, taken: Apache-2.0, by The Rust Project Developers), SQLite,
+which its authors gave to the public domain, and in the page at `/` Preact (MIT). The licences follow the list. Written by
+`cargo test --package tests --test licenses` with BLESS=1.
 
 ";
 
@@ -145,7 +145,13 @@ pub fn third_party() -> String {
     for (text, names) in texts {
         file += &format!("\n{RULE}\n{}\n{RULE}\n\n{text}\n", names.join(", "));
     }
-    file
+    file + &of_the_page()
+}
+
+/// Licence of what is in the page at `/` beside its own code.
+pub fn of_the_page() -> String {
+    let text = std::fs::read_to_string(root().join("services/console/LICENSE-preact")).expect("text");
+    format!("\n{RULE}\nPreact, in the page at `/`\n{RULE}\n\n{}\n", tidy(&text))
 }
 
 const RULE: &str = "------------------------------------------------------------------------";

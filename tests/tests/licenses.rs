@@ -3,7 +3,7 @@
 
 use std::process::Command;
 use tests::house::files::root;
-use tests::licenses::{HEAD, allowed, everything, linked, list, taken, third_party};
+use tests::licenses::{HEAD, allowed, everything, linked, list, of_the_page, taken, third_party};
 
 /// `BLESS=1` writes the file anew: read what it adds.
 #[test]
@@ -18,6 +18,7 @@ fn the_binary_carries_the_licences_of_all_that_it_is_made_of() {
         text.starts_with(&(head + "\n---")),
         "THIRD-PARTY.txt names other crates than Cargo.lock: run this test with BLESS=1"
     );
+    assert!(text.ends_with(&of_the_page()), "THIRD-PARTY.txt lacks Preact's licence: run this test with BLESS=1");
     // Each crate whose licence is not Apache's alone has its own text.
     let texts = text.split_once("\n---").unwrap().1;
     for one in linked() {

@@ -58,6 +58,7 @@ impl House {
             path.replace("{session_id}", &self.session).replace("{model}", "none").replace("{pin_id}", &self.pin);
         let path = path.replace("{response_id}", &self.response).replace("{conversation_id}", &self.conversation);
         let path = path.replace("{item_id}", &self.item).replace("{memory_id}", &self.memory).replace("{name}", "none");
+        let path = path.replace("{key_id}", "none");
         let path = if path.ends_with("/search") { path + "?q=hello" } else { path };
         let feedback = json!({"session_id": self.session, "response_id": self.response, "value": 1}).to_string();
         let body = if path.ends_with("/feedback") { &feedback } else { "{}" };
@@ -86,8 +87,14 @@ async fn every_client_may_do_what_the_table_says_and_nothing_else() {
     }
     let [ann, bob, admin] = &keys[..] else { unreachable!() };
     // Many requests come from one address.
-    let many =
-        ["--set", "limits.requests_per_minute_per_key=10000", "--set", "limits.requests_per_minute_per_address=10000"];
+    let many = [
+        "--set",
+        "limits.requests_per_minute_per_key=10000",
+        "--set",
+        "limits.requests_per_minute_per_address=10000",
+        "--set",
+        "limits.status_s=1",
+    ];
     let service = Service::in_folder(folder, &[&["--set", "auth.required=always"], &many[..]].concat()).await;
     let locked = House::new(service, &[("authorization", ann)]).await;
     let authorization = [("authorization", ann.as_str())];

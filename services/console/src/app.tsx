@@ -77,7 +77,7 @@ export function App(): JSX.Element {
         <Conversations />
       </aside>
       {drawer && <div class="shade" onClick={() => set_drawer(false)} />}
-      <main id="main" ref={main} tabIndex={-1} class={`view view-${place.view}`}>
+      <main id="main" ref={main} tabIndex={place.view === "talk" ? -1 : 0} class={`view view-${place.view}`}>
         <View key={place.view} />
       </main>
       <nav class="tabs" aria-label="Places">

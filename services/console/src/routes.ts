@@ -6,18 +6,21 @@ export interface Place {
   view: View;
   /** Session, person or experiment. */
   of?: string;
+  /** Message of the session that is looked for. */
+  item?: string;
 }
 
 const VIEWS: View[] = ["talk", "memory", "people", "server", "windows", "settings"];
 
 export function place_of(hash: string): Place {
-  const [view, of] = hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  if (VIEWS.includes(view as View)) return { view: view as View, of: of || undefined };
+  const [view, of, item] = hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  if (VIEWS.includes(view as View)) return { view: view as View, of: of || undefined, item: item || undefined };
   // An older page wrote the session alone.
   return { view: "talk", of: view?.startsWith("sess_") ? view : undefined };
 }
 
-export const address = ({ view, of }: Place) => `#/${view}${of ? `/${encodeURIComponent(of)}` : ""}`;
+export const address = ({ view, of, item }: Place) =>
+  `#/${[view, of, item].flatMap((part) => (part ? [encodeURIComponent(part)] : [])).join("/")}`;
 
 export function go(place: Place): void {
   location.hash = address(place);

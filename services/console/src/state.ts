@@ -65,7 +65,12 @@ export class State extends Emitter<{ change: undefined }> {
       if (this.gate === "unreachable") setTimeout(() => void this.open(), 3000);
     }
     this.changed();
-    if (this.gate === "open") this.show(place_of(location.hash).of);
+    if (this.gate !== "open") return;
+    const place = place_of(location.hash);
+    this.conversation.close();
+    this.conversation = this.new_conversation();
+    this.show(place.view === "talk" ? place.of : undefined);
+    this.changed();
   }
 
   enter(key: string, on_device: boolean): void {

@@ -123,7 +123,8 @@ test("a conversation is renamed, found, exported and deleted", { skip }, async (
   await page.keyboard.press("Enter");
   await page.locator(".list .name", { hasText: "Breakfast things" }).waitFor();
   await page.getByLabel("Search everything that was said").fill("marmal");
-  await page.locator(".hits mark", { hasText: "marmalade" }).waitFor();
+  await page.locator(".hits a", { hasText: "You: " }).first().click();
+  await page.locator(".is-found .bubble", { hasText: "marmalade" }).waitFor();
   await menu.click();
   const file = page.waitForEvent("download");
   await page.getByRole("menuitem", { name: "Export" }).click();
@@ -151,7 +152,7 @@ test("old turns are summarised; the summary is seen beside them, edited and undo
   const in_use = page.locator(".timeline > li.in-use");
   await in_use.getByRole("button", { name: /^Summary/ }).click();
   await in_use.locator(".said", { hasText: "a long story about the kitchen" }).waitFor();
-  assert.ok((await in_use.locator(".summary-text").textContent())!.length > 10);
+  assert.ok((await in_use.locator(".prose").textContent())!.length > 10);
   const legend = page.locator(".legend");
   assert.match((await legend.textContent()) ?? "", /Summary of the turns before/);
   await in_use.getByRole("button", { name: "Edit" }).click();
@@ -238,6 +239,32 @@ test("a key is made and revoked, and settings say where they come from", { skip 
   await page.getByText("A kitchen is silent for hours.").waitFor();
   assert.deepEqual(complaints, []);
   await page.context().close();
+});
+
+test("arms of an experiment are seen side by side with their intervals", { skip }, async () => {
+  const arms = '[experiment]\nname = "length"\nby = "session"\narms = { "builtin-1k" = 1, "builtin-2k" = 1 }\n';
+  const drawn = await Service.start(arms);
+  const { page, complaints } = await open(browser, `${drawn.url}/#/windows`);
+  await page.getByText("The experiment “length” runs, and no turn was measured yet.").waitFor();
+  const seen = new Set<string>();
+  for (let talks = 0; talks < 40 && seen.size < 2; talks++) {
+    await page.goto(`${drawn.url}/#/talk`);
+    await say(page, "Hello");
+    seen.add((await page.locator(".fill .quiet-text").textContent()) ?? "");
+    await say(page, "My cat is called Mimi.");
+  }
+  assert.equal(seen.size, 2, "both arms were drawn");
+  await page.goto(`${drawn.url}/#/windows`);
+  await page.getByRole("heading", { name: "builtin-2k beside builtin-1k" }).waitFor();
+  await page.getByRole("row", { name: /^time to first token / }).getByText("too few to tell").waitFor();
+  assert.ok((await page.locator("svg.interval circle").count()) > 3);
+  await check(page, "an experiment");
+  await page.setViewportSize(PHONE);
+  await check(page, "an experiment on a phone");
+  await page.setViewportSize(DESKTOP);
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+  await drawn.stop();
 });
 
 for (const [name, viewport] of Object.entries({ phone: PHONE, desktop: DESKTOP })) {

@@ -1,14 +1,19 @@
 // The page in a real browser: Debian's Chromium, with what it must never do watched all the time.
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import AxeBuilder from "./axe.ts";
 import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
 
 const PLACES = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 export const BROWSER = PLACES.find((place) => place && existsSync(place));
 
+/** With `FRESH=1` the page comes from `built/` and not from the binary, so that a change to it needs no cargo. */
+const IS_FRESH = process.env.FRESH === "1";
+// A page that the test hands over has no address space, and the browser then keeps it from this machine.
+const FOR_FRESH = IS_FRESH ? ["--disable-features=LocalNetworkAccessChecks,LocalNetworkAccessChecksWebSockets"] : [];
+
 export const launch = (): Promise<Browser> =>
-  chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-dev-shm-usage", ...FOR_FRESH] });
 
 export const PHONE = { width: 320, height: 640 };
 export const DESKTOP = { width: 1440, height: 900 };
@@ -34,9 +39,22 @@ export async function open(browser: Browser, url: string, options: BrowserContex
     const { origin, protocol } = new URL(request.url());
     if (origin !== new URL(url).origin && !["blob:", "data:"].includes(protocol)) complaints.push(`asked ${request.url()}`);
   });
+  if (IS_FRESH) await take_fresh(page, url);
   if (script) await page.addInitScript(script);
   await page.goto(url);
   return { page, complaints };
+}
+
+async function take_fresh(page: Page, url: string): Promise<void> {
+  const { origin } = new URL(url);
+  await page.route(
+    ({ origin: asked, pathname }) => asked === origin && (pathname === "/" || pathname.startsWith("/console/")),
+    async (route) => {
+      const name = new URL(route.request().url()).pathname.replace(/^\/(console\/)?/, "") || "index.html";
+      const response = await route.fetch();
+      await route.fulfill({ response, body: readFileSync(new URL(`../built/${name}`, import.meta.url)) });
+    },
+  );
 }
 
 export async function say(page: Page, text: string): Promise<void> {

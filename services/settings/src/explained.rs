@@ -5,7 +5,6 @@ use crate::load::LoadedSettings;
 use crate::origin::SettingsLayer;
 use std::collections::BTreeMap;
 
-/// Value of the configuration, its origin, and the comment of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainedValue {
     pub section: String,
@@ -14,11 +13,9 @@ pub struct ExplainedValue {
     /// True for a value that the user's file, a variable or a flag decided.
     pub is_chosen: bool,
     pub origin: String,
-    /// Empty for keys that the user makes up, such as a persona's.
     pub comment: String,
 }
 
-/// Lists all sections, and of the presets only the chosen one.
 pub fn explained(loaded: &LoadedSettings) -> Vec<ExplainedValue> {
     let (comments, chosen) = (comments(DEFAULT), crate::origin::join("presets", &loaded.settings.model.preset));
     let shown = loaded.origins.iter().filter_map(|value| {
@@ -58,7 +55,6 @@ fn comments(text: &str) -> BTreeMap<(String, String), String> {
     found
 }
 
-/// Leaves out the part of a URL between `//` and `@`, which may hold a password.
 fn without_password(value: &str) -> String {
     let Some(begin) = value.find("://").map(|at| at + "://".len()) else { return value.to_owned() };
     let host = value[begin..].split(['/', '"']).next().unwrap_or_default();

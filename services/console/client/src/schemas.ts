@@ -10,22 +10,13 @@ export interface WindowAnswer {
 object: "session.window"
 session_id: string
 ctx_size: number
-/**
- * Tokens that are left to the reply.
- */
 reply_reserve_tokens: number
 instructions_tokens: number
 tools_tokens: number
-/**
- * Facts of earlier conversations.
- */
 facts_tokens: number
 summary_tokens: number
 pins_tokens: number
 turns_tokens: number
-/**
- * Marks of the template.
- */
 marks_tokens: number
 total_tokens: number
 /**
@@ -39,20 +30,12 @@ soft_tokens: number
 }
 export interface TurnsAnswer {
 object: "list"
-/**
- * Turns, the newest first.
- * 
- * Items: Numbers of a turn. No words are among them.
- */
 data: {
 turn: number
 response_id: (string | null)
 preset: string
 arm: (string | null)
 ctx_size: number
-/**
- * Tokens in the window after the turn.
- */
 fill_tokens: number
 reused_tokens: number
 computed_tokens: number
@@ -73,9 +56,6 @@ created_at_ms: number
 has_more: boolean
 before: (number | null)
 }
-/**
- * State of the service at a moment.
- */
 export interface ServerState {
 version: string
 model: string
@@ -85,13 +65,7 @@ ready: boolean
 asleep: boolean
 trouble: (string | null)
 store_trouble: (string | null)
-/**
- * Wishes of the configuration that the machine could not meet.
- */
 notes: string[]
-/**
- * Requests that are not done, by their priority.
- */
 requests: {
 [k: string]: number
 }

@@ -92,7 +92,7 @@ function Hits({ hits }: { hits: SearchHit[] }): JSX.Element {
     <ul class="scroll hits" aria-label="Found">
       {hits.map((hit) => (
         <li key={`${hit.session_id} ${hit.item_id}`}>
-          <a href={address({ view: "talk", of: hit.session_id })}>
+          <a href={address({ view: "talk", of: hit.session_id, item: hit.item_id })}>
             <span class="excerpt">
               {hit.role === "user" ? "You: " : ""}
               {hit.excerpt.split("**").map((piece, at) => (at % 2 ? <mark key={at}>{piece}</mark> : piece))}

@@ -5,6 +5,7 @@ import type { Pin, StoredItem, Summary, TurnNumbers, WindowAnswer } from "../cli
 import { Icon } from "../icons.tsx";
 import { title_of } from "../parts/conversations.tsx";
 import { Ask } from "../parts/dialog.tsx";
+import { Prose } from "../parts/prose.tsx";
 import { Empty, Loaded, useLoaded } from "../parts/loaded.tsx";
 import { address, go, usePlace } from "../routes.ts";
 import { useShared } from "../state.ts";
@@ -63,8 +64,8 @@ function OfSession({ id }: { id: string }): JSX.Element {
       {({ window, turns, summaries, pins }) => (
         <>
           <Window window={window} />
-          <Turns turns={turns} />
           <Timeline id={id} summaries={summaries} again={loaded.again} />
+          <Turns turns={turns} />
           <Pins id={id} pins={pins} again={loaded.again} />
         </>
       )}
@@ -140,7 +141,11 @@ const REASONS: Record<string, string> = {
   resumed: "nothing: it went on",
 };
 
+/** Turns that are shown before more are asked for. */
+const FIRST_TURNS = 10;
+
 function Turns({ turns }: { turns: TurnNumbers[] }): JSX.Element | null {
+  const [shows_all, set_shows_all] = useState(false);
   if (turns.length === 0) return null;
   const most = Math.max(...turns.map((turn) => turn.reused_tokens + turn.computed_tokens), 1);
   return (
@@ -161,10 +166,10 @@ function Turns({ turns }: { turns: TurnNumbers[] }): JSX.Element | null {
           </tr>
         </thead>
         <tbody>
-          {turns.map((turn) => (
+          {turns.slice(0, shows_all ? undefined : FIRST_TURNS).map((turn) => (
             <tr key={turn.turn}>
               <th scope="row" class="number" title={moment(turn.created_at_ms)}>
-                {turn.turn}
+                {turn.turn + 1}
               </th>
               <td>
                 <span class="strip" title={`${count(turn.reused_tokens)} known, ${count(turn.computed_tokens)} read anew`}>
@@ -185,6 +190,11 @@ function Turns({ turns }: { turns: TurnNumbers[] }): JSX.Element | null {
           ))}
         </tbody>
       </table>
+      {!shows_all && turns.length > FIRST_TURNS && (
+        <div class="row">
+          <button onClick={() => set_shows_all(true)}>Show {turns.length - FIRST_TURNS} older ones</button>
+        </div>
+      )}
     </section>
   );
 }
@@ -234,7 +244,7 @@ function SummaryEntry({ id, summary, again }: { id: string; summary: Summary; ag
         <div class="covered">
           <div>
             <h3>What stands in the window</h3>
-            <p class="summary-text">{summary.text || "Nothing: the turns were left out until a summary is made."}</p>
+            <Prose text={summary.text || "Nothing: the turns were left out until a summary is made."} />
             <Checks checks={summary.checks} />
           </div>
           <Covered id={id} summary={summary} />

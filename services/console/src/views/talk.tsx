@@ -8,7 +8,7 @@ import { Ask, Confirm } from "../parts/dialog.tsx";
 import { file_name, save } from "../parts/files.ts";
 import { Menu } from "../parts/menu.tsx";
 import { AssistantMessage, ToolSteps, UserMessage } from "../parts/message.tsx";
-import { go } from "../routes.ts";
+import { go, usePlace } from "../routes.ts";
 import { useShared } from "../state.ts";
 import { count, length, percent } from "../words.ts";
 
@@ -106,7 +106,7 @@ function Welcome(): JSX.Element {
   return (
     <div class="welcome">
       <h2>What is on your mind?</h2>
-      <p>Speak or type. Everything stays in this house, and you can come back to it whenever you like.</p>
+      <p>{state.voice.hears ? "Speak or type." : "Write it below."} It is kept on your own server, and you can come back to it whenever you like.</p>
       <ul class="hints">
         {HINTS.map(({ name, words }) => (
           <li key={name}>
@@ -145,10 +145,16 @@ const NEAR_END = 120;
 function Log({ items }: { items: Item[] }): JSX.Element {
   const state = useShared();
   const { conversation, asides, marks } = state;
+  const { item: wanted } = usePlace();
   const log = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
+  const found = useRef<string>(undefined);
   useLayoutEffect(() => {
-    if (follows.current) log.current?.scrollTo(0, log.current.scrollHeight);
+    if (wanted && found.current !== wanted) {
+      const there = document.getElementById(`item-${wanted}`);
+      there?.scrollIntoView({ block: "center" });
+      if (there) [found.current, follows.current] = [wanted, false];
+    } else if (follows.current) log.current?.scrollTo(0, log.current.scrollHeight);
   });
   useEffect(() => {
     follows.current = true;
@@ -170,7 +176,7 @@ function Log({ items }: { items: Item[] }): JSX.Element {
           row.kind === "steps" ? (
             <ToolSteps key={row.items[0]?.id} items={row.items} />
           ) : (
-            <div key={row.item.id}>
+            <div key={row.item.id} id={`item-${row.item.id}`} class={row.item.id === wanted ? "is-found" : undefined}>
               {row.item.role === "user" ? (
                 <UserMessage item={row.item} is_last={row.item === last_user} />
               ) : (
@@ -197,8 +203,8 @@ function Log({ items }: { items: Item[] }): JSX.Element {
   );
 }
 
-const aside = ({ text, link }: { text: string; link?: string }) => (
-  <p class="aside" key={text}>
+const aside = ({ text, link }: { text: string; link?: string }, at: number) => (
+  <p class="aside" key={at}>
     {text} {link && <a href={link}>See it</a>}
   </p>
 );
@@ -240,8 +246,12 @@ function LastSentence(): JSX.Element {
 
 /** How full the window is, in words that mean something at home. */
 export function Fill(): JSX.Element | null {
-  const { conversation } = useShared();
-  const { window, id } = conversation;
+  const { conversation, sessions } = useShared();
+  const { id } = conversation;
+  const line = sessions.find((line) => line.id === id);
+  // A conversation that was opened again tells its window with its next turn; until then the list knows it.
+  const known = line?.fill_tokens ? { tokens: line.fill_tokens, ctx_size: line.ctx_size, fill: line.fill_tokens / line.ctx_size, arm: line.arm } : undefined;
+  const window = conversation.window ?? known;
   if (!window || !id) return null;
   const text = window.fill < 0.5 ? "Plenty of room" : window.fill < 0.8 ? "Filling up" : "A summary makes room soon";
   return (

@@ -57,11 +57,13 @@ function Arms({ report }: { report: ExperimentReport }): JSX.Element {
   const [first, ...others] = report.arms;
   return (
     <>
-      {report.warnings.map((text) => (
-        <p key={text} class="warning">
-          {text.charAt(0).toUpperCase() + text.slice(1)}.
-        </p>
-      ))}
+      {report.warnings.length > 0 && (
+        <ul class="warning">
+          {report.warnings.map((text) => (
+            <li key={text}>{text}.</li>
+          ))}
+        </ul>
+      )}
       <section class="card" aria-labelledby="traffic-title">
         <div class="card-head">
           <h2 id="traffic-title">{report.name}</h2>

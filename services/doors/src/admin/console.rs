@@ -10,10 +10,8 @@ use axum::response::{IntoResponse, Response};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
                       media-src 'self' blob:; connect-src 'self'; manifest-src 'self'; worker-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
-/// Sensors of a browser that the page may ask for.
 const PERMISSIONS: &str = "microphone=(self), camera=(), geolocation=(), payment=(), usb=()";
 
-/// Name, kind and content of each file below `/console/`.
 pub const FILES: [(&str, &str, &[u8]); 4] = [
     ("app.js", "text/javascript; charset=utf-8", include_bytes!("../../../console/built/app.js")),
     ("app.css", "text/css; charset=utf-8", include_bytes!("../../../console/built/app.css")),

@@ -76,7 +76,6 @@ pub async fn list(State(replies): State<Completions>) -> JsonAnswer {
 /// Permit for comparisons, one at a time: each reads all turns of an experiment.
 static COMPARING: Mutex<()> = Mutex::const_new(());
 
-/// Bytes of a turn while arms are compared, about.
 const TURN_BYTES: usize = 1 << 10; // not a window: bytes of numbers
 
 pub async fn report(State(replies): State<Completions>, Path(name): Path<String>) -> JsonAnswer {

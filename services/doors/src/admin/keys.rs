@@ -16,7 +16,6 @@ use store::KeyScope;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// Purpose of the key, to recognise it in the list.
     #[serde(default)]
     name: String,
     /// Rights: `talk`, `sessions`, `admin`, none that the caller's key lacks. Without them, `talk` and `sessions`.

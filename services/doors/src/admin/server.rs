@@ -16,7 +16,6 @@ use std::convert::Infallible;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// State of the service at a moment.
 #[derive(Serialize, JsonSchema)]
 pub struct ServerState {
     version: &'static str,
@@ -27,9 +26,7 @@ pub struct ServerState {
     asleep: bool,
     trouble: Option<String>,
     store_trouble: Option<String>,
-    /// Wishes of the configuration that the machine could not meet.
     notes: Vec<String>,
-    /// Requests that are not done, by their priority.
     requests: BTreeMap<&'static str, usize>,
     /// Memory in use by its kind, in bytes.
     memory_bytes: BTreeMap<&'static str, u64>,
@@ -41,7 +38,6 @@ pub struct ServerState {
     samples: BTreeMap<String, f64>,
 }
 
-/// Metrics that a person looks at.
 const SAMPLES: [&str; 8] = [
     "reprise_first_token_seconds",
     "reprise_decode_tokens_per_second",
@@ -81,7 +77,6 @@ fn state(app: &App) -> ServerState {
     }
 }
 
-/// Takes the numbers of `SAMPLES` out of the text of `/metrics`.
 fn samples(text: &str) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| SAMPLES.iter().any(|name| line.starts_with(name)));
     lines

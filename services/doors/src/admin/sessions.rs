@@ -127,7 +127,6 @@ pub async fn search(
 /// Words of a hit's excerpt.
 const EXCERPT_WORDS: u32 = 24;
 
-/// Takes in the lines of an export, into the caller's sessions.
 pub async fn import(
     State(replies): State<Completions>,
     Extension(caller): Extension<Caller>,

@@ -18,16 +18,13 @@ pub struct WindowAnswer {
     object: &'static str,
     session_id: String,
     ctx_size: u32,
-    /// Tokens that are left to the reply.
     reply_reserve_tokens: u32,
     instructions_tokens: u64,
     tools_tokens: u64,
-    /// Facts of earlier conversations.
     facts_tokens: u64,
     summary_tokens: u64,
     pins_tokens: u64,
     turns_tokens: u64,
-    /// Marks of the template.
     marks_tokens: u64,
     total_tokens: u64,
     /// Above zero where an upstream's tokens are an estimate.
@@ -67,7 +64,6 @@ pub struct TurnsPage {
     before: Option<u64>,
 }
 
-/// Numbers of a turn. No words are among them.
 #[derive(Serialize, JsonSchema)]
 pub struct TurnNumbers {
     turn: u64,
@@ -75,7 +71,6 @@ pub struct TurnNumbers {
     preset: String,
     arm: Option<String>,
     ctx_size: u64,
-    /// Tokens in the window after the turn.
     fill_tokens: u64,
     reused_tokens: u64,
     computed_tokens: u64,
@@ -96,7 +91,6 @@ pub struct TurnNumbers {
 pub struct TurnsAnswer {
     #[schemars(extend("const" = "list"))]
     object: &'static str,
-    /// Turns, the newest first.
     data: Vec<TurnNumbers>,
     has_more: bool,
     before: Option<u64>,

@@ -1,4 +1,4 @@
-//! What the page shows beside the conversation: the window, the turns, titles, keys, the server. Each user sees their own.
+//! Routes of the page beside the conversation: the window, the turns, titles, keys, the server. Each user sees their own.
 
 use crate::support::Server;
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ async fn a_key_makes_keys_of_its_user_with_no_more_rights() {
     let path = format!("/v1/keys/{}", made["id"].as_str().unwrap());
     assert_eq!(ask(&server, &ann, "DELETE", &path, Value::Null).await.0, 404, "it is ben's");
     assert_eq!(ask(&server, &ben, "DELETE", &path, Value::Null).await.0, 200);
-    // Where no key is demanded, a revoked one is nobody's: its bearer is the local user.
+    // Where no key is demanded, a revoked one counts as none: its bearer is the local user.
     let (_, own) = ask(&server, tablet, "GET", "/v1/keys", Value::Null).await;
     assert_eq!((&own["user"], &own["data"]), (&json!("local"), &json!([])));
     server.stop().await;

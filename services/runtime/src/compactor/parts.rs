@@ -1,4 +1,4 @@
-//! Tokens of the parts of a session's next prompt, for people who look at its window.
+//! Tokens of the parts of a session's next prompt, for a view of its window.
 
 use super::Past;
 use super::standing::message_of;
