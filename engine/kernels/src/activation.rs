@@ -45,6 +45,26 @@ fn times_sigmoid_body<L: Lanes>(out: &mut [f32], gate: &[f32]) {
     }
 }
 
+/// x = x · Φ(x), with the normal distribution Φ to 2e-7.
+pub fn gelu(level: CpuLevel, x: &mut [f32]) {
+    at_level!(level, gelu_body(x: &mut [f32]))
+}
+
+#[inline(always)]
+fn gelu_body<L: Lanes>(x: &mut [f32]) {
+    for x in x {
+        // Abramowitz and Stegun 7.1.26, for erf(|x| / √2).
+        let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
+        let t = 1.0 / L::madd_one(z, 0.327_591_1, 1.0);
+        let mut sum = 1.061_405_4;
+        for factor in [-1.453_152, 1.421_413_7, -0.284_496_72, 0.254_829_6] {
+            sum = L::madd_one(sum, t, factor);
+        }
+        let tail = 0.5 * sum * t * L::exp_one(-z * z);
+        *x *= if *x < 0.0 { tail } else { 1.0 - tail };
+    }
+}
+
 /// Lists the `used` largest of softmax(scores) as (index, weight), largest first; `renormalise` makes the weights sum
 /// to one. Returns the lead of the last used weight over the first unused one, as a share of its weight: near zero,
 /// rounding chooses between the two.
@@ -70,6 +90,21 @@ pub fn top_of_softmax(scores: &[f32], used: usize, renormalise: bool, out: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::random;
+
+    #[test]
+    fn gelu_as_the_reference_at_every_level_and_length() {
+        for level in CpuLevel::available() {
+            for len in [0, 1, 7, 16, 33, 257] {
+                let mut x: Vec<f32> = random(len, 3).iter().map(|x| x * 6.0).collect();
+                let expected = reference::gelu(&x);
+                gelu(level, &mut x);
+                // Far below zero the result is so small that only the difference itself says something.
+                let largest = x.iter().zip(&expected).map(|(x, expected)| (x - expected).abs()).fold(0.0, f32::max);
+                assert!(largest < 1e-6, "{largest}");
+            }
+        }
+    }
 
     #[test]
     fn known_values() {

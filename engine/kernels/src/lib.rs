@@ -10,6 +10,7 @@
 //! | [`attention`] | causal attention over pages of keys and values |
 //! | [`delta`], [`recurrence`] | the gated delta rule, and a linear layer's part with a state |
 //! | [`norm`], [`rotation`], [`activation`] | the small functions between |
+//! | [`dot`] | a vector of bytes times many, for searches by meaning |
 //! | [`cpu`] | the processor's level, threads, and the registers that kernels are written in |
 //!
 //! Every kernel takes its [`cpu::Cpu`] or [`cpu::CpuLevel`] first: the level is detected once and held as a value.
@@ -47,6 +48,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod delta;
 mod dense;
+pub mod dot;
 pub mod format;
 pub mod norm;
 pub mod peak;

@@ -17,6 +17,25 @@ pub fn l2_norm_in_place(level: CpuLevel, x: &mut [f32], width: usize, eps: f32, 
     at_level!(level, l2_norm_body(x: &mut [f32], width: usize, eps: f32, scale: f32))
 }
 
+/// Moves each row to mean 0 and variance 1, then scales and shifts it: (x - mean) / sqrt(variance + eps) · weight + bias.
+pub fn layer_norm_in_place(level: CpuLevel, x: &mut [f32], weight: &[f32], bias: &[f32], eps: f32) {
+    assert!(weight.len() == bias.len() && x.len().is_multiple_of(weight.len().max(1)));
+    at_level!(level, layer_norm_body(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f32))
+}
+
+#[inline(always)]
+fn layer_norm_body<L: Lanes>(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f32) {
+    let width = weight.len();
+    for x in x.chunks_exact_mut(width.max(1)) {
+        let mean = sum(x) / width as f32;
+        x.iter_mut().for_each(|x| *x -= mean);
+        let scale = 1.0 / (sum_of_squares(x) / width as f32 + eps).sqrt();
+        for ((x, w), b) in x.iter_mut().zip(weight).zip(bias) {
+            *x = L::madd_one(*x * scale, *w, *b);
+        }
+    }
+}
+
 #[inline(always)]
 fn rms_norm_body<L: Lanes>(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let width = weight.len();
@@ -45,6 +64,18 @@ fn l2_norm_body<L: Lanes>(x: &mut [f32], width: usize, eps: f32, scale: f32) {
         let scale = scale / (sum_of_squares(x) + eps).sqrt();
         x.iter_mut().for_each(|x| *x *= scale);
     }
+}
+
+#[inline(always)]
+fn sum(x: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; 16];
+    let (chunks, rest) = x.as_chunks::<16>();
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane += x;
+        }
+    }
+    lanes.iter().sum::<f32>() + rest.iter().sum::<f32>()
 }
 
 /// Sums in sixteen lanes, so that the compiler may use wide registers without reordering one long sum.
@@ -80,6 +111,10 @@ mod tests {
                 let mut unit = x.clone();
                 l2_norm_in_place(level, &mut unit, width, 1e-6, 0.25);
                 assert_close(&unit, &reference::l2_norm(&x, width, 1e-6, 0.25), 1e-6);
+                let bias = random(width, 3);
+                let mut even = x.clone();
+                layer_norm_in_place(level, &mut even, &weight, &bias, 1e-6);
+                assert_close(&even, &reference::layer_norm(&x, &weight, &bias, 1e-6), 1e-5);
             }
         }
     }

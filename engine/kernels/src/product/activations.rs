@@ -48,6 +48,12 @@ impl Activations {
         &self.values
     }
 
+    /// Returns all rows, to be changed. Earlier rounded rows are out of date from here on.
+    pub fn all(&mut self) -> &mut [f32] {
+        self.is_rounded = false;
+        &mut self.values
+    }
+
     /// Makes room for rows of undefined content. Earlier rounded rows are out of date from here on.
     pub fn resize(&mut self, rows: usize, cols: usize) -> &mut [f32] {
         (self.rows, self.cols) = (rows, cols);

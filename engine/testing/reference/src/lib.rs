@@ -51,6 +51,36 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
     .collect()
 }
 
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f32> {
+    let rows = x.chunks_exact(weight.len());
+    rows.flat_map(|x| {
+        let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / x.len() as f64;
+        let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / x.len() as f64;
+        let scale = 1.0 / (variance + f64::from(eps)).sqrt();
+        let scaled = x.iter().zip(weight).zip(bias);
+        scaled.map(move |((x, w), b)| ((f64::from(*x) - mean) * scale * f64::from(*w) + f64::from(*b)) as f32)
+    })
+    .collect()
+}
+
+/// Computes x · Φ(x) with the error function's series, whose terms all have one sign.
+pub fn gelu(x: &[f32]) -> Vec<f32> {
+    let erf = |x: f64| {
+        let x = x.clamp(-6.0, 6.0);
+        let (mut term, mut sum) = (x, x);
+        for n in 1..200 {
+            term *= 2.0 * x * x / f64::from(2 * n + 1);
+            sum += term;
+        }
+        2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp() * sum
+    };
+    x.iter().map(|x| f64::from(*x)).map(|x| (0.5 * x * (1.0 + erf(x / 2.0f64.sqrt()))) as f32).collect()
+}
+
+pub fn dot_i8(a: &[i8], b: &[i8]) -> i32 {
+    a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
+}
+
 pub fn l2_norm(x: &[f32], width: usize, eps: f32, scale: f32) -> Vec<f32> {
     x.chunks_exact(width)
         .flat_map(|x| {
