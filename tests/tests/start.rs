@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use tempfile::TempDir;
 use tests::client::PATIENCE;
+use tests::hub::{REPO, StandInHub};
 use tests::service::{Service, command, http, tiny_model};
 use tests::upstream::StandIn;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -59,6 +60,113 @@ async fn start_sh_chooses_by_environment_and_flags_win() {
     let nothing = tempfile::tempdir().unwrap();
     let (output, _, error) = ends(start_sh(nothing.path(), false)).await;
     assert!(output.status.code() == Some(1) && error.contains("install Rust"), "{error}");
+}
+
+/// A cargo that only counts how often it was asked to build.
+#[tokio::test]
+async fn start_sh_builds_what_changed_and_else_starts_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let sources = ["Cargo.toml", "services/reprise/src/main.rs"];
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    for source in sources.map(|source| folder.path().join(source)) {
+        std::fs::create_dir_all(source.parent().unwrap()).unwrap();
+        let file = std::fs::File::create(source).unwrap();
+        file.set_modified(long_ago).unwrap();
+    }
+    let start = async |more: &[&str]| {
+        let mut command = start_sh(folder.path(), true);
+        let cargo = folder.path().join("tools/cargo");
+        std::fs::write(&cargo, "#!/bin/bash\necho \"$@\" >> builds\n").unwrap();
+        std::fs::set_permissions(&cargo, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        for tool in ["find", "mkdir", "mv"] {
+            let _ =
+                std::os::unix::fs::symlink(Path::new("/usr/bin").join(tool), folder.path().join("tools").join(tool));
+        }
+        command.args(more);
+        let begin = std::time::Instant::now();
+        let (output, said, error) = ends(command).await;
+        assert!(output.status.success(), "{error}");
+        let builds = std::fs::read_to_string(folder.path().join("builds")).unwrap_or_default();
+        (builds.lines().count(), said, begin.elapsed())
+    };
+    let print = ["--print-config"];
+    assert_eq!(start(&print).await.0, 1, "a first start builds");
+    let (builds, said, took) = start(&print).await;
+    assert!(builds == 1 && said.contains("[server]"), "{builds}: {said:.100}");
+    println!("a second start decides and prints its configuration in {took:?}");
+    let file = std::fs::File::create(folder.path().join(sources[1])).unwrap();
+    file.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5)).unwrap();
+    assert_eq!(start(&print).await.0, 2, "what changed is built");
+}
+
+/// The preset of a home whose model is on a stand-in for the hub.
+fn home_without_its_model(folder: &Path) -> StandInHub {
+    let model = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("data/reference/gguf/dense-wide.q8_0.gguf"));
+    let hub = StandInHub::start(&[("model.gguf", model.unwrap())]);
+    let settings = format!(
+        "[hub]\nurl = {:?}\n[model]\npreset = \"home\"\n[wyoming]\nport = 0\n[presets.home]\nbase = \"default\"\nctx_size = 2000\n\
+         source = {{ repo = {REPO:?}, file = \"model.gguf\" }}\n",
+        hub.url
+    );
+    std::fs::write(folder.join("reprise.toml"), settings).unwrap();
+    hub
+}
+
+#[tokio::test]
+async fn a_missing_model_is_fetched_when_the_user_wants_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = home_without_its_model(folder.path());
+    let file = folder.path().join("data/models").join(REPO).join("model.gguf");
+    let mut command = start_sh(folder.path(), true);
+    command.args(["--port", "0"]);
+    let (output, _, error) = ends(command).await;
+    assert!(!output.status.success() && error.contains("fetch it with `reprise pull home`"), "{error}");
+    assert!(!file.exists() && hub.seen().is_empty(), "nothing is fetched without a question");
+
+    let arguments = ["serve", "--port", "0", "--yes"];
+    let service = Service::with_arguments(folder, &[], &arguments).await.unwrap_or_else(|(_, error)| panic!("{error}"));
+    assert!(service.folder().join("data/models").join(REPO).join("model.gguf").is_file());
+    assert!(service.screen.contains("preset home"), "{}", service.screen);
+    let log = service.stop_and_read_log().await;
+    assert!(log.contains("the model of preset home is not here: ") && log.contains(" are free"), "{log}");
+    drop(hub);
+}
+
+/// A terminal is asked; any other word than yes leaves everything as it is.
+#[tokio::test]
+async fn a_terminal_is_asked_whether_to_fetch_the_model() {
+    if !Path::new("/usr/bin/script").exists() {
+        println!("skipped: there is no `script` to make a terminal with");
+        return;
+    }
+    for (answer, fetched) in [("n\n", false), ("y\n", true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let _hub = home_without_its_model(folder.path());
+        // After the fetch the address is one that no machine has, so that the service ends.
+        let serve = format!("{} serve --port 0 --host 192.0.2.1", tests::reprise::binary().display());
+        let mut command = Command::new("/usr/bin/script");
+        command.args(["-qec", &serve, "/dev/null"]).env_clear().env("HOME", folder.path()).env("TERM", "dumb");
+        command.current_dir(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let mut keys = child.stdin.take().unwrap();
+        keys.write_all(answer.as_bytes()).await.unwrap();
+        let output = timeout(PATIENCE, child.wait_with_output()).await.expect("it ends").unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("fetch it now? [y/N]"), "{said}");
+        let file = folder.path().join("data/models").join(REPO).join("model.gguf");
+        assert_eq!(file.exists(), fetched, "{answer:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn the_screen_says_how_a_phone_gets_in() {
+    let service = Service::start(&[]).await;
+    let line = service.screen.lines().find(|line| line.contains("for a phone: "));
+    match line {
+        Some(line) => assert!(line.contains("--host 0.0.0.0, then http://") && line.contains("keys create"), "{line}"),
+        None => println!("skipped: this machine has no network"),
+    }
+    service.stop().await;
 }
 
 #[tokio::test]

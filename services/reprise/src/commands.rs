@@ -1,6 +1,7 @@
 //! Commands, one file each: arguments and work.
 
 pub mod chat;
+pub mod completions;
 pub mod doctor;
 pub mod engine_flags;
 pub mod imatrix;
@@ -9,6 +10,7 @@ pub mod keys;
 pub mod licenses;
 pub mod logits;
 pub mod lora;
+pub mod man;
 pub mod memories;
 pub mod merge;
 pub mod plan;

@@ -4,15 +4,16 @@ mod commands;
 mod configuration;
 mod llama;
 mod owners;
+mod version;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use settings::Flag;
 
 /// A conversation service for voice assistants at home
 #[derive(Parser)]
-#[command(version, max_term_width = 100)]
+#[command(version = version::short(), long_version = version::long(), max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
     configuration: configuration::Args,
@@ -26,6 +27,7 @@ enum CliCommand {
     Ab(lab::ab::AbCommand),
     Bench(Box<lab::bench::Args>),
     Chat(commands::chat::Args),
+    Completions(commands::completions::Args),
     Doctor(commands::doctor::Args),
     #[command(subcommand)]
     Eval(lab::eval::EvalCommand),
@@ -38,6 +40,7 @@ enum CliCommand {
     Logits(commands::logits::Args),
     #[command(subcommand)]
     Lora(commands::lora::LoraCommand),
+    Man(commands::man::Args),
     Merge(commands::merge::Args),
     Plan(commands::plan::Args),
     Probe(lab::probe::Args),
@@ -77,9 +80,18 @@ fn main() -> ExitCode {
             return ExitCode::from(WRONG_USE);
         }
     };
-    if let CliCommand::Licenses = cli.command {
-        commands::licenses::print();
-        return ExitCode::SUCCESS;
+    // Commands that no configuration concerns, and no mistake in it.
+    match &cli.command {
+        CliCommand::Licenses => {
+            commands::licenses::print();
+            return ExitCode::SUCCESS;
+        }
+        CliCommand::Completions(args) => {
+            commands::completions::print(args, Cli::command());
+            return ExitCode::SUCCESS;
+        }
+        CliCommand::Man(args) => return exit_code(commands::man::write(args, Cli::command())),
+        _ => {}
     }
     let loaded = configuration::load_with(&cli.configuration, cli.flags());
     if let CliCommand::Doctor(args) = &cli.command {
@@ -92,7 +104,8 @@ fn main() -> ExitCode {
         CliCommand::Ab(args) => lab::ab::run(args, &loaded.settings),
         CliCommand::Bench(args) => lab::bench::run(*args, &cli.configuration.passed_on(), &loaded.settings),
         CliCommand::Chat(args) => commands::chat::run(args, &loaded.settings),
-        CliCommand::Doctor(_) | CliCommand::Licenses | CliCommand::Validate(_) => Ok(()),
+        CliCommand::Completions(_) | CliCommand::Doctor(_) | CliCommand::Licenses => Ok(()),
+        CliCommand::Man(_) | CliCommand::Validate(_) => Ok(()),
         CliCommand::Eval(args) => lab::eval::run(args, &loaded.settings),
         CliCommand::Imatrix(args) => commands::imatrix::run(&args, &loaded.settings),
         CliCommand::Import(args) => commands::import::run(args),
@@ -115,6 +128,10 @@ fn main() -> ExitCode {
         CliCommand::Tensors(args) => commands::tensors::run(args, &loaded.settings),
         CliCommand::Who(args) => commands::who::run(args, &loaded.settings),
     });
+    exit_code(done)
+}
+
+fn exit_code(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,5 +1,7 @@
 //! `reprise pull`: fetches a model from a hub to the place where its preset looks for it.
 
+pub mod missing;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

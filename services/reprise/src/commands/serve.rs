@@ -48,6 +48,9 @@ pub struct Args {
     /// Adapter in PEFT's form to run the model with, PATH or PATH:FACTOR; may be given more than once
     #[arg(long, value_name = "PATH")]
     lora: Vec<String>,
+    /// Fetches the preset's model without a question, if it is not there
+    #[arg(long)]
+    yes: bool,
     /// Prints the effective configuration, each value with its origin, and exits
     #[arg(long)]
     print_config: bool,
@@ -89,6 +92,7 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
         print!("{}", settings::print_config(loaded));
         return Ok(());
     }
+    super::pull::missing::fetch_if_wanted(&loaded.settings, args.yes)?;
     logging::start(&loaded.settings.logging)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")?;
@@ -167,6 +171,7 @@ async fn serve(
     let notes: Vec<String> = started.notes.into_iter().chain(notes).collect();
     let screen = screen::Screen {
         address,
+        in_network: screen::address_in_network(),
         wyoming: listeners.wyoming.iter().filter_map(|port| port.listener.local_addr().ok()).collect(),
         settings: &started.settings,
         chosen: &chosen,

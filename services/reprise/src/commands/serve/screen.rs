@@ -4,12 +4,13 @@ use indicatif::HumanCount;
 use model::Plan;
 use settings::{Preset, Settings};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 use store::Statistics;
 
 pub struct Screen<'a> {
     pub address: SocketAddr,
+    pub in_network: Option<IpAddr>,
     pub wyoming: Vec<SocketAddr>,
     pub settings: &'a Settings,
     pub chosen: &'a Preset,
@@ -26,7 +27,7 @@ impl fmt::Display for Screen<'_> {
         let Screen { settings, chosen, statistics, .. } = self;
         let near = reachable(self.address);
         let seconds = self.loaded_in.as_secs_f64();
-        writeln!(f, "Reprise {}\n", env!("CARGO_PKG_VERSION"))?;
+        writeln!(f, "Reprise {}\n", crate::version::short())?;
         for note in self.notes {
             writeln!(f, "  note      {note}")?;
         }
@@ -46,6 +47,9 @@ impl fmt::Display for Screen<'_> {
         writeln!(f, "  connect   ws://{near}/v1/realtime   OpenAI Realtime clients, in text")?;
         writeln!(f, "            http://{near}/v1          OpenAI chat clients (base URL)")?;
         writeln!(f, "            http://{near}/            a page to talk with, in a browser")?;
+        if let Some(line) = self.for_phones() {
+            writeln!(f, "            {line}")?;
+        }
         for address in &self.wyoming {
             writeln!(
                 f,
@@ -57,6 +61,29 @@ impl fmt::Display for Screen<'_> {
         writeln!(f)
     }
 }
+
+impl Screen<'_> {
+    fn for_phones(&self) -> Option<String> {
+        let far = SocketAddr::new(self.in_network?, self.address.port());
+        let ip = self.address.ip();
+        if ip.is_unspecified() {
+            return Some(format!(
+                "http://{far}/   the same page from a phone, with a key: `reprise keys create --user NAME`"
+            ));
+        }
+        let allow = "for a phone: `reprise keys create --user NAME`, start with --host 0.0.0.0, then";
+        ip.is_loopback().then(|| format!("{allow} http://{far}/"))
+    }
+}
+
+/// Returns this machine's address in its network, of the interface that leads out. Nothing is sent.
+pub fn address_in_network() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((DOCUMENTATION, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+const DOCUMENTATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1); // an address that no machine has
 
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {

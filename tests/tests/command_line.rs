@@ -1,0 +1,99 @@
+//! The command line itself: versions, completions of shells, manual pages.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tests::service::{run, run_ok};
+
+fn here() -> &'static Path {
+    Path::new(".")
+}
+
+#[tokio::test]
+async fn the_version_names_the_commit_and_the_level_of_the_processor() {
+    let (short, long) = (run_ok(here(), &["-V"]).await, run_ok(here(), &["--version"]).await);
+    let line = regex::Regex::new(r"^reprise \d+\.\d+\.\d+ \(([0-9a-f]{12}|unknown)\)\n").unwrap();
+    assert!(line.is_match(&short) && short.lines().count() == 1, "{short}");
+    let level = ["portable", "avx2", "avx512-vnni"].iter().any(|level| long.ends_with(&format!("kernels {level}\n")));
+    assert!(line.is_match(&long) && level, "{long}");
+    // A clone with git knows its commit.
+    let root = tests::house::files::root();
+    let git = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(&root).output();
+    if std::env::var_os("REPRISE_BINARY").is_none() && git.is_ok_and(|output| output.status.success()) {
+        assert!(!short.contains("unknown"), "{short}");
+    }
+}
+
+/// The script that names the commit, in folders of which git knows nothing.
+#[test]
+fn a_build_without_git_asks_the_archive_and_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let source = tests::house::files::root().join("services/reprise/build.rs");
+    let built = Command::new(rustc).args(["--edition", "2024", "-o"]).arg(&script).arg(source).status().unwrap();
+    assert!(built.success());
+    let commit_of = |archive: &str, variable: Option<&str>| {
+        std::fs::write(folder.path().join("commit.txt"), archive).unwrap();
+        let mut command = Command::new(&script);
+        command.current_dir(folder.path()).env_clear().envs(variable.map(|commit| ("REPRISE_COMMIT", commit)));
+        // A folder above that is a clone is another project's.
+        command.env("PATH", "/usr/bin:/bin").env("GIT_CEILING_DIRECTORIES", std::env::temp_dir());
+        let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let line = said.lines().find_map(|line| line.strip_prefix("cargo:rustc-env=REPRISE_COMMIT="));
+        line.unwrap_or_else(|| panic!("{said}")).to_owned()
+    };
+    let (written, other) = ("1d483919e1a5cd3ad6fd9a1a2e2f5a8b6a1c0f00\n", "a9523cd0a9523cd0");
+    assert_eq!(commit_of("$Format:%H$\n", None), "unknown");
+    assert_eq!(commit_of(written, None), "1d483919e1a5");
+    assert_eq!(commit_of(written, Some(other)), "a9523cd0a952");
+    assert_eq!(commit_of("$Format:%H$\n", Some("main; rm")), "unknown");
+}
+
+#[tokio::test]
+async fn a_shell_completes_commands_and_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("reprise.bash");
+    std::fs::write(&script, run_ok(here(), &["completions", "bash"]).await).unwrap();
+    let typed = |words: &str| {
+        let ask = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _reprise reprise \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
+            script.display()
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &ask]).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        said
+    };
+    assert_eq!(typed("reprise se"), "serve sessions");
+    assert_eq!(typed("reprise serve --pre"), "--preset");
+    for (shell, begins) in [("zsh", "#compdef reprise"), ("fish", "#"), ("elvish", ""), ("powershell", "")] {
+        let script = run_ok(here(), &["completions", shell]).await;
+        assert!(script.starts_with(begins) && script.contains("sessions"), "{shell}: {script:.200}");
+    }
+}
+
+#[tokio::test]
+async fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("new/man1");
+    run_ok(here(), &["man", pages.to_str().unwrap()]).await;
+    let help = run_ok(here(), &["help"]).await;
+    let commands = help.split("\nCommands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
+    let names: Vec<&str> = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names.into_iter().filter(|name| !name.is_empty() && *name != "help") {
+        let page =
+            std::fs::read_to_string(pages.join(format!("reprise-{name}.1"))).unwrap_or_else(|_| panic!("{name}"));
+        assert!(page.contains(".TH ") && page.contains("SYNOPSIS"), "{name}: {page:.200}");
+    }
+    assert!(pages.join("reprise-keys-create.1").is_file());
+    let page = std::fs::read_to_string(pages.join("reprise.1")).unwrap();
+    assert!(!page.contains("kernels"), "a page says nothing about the machine that wrote it: {page}");
+
+    // A folder that cannot be made is said.
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let output = run(folder.path(), &["man", "file/man1"]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("cannot write manual pages to file/man1"), "{said}");
+}
