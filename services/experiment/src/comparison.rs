@@ -34,12 +34,12 @@ pub struct ArmTurn {
 pub enum ComparedUnit {
     Users,
     Sessions,    // with too few users
-    Pairs,       // blocks of turns that all arms heard at the same time
-    OwnSessions, // of users who met all arms in turn
+    Pairs,       // blocks of turns that every arm heard at the same time
+    OwnSessions, // if each user met every arm in turn
     OwnDays,
 }
 
-/// What was drawn for the arms.
+/// Unit that was drawn for the arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrawnUnit {
     Turn, // a replay, where all arms hear the same

@@ -1,4 +1,4 @@
-//! What a comparison says to do.
+//! Advice that follows from a comparison.
 
 use super::{Better, Comparison, DifferenceVerdict, Metric};
 use serde::Serialize;
@@ -11,9 +11,9 @@ pub enum Advice {
     Take { arm: usize, better: Vec<Metric> },
     /// An arm that is better in some and worse in others, as the first sees it.
     Weigh { arm: usize, better: Vec<Metric>, worse: Vec<Metric> },
-    /// Nothing is shown. The units that would show the nearest of the differences there seem to be, and of what.
+    /// The metric whose difference is nearest to being shown, and the units that would show it. Nothing is shown yet.
     Measure { metric: Metric, more_units: u64 },
-    /// Nothing is shown, and nothing seems to be there.
+    /// No difference is shown, and none seems to be there.
     Nothing,
 }
 
