@@ -65,7 +65,7 @@ fn an_apr_file_is_a_model_to_every_command() {
     succeeds(&["import", reference("dense-wide").to_str().unwrap(), "--out", "m.apr", "--quantize", "q4k"]);
     std::fs::write(folder.path().join("text"), "Good morning. The light is on. ".repeat(40)).unwrap();
     let tensors = succeeds(&["tensors", "m.apr", "--stats"]);
-    assert!(tensors.contains("q4_k") && tensors.contains("model.layers.0.mlp.up_proj.weight"), "{tensors}");
+    assert!(tensors.contains("Q4_K") && tensors.contains("model.layers.0.mlp.up_proj.weight"), "{tensors}");
     let said = succeeds(&["validate", "m.apr", "--quality", "--against", "m.apr", "--tokens", "16"]);
     assert!(said.contains("clean: 0 problems"), "{said}");
     succeeds(&["logits", "--model", "m.apr", "--tokens", "1,2,3", "--out", "logits"]);

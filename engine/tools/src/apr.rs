@@ -11,7 +11,6 @@ const HEADER: usize = 64;
 pub const ALIGNMENT: u64 = 64;
 /// Bytes behind the tensors: a checksum.
 pub const TAIL: u64 = 4;
-/// Types of these files, for messages.
 pub const TYPES: &str = "give f32, f16, bf16, q4k or q6k";
 const ROW_MAJOR: u16 = 1024;
 const QUANTISED: u16 = 32;

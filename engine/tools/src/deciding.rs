@@ -14,15 +14,13 @@ use crate::planned::Planned;
 use crate::tensors::on_all;
 use crate::type_rule::TypeRule;
 
-/// Choice of the formats of a file's tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormatChoice {
     Mixture(Mixture),
-    /// By measured error, so that the file has no more bytes than these.
+    /// Limit of the file's bytes, under which formats are chosen by measured error.
     Bytes(u64),
 }
 
-/// Formats that a file's tensors shall have.
 #[derive(Debug, Clone)]
 pub struct Wanted<'a> {
     pub choice: FormatChoice,

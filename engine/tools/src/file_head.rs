@@ -1,4 +1,4 @@
-//! Everything of a model's file before its tensors' bytes, in one of two forms.
+//! Head of a model's file, in one of two forms: what stands before its tensors' bytes.
 
 use std::io::{self, Write};
 
@@ -30,7 +30,6 @@ impl FileHead {
         }
     }
 
-    /// Returns the multiple of bytes where tensors begin.
     pub fn alignment(&self) -> u64 {
         match self {
             FileHead::Gguf(_) => gguf_writer::ALIGNMENT,
@@ -48,7 +47,6 @@ impl FileHead {
         }
     }
 
-    /// Writes the head.
     pub fn write<W: Write>(&self, out: W, tensors: &[TensorInfo]) -> io::Result<TensorWriter<W>> {
         match self {
             FileHead::Gguf(keys) => GgufWriter::new(out, keys, tensors).map(TensorWriter::Gguf),
@@ -83,7 +81,6 @@ impl<W: Write> TensorWriter<W> {
         }
     }
 
-    /// Ends the file. An error where bytes are missing.
     pub fn finish(self) -> io::Result<W> {
         match self {
             TensorWriter::Gguf(writer) => writer.finish(),

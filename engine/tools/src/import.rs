@@ -24,7 +24,6 @@ pub use crate::type_rule::TypeRule;
 pub struct ImportOptions<'a> {
     /// Folder with safetensors, or an APR file.
     pub source: &'a Path,
-    /// GGUF file, or APR file by its name.
     pub out: &'a Path,
     /// Types of the tensors. None: the checkpoint's own.
     pub choice: Option<FormatChoice>,
@@ -75,7 +74,6 @@ pub fn import(options: &ImportOptions, progress: &mut dyn FnMut(u64, u64)) -> Re
     Ok(report)
 }
 
-/// Checks that an APR file can have what is asked for.
 fn check_apr(out: &Path, choice: Option<FormatChoice>, imatrix: Option<&Path>) -> Result<(), Error> {
     if let Some(FormatChoice::Mixture(mixture)) = choice
         && number_of(mixture.base()).is_none()

@@ -100,11 +100,9 @@ impl Mixture {
 #[derive(Debug, Clone, Copy)]
 pub struct MixtureModel {
     pub layers: usize,
-    /// True if the head is the embedding.
     pub tied: bool,
     /// Query heads that share a key head.
     pub queries_per_key: usize,
-    /// True if an importance matrix weights the errors.
     pub has_importance: bool,
 }
 

@@ -12,7 +12,6 @@ use crate::Error;
 /// Values that are read together.
 pub const PIECE: usize = 1 << 20;
 
-/// Tensors of a model's folder.
 #[derive(Debug)]
 pub struct ModelFolder {
     pub path: PathBuf,

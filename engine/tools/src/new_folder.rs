@@ -72,7 +72,6 @@ impl NewFolder {
         std::fs::write(&path, text).map_err(|source| Error::Io { path, source })
     }
 
-    /// Gives the folder its final name.
     pub fn finish(self) -> Result<(), Error> {
         std::fs::rename(&self.part, &self.out).map_err(|source| Error::Io { path: self.out.clone(), source })
     }

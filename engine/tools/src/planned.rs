@@ -24,7 +24,6 @@ pub struct Planned {
     pub importance: Option<Vec<f32>>,
 }
 
-/// PlannedValues of a tensor, in the order of the file to come.
 pub enum PlannedValues {
     Floats(Vec<f32>),
     /// Matrices behind each other, all with the same number of rows.
@@ -35,7 +34,6 @@ pub enum PlannedValues {
     },
 }
 
-/// PlaceOrder of rows or columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlaceOrder {
     Kept,
@@ -81,14 +79,13 @@ pub struct WriteReport {
     /// Bytes of the file; before it is written, of its tensors.
     pub bytes: u64,
     pub parameters: u64,
-    /// Number of tensors by format.
     pub formats: BTreeMap<&'static str, usize>,
     pub tensors: Vec<TensorChange>,
     pub notes: Vec<String>,
 }
 
 /// Values of a tensor that its formats are measured on.
-const SAMPLED_VALUES: usize = 1 << 18;
+const SAMPLED_VALUES: usize = 1 << 16; // not a window: values
 
 impl Planned {
     /// Plans a tensor in the format of its source. `decide` gives it another.
@@ -120,7 +117,6 @@ impl Planned {
         self.dims.iter().product()
     }
 
-    /// Makes some rows of the tensor. `source` is for messages.
     fn make(&self, piece: Piece, values: &mut Vec<f32>, source: &Path) -> Result<Vec<u8>, Error> {
         let cols = self.cols();
         let (first, rows) = (piece.first_row as usize, piece.rows as usize);
@@ -214,7 +210,6 @@ impl PlannedValues {
         }
     }
 
-    /// Says that the values were read for the last time.
     fn let_go(&self) {
         if let PlannedValues::Matrices { stack, .. } = self {
             stack.iter().for_each(|matrix| matrix.data().let_go());
@@ -222,7 +217,6 @@ impl PlannedValues {
     }
 }
 
-/// Reports what will be written.
 pub fn report(tensors: &[Planned], notes: Vec<String>) -> WriteReport {
     let changes: Vec<TensorChange> = tensors.iter().map(Planned::change).collect();
     let mut formats = BTreeMap::new();
@@ -236,7 +230,6 @@ pub fn report(tensors: &[Planned], notes: Vec<String>) -> WriteReport {
     }
 }
 
-/// Writes the tensors to a file.
 pub fn write(
     tensors: &[Planned],
     (source, out): (&Path, &Path),
@@ -251,7 +244,6 @@ pub fn write(
     streaming::write(&file, &make, &mut |tensor| tensors[tensor].values.let_go(), check, progress)
 }
 
-/// Tells whether a file to write is an APR file by its name.
 pub fn is_apr_name(out: &Path) -> bool {
     out.extension().is_some_and(|end| end.eq_ignore_ascii_case("apr"))
 }

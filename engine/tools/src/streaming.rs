@@ -14,7 +14,7 @@ use crate::gguf_writer::TensorInfo;
 pub struct NewFile<'a> {
     pub out: &'a Path,
     pub head: &'a FileHead,
-    /// In the order of the file: an APR file's by their names.
+    /// Tensors in the order of the file; those of an APR file by their names.
     pub tensors: &'a [TensorInfo],
     /// Threads that make pieces; one more writes them. The file is the same for any number.
     pub threads: usize,
@@ -84,7 +84,6 @@ fn part_of(out: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Checks that the disk has room for these bytes.
 pub fn check_room(out: &Path, needed: u64, free_bytes: impl Fn(&Path) -> Option<u64>) -> Result<(), Error> {
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match free_bytes(folder) {

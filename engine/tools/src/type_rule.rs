@@ -11,7 +11,6 @@ pub struct TypeRule {
 }
 
 impl TypeRule {
-    /// Reads PATTERN=TYPE.
     pub fn parse(text: &str) -> Result<TypeRule, String> {
         let (pattern, name) = text.split_once('=').ok_or("give PATTERN=TYPE, such as ffn_down=q6_k")?;
         let format = Format::from_name(name).filter(|&format| is_weighted(format).is_some());

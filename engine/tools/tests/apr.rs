@@ -33,7 +33,6 @@ fn format_of(kind: Dtype) -> Format {
     }
 }
 
-/// Returns the bytes of an APR file with a folder's tensors.
 fn written(folder: &Path) -> Vec<u8> {
     let bytes = std::fs::read(folder.join("model.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();

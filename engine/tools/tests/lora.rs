@@ -67,7 +67,6 @@ fn models(fine: &Values) -> tempfile::TempDir {
     folder
 }
 
-/// Change of an adapter's folder.
 type Damage = Box<dyn Fn(&Path)>;
 
 #[test]
@@ -335,7 +334,6 @@ fn a_model_refuses_an_adapter_of_another() {
     }
 }
 
-/// Extracts to a GGUF file what a random change of all modules is.
 #[test]
 fn an_extracted_gguf_file_is_the_change_on_a_folder_and_on_a_gguf_file() {
     let folder = tempfile::tempdir().unwrap();

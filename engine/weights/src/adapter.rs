@@ -90,7 +90,6 @@ impl Adapter {
         Ok(Adapter { path, modules, order, fingerprint: hash.finalize().into() })
     }
 
-    /// Brings value heads into the order of a model.
     pub fn reorder(&mut self, shape: &Shape) {
         for (module, change) in &mut self.modules {
             reorder(module, change, self.order, shape);

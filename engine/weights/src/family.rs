@@ -135,7 +135,6 @@ impl Family {
         self.layer.get(name).map_or(name, String::as_str)
     }
 
-    /// Returns GGUF's name of a layer's tensor with this name in a folder.
     pub(crate) fn gguf_layer_tensor(&self, name: &str) -> Option<&str> {
         self.layer.iter().find(|(_, in_folder)| *in_folder == name).map(|(name, _)| name.as_str())
     }

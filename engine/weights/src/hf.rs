@@ -21,7 +21,6 @@ use crate::tensors::Tensors;
 use config::Config;
 pub use folder::Folder;
 
-/// Opens the model of a folder, or of an APR file.
 pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     load(read(path, mmap)?)
 }
@@ -31,7 +30,6 @@ pub fn read(path: &Path, mmap: bool) -> Result<Folder, Error> {
     if is_apr(path) { apr::folder(path, mmap) } else { folder::read(path, mmap) }
 }
 
-/// Tells whether a file begins as an APR file.
 pub fn is_apr(path: &Path) -> bool {
     let mut begin = [0; apr::MAGIC.len()];
     std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && apr::is_apr(&begin)
@@ -120,7 +118,6 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     })
 }
 
-/// Reads everything in a folder, for a check.
 pub(crate) fn contents(path: &Path, mmap: bool) -> Result<FileContents, Error> {
     let folder = read(path, mmap)?;
     let config_path = folder.path.join("config.json");

@@ -2,7 +2,6 @@
 
 use kernels::format::Format;
 
-/// Format that a tensor could have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeasuredFormat {
     pub format: Format,
@@ -16,7 +15,6 @@ struct Step {
     tensor: usize,
     to: usize,
     bytes: u64,
-    /// Error that each byte takes away.
     gain: f64,
 }
 

@@ -17,7 +17,6 @@ const KIND: &str = "adapter.type";
 const ALPHA: &str = "adapter.lora.alpha";
 const INVOCATION: &str = "adapter.alora.invocation_tokens";
 
-/// Returns the changes by their modules.
 pub(super) fn modules(file: &GgufFile) -> Result<BTreeMap<String, LowRank>, Error> {
     let path = &file.path;
     for (key, expected) in [(TYPE, "adapter"), (KIND, "lora")] {

@@ -9,7 +9,6 @@ use super::parts::{self, GgufParts};
 use crate::bytes::ModelBytes;
 use crate::error::Error;
 
-/// Keys and tensors of a file, or of all parts of a set.
 #[derive(Debug)]
 pub struct GgufFile {
     pub path: PathBuf,
@@ -28,7 +27,6 @@ pub struct GgufTensor {
     /// Format of the values. None: the kernels cannot read the type.
     pub format: Option<Format>,
     pub type_name: String,
-    /// Empty where the format is unknown.
     pub data: ModelBytes,
 }
 
