@@ -11,7 +11,7 @@ use crate::notes::insert_unknown_source;
 use crate::sessions::{find_session, insert_session};
 use crate::summaries::{insert_pin, insert_summary};
 use crate::versions::insert_version;
-use crate::{Change, Error, SessionRecord, SessionRef, Store};
+use crate::{Change, Error, Placement, SessionRecord, SessionRef, Store};
 use session::is_hidden_id;
 use sqlx::sqlite::SqliteConnection;
 
@@ -21,6 +21,8 @@ const LINES_AT_ONCE: usize = 256;
 pub struct Importer {
     store: Store,
     user: Option<String>,
+    /// Placement of every session, whatever its line says: a client's file decides no window and no arm.
+    placement: Option<Placement>,
     now_ms: i64,
     lines: ImportLines,
     open: Option<Open>,
@@ -36,8 +38,13 @@ struct Open {
 impl Store {
     /// Starts an import into `user`'s sessions, or each into those of the user it names, whom it creates if needed.
     pub fn importer(&self, user: Option<&str>, now_ms: i64) -> Importer {
-        let user = user.map(str::to_owned);
-        Importer { store: self.clone(), user, now_ms, lines: ImportLines::default(), open: None, done: Vec::new() }
+        let (store, user, lines) = (self.clone(), user.map(str::to_owned), ImportLines::default());
+        Importer { store, user, placement: None, now_ms, lines, open: None, done: Vec::new() }
+    }
+
+    /// Starts an import of a client's file into the client's own sessions.
+    pub fn importer_of_client(&self, user: &str, placement: Placement, now_ms: i64) -> Importer {
+        Importer { placement: Some(placement), ..self.importer(Some(user), now_ms) }
     }
 }
 
@@ -66,7 +73,10 @@ impl Importer {
     async fn take(&mut self, step: ImportStep) -> Result<(), Error> {
         match (step, &mut self.open) {
             (ImportStep::Session(session), _) => self.begin(*session).await,
-            (ImportStep::Line(line), Some(open)) => {
+            (ImportStep::Line(mut line), Some(open)) => {
+                if let (ExportLine::Measurement(turn), Some(_)) = (&mut *line, &self.placement) {
+                    (turn.experiment, turn.arm) = (None, None);
+                }
                 open.waiting.push(*line);
                 if open.waiting.len() >= LINES_AT_ONCE { self.write_waiting().await } else { Ok(()) }
             }
@@ -78,6 +88,10 @@ impl Importer {
     async fn begin(&mut self, mut session: SessionRecord) -> Result<(), Error> {
         if let Some(user) = &self.user {
             session.user.clone_from(user);
+        }
+        if let Some(placement) = &self.placement {
+            session.placement.clone_from(placement);
+            session.updated_at_ms = session.updated_at_ms.min(self.now_ms);
         }
         let (updated_at_ms, now_ms) = (session.updated_at_ms, self.now_ms);
         let written =

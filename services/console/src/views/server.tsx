@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { ServerState } from "../client.ts";
 import { Loaded, type LoadedValue } from "../parts/loaded.tsx";
 import { sentence, useShared } from "../state.ts";
+import { buckets } from "./buckets.ts";
 import { bytes, compact, count, length, percent, plural, seconds } from "../words.ts";
 
 /** States that the curves show. */
@@ -95,16 +96,6 @@ function Figure({ name, value, unit }: { name: string; value: string; unit: stri
       </dd>
     </div>
   );
-}
-
-/** Counts between the bounds of a histogram of `/metrics`, whose buckets count all below their bound. */
-export function buckets(samples: ServerState["samples"], name: string, label: string): { upto: number; count: number }[] {
-  const bounds = Object.entries(samples).flatMap(([key, value]) => {
-    const bound = key.startsWith(`${name}_bucket`) && key.includes(label) ? /le="([^"]+)"/.exec(key)?.[1] : undefined;
-    return bound ? [{ upto: bound === "+Inf" ? Infinity : Number(bound), below: value }] : [];
-  });
-  bounds.sort((a, b) => a.upto - b.upto);
-  return bounds.map(({ upto, below }, at) => ({ upto, count: below - (bounds[at - 1]?.below ?? 0) }));
 }
 
 function Waits({ samples }: { samples: ServerState["samples"] }): JSX.Element {

@@ -14,8 +14,9 @@ use runtime::wall_ms;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use store::{HistorySearch, Page, SearchPlace, SessionRef};
+use store::{HistorySearch, Page, Placement, SearchPlace, SessionRef};
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 #[derive(Deserialize, JsonSchema)]
 pub struct SessionsPage {
@@ -127,12 +128,19 @@ pub async fn search(
 /// Words of a hit's excerpt.
 const EXCERPT_WORDS: u32 = 24;
 
+/// Permit for imports, one at a time: each holds a thread.
+static IMPORTING: Mutex<()> = Mutex::const_new(());
+
 pub async fn import(
     State(replies): State<Completions>,
     Extension(caller): Extension<Caller>,
     lines: Bytes,
 ) -> JsonAnswer {
     let (store, user) = (replies.store.clone(), caller.identity.user);
+    let preset = replies.settings.chosen().map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
+    let (preset, ctx_size) = (preset.name.clone(), u64::from(preset.ctx_size));
+    let placement = Placement { preset, ctx_size, experiment: None, arm: None };
+    let _turn = IMPORTING.lock().await;
     let wrong = |error: store::Error| match error {
         error @ (store::Error::UserFull { .. } | store::Error::TooFast { .. }) => ApiError::from(error),
         error => ApiError::bad("invalid_value", error.to_client()),
@@ -141,7 +149,7 @@ pub async fn import(
     let importing = tokio::task::spawn_blocking(move || {
         Handle::current().block_on(async move {
             store.take_room(&user, lines.len(), wall_ms()).await?;
-            let mut importer = store.importer(Some(&user), wall_ms());
+            let mut importer = store.importer_of_client(&user, placement, wall_ms());
             for line in String::from_utf8_lossy(&lines).lines() {
                 importer.line(line).await?;
             }

@@ -88,9 +88,18 @@ async fn an_export_comes_in_again_as_the_callers_own() {
         server.http("POST", "/v1/sessions/import", &[("authorization", &bearer)], lines).await
     };
     assert_eq!(import(&ann, &lines).await.0, 400, "the session is there");
-    assert_eq!(import(&ben, &lines).await, (200, json!({ "object": "sessions.imported", "ids": [session] })));
+    // A file decides no window, no arm, and no place before the sessions of today.
+    let ctx_size = server.store.list_sessions("ann", None, 1).await.unwrap()[0].session.placement.ctx_size;
+    let boasting = lines
+        .replace(&format!("\"ctx_size\":{ctx_size}"), "\"ctx_size\":1000000")
+        .replace("\"experiment\":null,\"arm\":null", "\"experiment\":\"mine\",\"arm\":\"mine\"");
+    assert_ne!(boasting, lines);
+    assert_eq!(import(&ben, &boasting).await, (200, json!({ "object": "sessions.imported", "ids": [session] })));
     let (status, items) = ask(&server, &ben, "GET", &format!("/v1/sessions/{session}/items"), Value::Null).await;
     assert_eq!((status, items["data"].as_array().unwrap().len()), (200, 2));
+    let placement = server.store.list_sessions("ben", None, 1).await.unwrap().remove(0).session.placement;
+    assert_eq!((placement.ctx_size, placement.experiment, placement.arm), (ctx_size, None, None));
+    assert!(server.store.experiments().await.unwrap().is_empty());
     assert_eq!(import(&ben, "{\"no\": \"export\"}").await.0, 400);
     server.stop().await;
 }
