@@ -1,10 +1,12 @@
 //! The service as its doors see it.
 
+use crate::openai_realtime::AudioConfig;
 use access::Access;
 use axum::extract::FromRef;
 use hub::SharedFetch;
 use replies::Completions;
 use tokio_util::sync::CancellationToken;
+use voices::SpeechServers;
 
 #[derive(Clone)]
 pub struct App {
@@ -12,6 +14,14 @@ pub struct App {
     pub access: Access,
     pub pulls: SharedFetch,
     pub stopping: CancellationToken,
+    pub speech: SpeechServers,
+}
+
+impl App {
+    /// Audio settings of a connection that has set nothing.
+    pub fn audio(&self) -> AudioConfig {
+        AudioConfig::new(self.speech.ears.is_some(), self.speech.voice.is_some())
+    }
 }
 
 impl FromRef<App> for Completions {

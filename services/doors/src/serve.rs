@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use voices::SpeechServers;
 
 pub struct Listeners {
     pub main: TcpListener,
@@ -57,7 +58,8 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
     let access = Access::new(&parts.settings, policy, parts.store.clone());
     let revoked = access.revoked.clone();
     let replies = Completions::new(parts, runtime.clone());
-    let app = App { replies: replies.clone(), access, pulls: SharedFetch::default(), stopping: stop.clone() };
+    let speech = speech_servers(&replies.settings, stop.clone());
+    let app = App { replies: replies.clone(), access, pulls: SharedFetch::default(), stopping: stop.clone(), speech };
     let mut maintenance = tokio::spawn(replies.clone().maintain(stop.clone()));
     tokio::spawn(revoked.watch(replies.store.clone(), stop.clone()));
     let stopping = stop.clone();
@@ -86,6 +88,21 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
     .await;
     // The next start goes on with it.
     maintenance.abort();
+}
+
+/// Servers that hear and speak, asked in the background whether they are there.
+fn speech_servers(settings: &Settings, stop: CancellationToken) -> SpeechServers {
+    let servers = SpeechServers::new(&settings.speech, |name| std::env::var(name).ok());
+    let servers = servers.unwrap_or_else(|error| {
+        tracing::error!(%error, "this service neither hears nor speaks");
+        SpeechServers::default()
+    });
+    let (watched, retry) = (servers.clone(), Duration::from_secs(settings.speech.retry_s));
+    tokio::spawn(async move {
+        watched.probe().await;
+        watched.watch(retry, stop).await;
+    });
+    servers
 }
 
 /// Share of the time to stop in which replies may finish.

@@ -4,6 +4,7 @@ mod logging;
 mod screen;
 
 use super::engine_flags::EngineFlags;
+use super::speech_servers;
 use access::{LOCAL_USER, check_access};
 use anyhow::{Context, Result};
 use futures_util::FutureExt;
@@ -158,6 +159,7 @@ async fn serve(settings: &Settings, api_key: Option<&str>, notes: Vec<String>) -
     };
     let chosen = started.settings.chosen()?.clone();
     let notes: Vec<String> = started.notes.into_iter().chain(notes).collect();
+    let speech = speech_servers::ask(&started.settings).await;
     let screen = screen::Screen {
         address,
         wyoming: listeners.wyoming.iter().filter_map(|port| port.listener.local_addr().ok()).collect(),
@@ -169,6 +171,7 @@ async fn serve(settings: &Settings, api_key: Option<&str>, notes: Vec<String>) -
         loaded_in: begin.elapsed(),
         keys_required: policy.keys_required,
         statistics: store.statistics().await?,
+        speech: &speech,
     };
     // A closed output is no reason not to serve.
     let _ = std::io::stdout().write_all(screen.to_string().as_bytes());
