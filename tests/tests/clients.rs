@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tests::service::{Service, check_store};
+use tests::speech::{ScriptedSpeech, vowel};
 use tests::upstream::StandIn;
 use tests::wyoming::own_address;
 use tokio::process::Command;
@@ -161,6 +162,47 @@ async fn npm_openai_chat() {
 #[tokio::test]
 async fn npm_openai_realtime() {
     node("node_realtime.mjs").await;
+}
+
+#[tokio::test]
+async fn openai_python_speech() {
+    speaking("openai_speech.py").await;
+}
+
+#[tokio::test]
+async fn agents_sdk_speech() {
+    speaking("agents_speech.py").await;
+}
+
+#[tokio::test]
+async fn livekit_speech() {
+    speaking("livekit_speech.py").await;
+}
+
+#[tokio::test]
+async fn pipecat_speech() {
+    speaking("pipecat_speech.py").await;
+}
+
+/// Runs a script in the client's default mode, which is audio: with scripted ears, a scripted voice and the built-in model.
+async fn speaking(script: &str) {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
+    let (ears, voice) = (ScriptedSpeech::start().await, ScriptedSpeech::start().await);
+    ears.will_hear(&[
+        "Good morning.",
+        "Who are you?",
+        "What can you do?",
+        "Thank you.",
+        "Good evening.",
+        "Good night.",
+    ]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("voice.pcm");
+    let samples: Vec<u8> = vowel(24_000, 2000).iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    std::fs::write(&file, samples).expect("a file");
+    let (stt, tts) = (format!("speech.stt={}", ears.url()), format!("speech.tts={}", voice.url()));
+    let service = Service::built_in_model_in_folder(folder, &["--set", &stt, "--set", &tts]).await;
+    run(service, venv.join("bin/python"), &["-B"], script, &[("REPRISE_SPEECH", &file)]).await;
 }
 
 async fn python(script: &str) {

@@ -1,5 +1,6 @@
 //! The service as its doors see it.
 
+use crate::openai_realtime::AudioConfig;
 use access::Access;
 use axum::extract::FromRef;
 use hub::SharedFetch;
@@ -7,6 +8,7 @@ use replies::Completions;
 use settings::ExplainedValue;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+use voices::SpeechServers;
 
 #[derive(Clone)]
 pub struct App {
@@ -14,6 +16,7 @@ pub struct App {
     pub access: Access,
     pub pulls: SharedFetch,
     pub stopping: CancellationToken,
+    pub speech: SpeechServers,
     pub start: Arc<StartFacts>,
 }
 
@@ -23,6 +26,13 @@ pub struct StartFacts {
     pub settings: Vec<ExplainedValue>,
     pub notes: Vec<String>, // wishes of the configuration that the machine could not meet
     pub planned_bytes: Vec<(&'static str, u64)>,
+}
+
+impl App {
+    /// Audio settings of a connection that has set nothing.
+    pub fn audio(&self) -> AudioConfig {
+        AudioConfig::new(self.speech.ears.is_some(), self.speech.voice.is_some())
+    }
 }
 
 impl FromRef<App> for Completions {

@@ -22,6 +22,7 @@ mod extract;
 mod headers;
 mod json;
 mod ollama;
+mod openai_audio;
 mod openai_chat;
 mod openai_completions;
 pub mod openai_realtime;
@@ -42,6 +43,7 @@ pub mod parsers {
     pub use crate::admin::memories::NewMemory;
     pub use crate::json::read_body;
     pub use crate::ollama::{NamedModel, parse_chat as parse_ollama_chat, parse_generate as parse_ollama_generate};
+    pub use crate::openai_audio::parse_form as parse_speech_form;
     pub use crate::openai_chat::parse as parse_chat;
     pub use crate::openai_completions::parse as parse_completions;
     pub use crate::openai_realtime::client_secrets::ClientSecretRequest;

@@ -1,9 +1,10 @@
-//! The door of the OpenAI Realtime protocol (GA) in text, with our extensions.
+//! The door of the OpenAI Realtime protocol (GA) in text and in audio, with our extensions.
 //!
 //! What comes in is read tolerantly: the log names unknown fields once, `null` is the same as absent, and whatever cannot be
 //! understood becomes an `error` event that names the field. What goes out is exactly what stock clients expect; no
 //! event type beyond theirs unless a connection opted in to the extensions.
 
+mod audio;
 pub mod client_secrets;
 pub mod connect;
 mod error;
@@ -12,10 +13,13 @@ mod frames;
 mod parse;
 mod render;
 mod schema;
+mod spoken_items;
+mod talk;
 #[cfg(test)]
 mod tests;
 mod websocket;
 
+pub use audio::AudioConfig;
 pub use error::ErrorBody;
 pub use events::{ResponseFields, SessionFields};
 pub use frames::SessionView;

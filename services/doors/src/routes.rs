@@ -7,7 +7,7 @@ use crate::admin::{console, context, experiments, health, keys, memories, metric
 use crate::entry::{PathBefore, guard, require};
 use crate::openai_realtime::{client_secrets, connect as realtime};
 use crate::openai_responses::{self as responses, conversations};
-use crate::{ApiError, App, ollama, openai_chat as chat, openai_completions as completions};
+use crate::{ApiError, App, ollama, openai_audio as audio, openai_chat as chat, openai_completions as completions};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
@@ -52,6 +52,8 @@ pub fn table() -> Vec<Route> {
             Of(written::<client_secrets::ClientSecretAnswer>),
         )
         .body(read::<client_secrets::ClientSecretRequest>),
+        route("post", "/v1/audio/transcriptions", Talk, post(audio::transcriptions), Object),
+        route("post", "/v1/audio/speech", Talk, post(audio::speech), Text).body(read::<audio::SpeechBody>),
         route("post", "/v1/chat/completions", Talk, post(chat::completions), Events).body(read::<chat::ChatBody>),
         route("post", "/v1/completions", Talk, post(completions::completions), Events)
             .body(read::<completions::CompletionsBody>),

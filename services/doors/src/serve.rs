@@ -19,6 +19,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use voices::SpeechServers;
 
 pub struct Listeners {
     pub main: TcpListener,
@@ -65,7 +66,8 @@ pub async fn serve(
     let revoked = access.revoked.clone();
     let replies = Completions::new(parts, runtime.clone());
     let (pulls, start) = (SharedFetch::default(), Arc::new(start));
-    let app = App { replies: replies.clone(), access, pulls, stopping: stop.clone(), start };
+    let speech = speech_servers(&replies.settings, stop.clone());
+    let app = App { replies: replies.clone(), access, pulls, stopping: stop.clone(), speech, start };
     let mut maintenance = tokio::spawn(replies.clone().maintain(stop.clone()));
     tokio::spawn(revoked.watch(replies.store.clone(), stop.clone()));
     let stopping = stop.clone();
@@ -94,6 +96,21 @@ pub async fn serve(
     .await;
     // The next start goes on with it.
     maintenance.abort();
+}
+
+/// Servers that hear and speak, asked in the background whether they are there.
+fn speech_servers(settings: &Settings, stop: CancellationToken) -> SpeechServers {
+    let servers = SpeechServers::new(&settings.speech, |name| std::env::var(name).ok());
+    let servers = servers.unwrap_or_else(|error| {
+        tracing::error!(%error, "this service neither hears nor speaks");
+        SpeechServers::default()
+    });
+    let (watched, retry) = (servers.clone(), Duration::from_secs(settings.speech.retry_s));
+    tokio::spawn(async move {
+        watched.probe().await;
+        watched.watch(retry, stop).await;
+    });
+    servers
 }
 
 /// Share of the time to stop in which replies may finish.

@@ -6,16 +6,16 @@
 
 mod announce;
 mod connection;
-mod frames;
 mod intents;
 mod parse;
 mod ports;
 mod program;
 mod render;
 
-pub use frames::{FrameLimits, FrameReader};
 pub use parse::{TranscriptFields, clues, parse};
 pub use ports::{WyomingPort, listen};
+
+pub use voices::{FrameLimits, FrameReader};
 
 use crate::App;
 use announce::Announcement;

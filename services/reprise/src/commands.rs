@@ -21,6 +21,7 @@ pub mod render;
 pub mod run;
 pub mod serve;
 pub mod sessions;
+pub mod speech_servers;
 pub mod tensors;
 pub mod validate;
 pub mod who;

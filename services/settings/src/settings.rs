@@ -7,6 +7,7 @@ mod prompt;
 mod remember;
 mod remote_servers;
 mod server;
+mod speech;
 mod wyoming;
 
 pub use adapters::AdapterChoice;
@@ -17,6 +18,7 @@ pub use remember::{
 };
 pub use remote_servers::{CountTokens, HubSettings, UpstreamSettings};
 pub use server::{ProxyHeader, ServerSettings};
+pub use speech::{SpeechServer, SpeechSettings};
 pub use wyoming::{WYOMING_PORT, WyomingSettings};
 
 use std::collections::BTreeMap;
@@ -172,12 +174,6 @@ sections! {
         pub recall_note_words: u32 = whole(8..=256),
         pub recall_wait_ms: u64 = time(0..=10_000),
         pub continue_minutes: u64 = whole(0..=10_080),
-    }
-
-    pub struct SpeechSettings {
-        pub words_per_minute: u32 = whole(30..=600),
-        pub first_clause_chars: usize = whole(1..=1000),
-        pub max_sentence_chars: usize = whole(40..=10_000),
     }
 
     pub struct LoggingSettings {

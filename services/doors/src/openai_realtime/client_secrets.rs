@@ -1,13 +1,12 @@
 //! Secrets that a web page may have: short-lived, and good for nothing but talking.
 
-use super::{SessionFields, SessionView, event_limits, session_update, session_view};
-use crate::ApiError;
+use super::{ErrorBody, SessionFields, SessionView, event_limits, session_update, session_view};
+use crate::{ApiError, App};
 use access::Caller;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use replies::Completions;
 use runtime::wall_ms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,10 +39,11 @@ pub struct ClientSecretAnswer<'a> {
 }
 
 pub async fn create_client_secret(
-    State(replies): State<Completions>,
+    State(app): State<App>,
     Extension(caller): Extension<Caller>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
+    let replies = &app.replies;
     // Else a secret could be prolonged for ever.
     if caller.identity.session.is_some() {
         let message = "a client secret makes no client secrets: use the key it was made with";
@@ -64,6 +64,8 @@ pub async fn create_client_secret(
     // What is wrong with it is told now, and not to the page that connects with the secret.
     let choice = replies.runtime.presets().choose(&caller.identity.user, &model)?;
     let update = session_update(&session, &event_limits(&replies.settings))?;
+    let mut audio = app.audio();
+    audio.apply(&session).map_err(|wrong| ErrorBody::from(wrong.under("session")))?;
     if let Some(id) = session_id {
         replies.open_session(&caller, &id).await?;
         session["session_id"] = json!(id);
@@ -75,5 +77,9 @@ pub async fn create_client_secret(
     let model = replies.runtime.presets().model.clone();
     let state = SessionState { session_id: String::new(), model, config };
     let expires_at = secret.expires_at_ms / 1000;
-    Ok(Json(json!(ClientSecretAnswer { value: secret.value, expires_at, session: session_view(&state, false) })))
+    Ok(Json(json!(ClientSecretAnswer {
+        value: secret.value,
+        expires_at,
+        session: session_view(&state, &audio, false)
+    })))
 }

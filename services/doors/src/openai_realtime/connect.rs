@@ -1,8 +1,9 @@
 //! `GET /v1/realtime`: from a request to a connection of a session.
 
 use super::render::interest;
-use super::websocket::RealtimeClient;
-use super::{EXTENSION, Renderer, event_limits, session_update};
+use super::talk::{Talk, WAITING_INPUTS};
+use super::websocket::{RealtimeClient, SpeakingClient};
+use super::{EXTENSION, ErrorBody, Renderer, event_limits, session_update};
 use crate::entry::Peer;
 use crate::socket::{admit, upgrade as upgrade_socket};
 use crate::{ApiError, App};
@@ -24,6 +25,7 @@ use session::machine::Replay;
 use sockets::OwnFrames;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tokio::sync::mpsc;
 
 #[derive(Deserialize, JsonSchema)]
 pub struct ConnectQuery {
@@ -60,6 +62,10 @@ pub async fn connect(
     let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
     let update = secret.map(|session| session_update(session, &event_limits(&app.replies.settings))).transpose()?;
     let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
+    let mut audio = app.audio();
+    if let Some(session) = secret {
+        audio.apply(session).map_err(|wrong| ErrorBody::from(wrong.under("session")))?;
+    }
     let clues = clues(&asked, secret, model, update.as_ref())?;
     let scope = app.replies.persons.scope(&caller, &headers, &clues, &mut []).await?;
     let (session, replay) = match &asked.session {
@@ -75,16 +81,22 @@ pub async fn connect(
         }
     };
     let extensions = Arc::new(AtomicBool::new(extensions));
-    let attach = Attach { replay, interest: interest(extensions.clone()), person: Some(scope.person) };
+    let hears_or_speaks = audio.hears || audio.speaks;
+    let attach = Attach { replay, interest: interest(extensions.clone(), hears_or_speaks), person: Some(scope.person) };
     let (connected, written) = app.replies.runtime.attach(&session, attach).await?;
     let seed = runtime::random()?;
     let span = tracing::info_span!("connection", session = %session.id(), conn = connected.conn.0);
     let (limits, own_frames) = (event_limits(&app.replies.settings), OwnFrames::default());
-    let (renderer, own) = (Renderer::new(extensions.clone(), seed), Renderer::new(extensions.clone(), !seed));
+    let (mut renderer, own) = (Renderer::new(extensions.clone(), seed), Renderer::new(extensions.clone(), !seed));
     let opened = (&caller.clone(), peer, place);
-    let client =
-        RealtimeClient { app: app.clone(), caller, headers, clues, connected, limits, extensions, own, own_frames };
-    let converse = |reader, writer| client.converse(reader, writer, written, renderer);
+    let connected = Arc::new(connected);
+    let speaker = SpeakingClient { caller, headers, clues };
+    let (to_talk, inputs) = mpsc::channel(WAITING_INPUTS);
+    let talk = hears_or_speaks.then(|| Talk::new(app.clone(), connected.clone(), speaker.clone(), inputs, &audio));
+    let to_talk = talk.is_some().then_some(to_talk);
+    renderer.audio = audio;
+    let client = RealtimeClient { app: app.clone(), speaker, connected, limits, extensions, own, own_frames, to_talk };
+    let converse = |reader, writer| client.converse(reader, writer, written, renderer, talk);
     Ok(upgrade_socket(&app, opened, (upgrade, &["realtime"]), span, converse))
 }
 

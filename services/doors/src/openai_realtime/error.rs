@@ -41,6 +41,11 @@ impl ErrorBody {
         self.code == "audio_not_supported" && self.param.as_deref() == Some("type")
     }
 
+    /// True if audio that was sent is none.
+    pub fn is_of_audio(&self) -> bool {
+        self.param.as_deref() == Some("audio")
+    }
+
     /// The client's id of the event that caused the error.
     pub fn caused_by(mut self, event_id: Option<String>) -> ErrorBody {
         self.event_id = event_id;

@@ -46,6 +46,15 @@ pub enum ClientEvent {
         /// Characters (Unicode scalar values) that were heard of it.
         text_end: Option<u64>,
     },
+    /// Audio of the microphone, in the input's format. It is never acknowledged.
+    #[serde(rename = "input_audio_buffer.append")]
+    AudioAppend {
+        /// Base64.
+        audio: String,
+    },
+    /// Ends a turn by hand.
+    #[serde(rename = "input_audio_buffer.commit")]
+    AudioCommit {},
     #[serde(rename = "input_audio_buffer.clear")]
     AudioClear {},
     #[serde(rename = "input_text_buffer.update")]
@@ -65,9 +74,12 @@ pub struct SessionFields {
     #[serde(rename = "type")]
     #[schemars(extend("enum" = ["realtime", null]))]
     pub kind: Option<String>,
-    /// Modalities that the client asks for. The service always answers in text.
-    #[schemars(with = "Option<Vec<Modality>>")]
+    /// Modalities that the client asks for. A service without a voice answers in text.
+    #[schemars(with = "Option<Vec<ModalityName>>")]
     pub output_modalities: Option<Vec<String>>,
+    /// Older name of `output_modalities`.
+    #[schemars(with = "Option<Vec<ModalityName>>")]
+    pub modalities: Option<Vec<String>>,
     pub instructions: Option<String>,
     pub tools: Option<Vec<NewTool>>,
     #[schemars(with = "Option<ToolChoiceView<'static>>")]
@@ -85,14 +97,50 @@ pub struct SessionFields {
     /// Refused: no prompts are stored here.
     pub prompt: Option<Map<String, Value>>,
     pub extensions: Option<Vec<String>>,
+    pub audio: Option<AudioFields>,
+    /// Older names of what stands in `audio`.
+    pub voice: Option<Value>,
+    pub speed: Option<Value>,
+    pub input_audio_format: Option<Value>,
+    pub output_audio_format: Option<Value>,
+    pub input_audio_transcription: Option<Value>,
+    pub turn_detection: Option<Value>,
+}
+
+/// Audio settings. They mean nothing to a service without ears and a voice.
+#[derive(Deserialize, JsonSchema)]
+pub struct AudioFields {
+    pub input: Option<AudioInputFields>,
+    pub output: Option<AudioOutputFields>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct AudioInputFields {
+    /// `audio/pcm` at 24000, `audio/pcmu` or `audio/pcma`.
+    pub format: Option<Value>,
+    pub noise_reduction: Option<Value>,
+    pub transcription: Option<Value>,
+    /// `server_vad` or `semantic_vad`; null: turns end by hand.
+    pub turn_detection: Option<Value>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct AudioOutputFields {
+    pub format: Option<Value>,
+    /// Name of a speaker that the voice server has.
+    pub voice: Option<Value>,
+    pub speed: Option<Value>,
 }
 
 /// Settings of one response. The session's settings apply where a field is left out.
 #[derive(Deserialize, JsonSchema)]
 pub struct ResponseFields {
-    /// Modalities that the client asks for. The service always answers in text.
-    #[schemars(with = "Option<Vec<Modality>>")]
+    /// Modalities that the client asks for. A service without a voice answers in text.
+    #[schemars(with = "Option<Vec<ModalityName>>")]
     pub output_modalities: Option<Vec<String>>,
+    /// Older name of `output_modalities`.
+    #[schemars(with = "Option<Vec<ModalityName>>")]
+    pub modalities: Option<Vec<String>>,
     pub instructions: Option<String>,
     pub tools: Option<Vec<NewTool>>,
     #[schemars(with = "Option<ToolChoiceView<'static>>")]
@@ -117,7 +165,7 @@ pub struct ResponseFields {
 #[derive(JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(dead_code, reason = "stands in the schema only")]
-enum Modality {
+enum ModalityName {
     Text,
     Audio,
 }

@@ -37,6 +37,18 @@ pub enum Body<'a> {
     ItemDeleted { item_id: &'a str },
     #[serde(rename = "input_audio_buffer.cleared")]
     InputAudioBufferCleared {},
+    #[serde(rename = "input_audio_buffer.committed")]
+    InputAudioBufferCommitted { item_id: &'a str, previous_item_id: Option<&'a str> },
+    #[serde(rename = "input_audio_buffer.speech_started")]
+    SpeechStarted { audio_start_ms: u64, item_id: &'a str },
+    #[serde(rename = "input_audio_buffer.speech_stopped")]
+    SpeechStopped { audio_end_ms: u64, item_id: &'a str },
+    #[serde(rename = "input_audio_buffer.timeout_triggered")]
+    TimeoutTriggered { audio_start_ms: u64, audio_end_ms: u64, item_id: &'a str },
+    #[serde(rename = "conversation.item.input_audio_transcription.completed")]
+    TranscriptionCompleted { item_id: &'a str, content_index: usize, transcript: &'a str, usage: TranscriptionUsage },
+    #[serde(rename = "conversation.item.input_audio_transcription.failed")]
+    TranscriptionFailed { item_id: &'a str, content_index: usize, error: TranscriptionError<'a> },
     #[serde(rename = "response.created")]
     ResponseCreated { response: ResponseView<'a> },
     #[serde(rename = "response.done")]
@@ -65,6 +77,26 @@ pub enum Body<'a> {
     TextDelta { response_id: &'a str, item_id: &'a str, output_index: usize, content_index: usize, delta: &'a str },
     #[serde(rename = "response.output_text.done")]
     TextDone { response_id: &'a str, item_id: &'a str, output_index: usize, content_index: usize, text: &'a str },
+    #[serde(rename = "response.output_audio.delta")]
+    AudioDelta { response_id: &'a str, item_id: &'a str, output_index: usize, content_index: usize, delta: &'a str },
+    #[serde(rename = "response.output_audio.done")]
+    AudioDone { response_id: &'a str, item_id: &'a str, output_index: usize, content_index: usize },
+    #[serde(rename = "response.output_audio_transcript.delta")]
+    AudioTranscriptDelta {
+        response_id: &'a str,
+        item_id: &'a str,
+        output_index: usize,
+        content_index: usize,
+        delta: &'a str,
+    },
+    #[serde(rename = "response.output_audio_transcript.done")]
+    AudioTranscriptDone {
+        response_id: &'a str,
+        item_id: &'a str,
+        output_index: usize,
+        content_index: usize,
+        transcript: &'a str,
+    },
     #[serde(rename = "response.function_call_arguments.delta")]
     ArgumentsDelta { response_id: &'a str, item_id: &'a str, output_index: usize, call_id: &'a str, delta: &'a str },
     #[serde(rename = "response.function_call_arguments.done")]
@@ -193,15 +225,27 @@ pub enum BodyView<'a> {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ItemPart<'a> {
-    InputText { text: &'a str },
-    OutputText { text: &'a str },
+    InputText {
+        text: &'a str,
+    },
+    OutputText {
+        text: &'a str,
+    },
+    /// What a user said. The transcript is null until a client retrieves the item.
+    InputAudio {
+        transcript: Option<&'a str>,
+    },
+    OutputAudio {
+        transcript: &'a str,
+    },
 }
 
-/// Part in `response.content_part.*` events, which call its type `text` instead of `output_text`.
+/// Part in `response.content_part.*` events, which call its type `text` or `audio`.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentPart<'a> {
     Text { text: &'a str },
+    Audio { transcript: &'a str },
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -216,7 +260,7 @@ pub struct ResponseView<'a> {
     pub output: Vec<ItemView<'a>>,
     /// Null for a response beside the conversation.
     pub conversation_id: Option<&'a str>,
-    pub output_modalities: [TextOnly; 1],
+    pub output_modalities: [Modality; 1],
     pub max_output_tokens: MaxTokensView,
     pub usage: Option<UsageView>,
     #[schemars(with = "Option<BTreeMap<String, Option<String>>>")]
@@ -227,7 +271,7 @@ pub struct ResponseView<'a> {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum DetailsView<'a> {
     Cancelled {
-        #[schemars(extend("const" = "client_cancelled"))]
+        #[schemars(extend("enum" = ["client_cancelled", "turn_detected"]))]
         reason: &'static str,
     },
     Incomplete {
@@ -288,8 +332,8 @@ pub struct SessionView<'a> {
     pub object: &'static str,
     pub id: &'a str,
     pub model: &'a str,
-    /// Modality of every answer: text, even if the client asked for audio.
-    pub output_modalities: [TextOnly; 1],
+    /// Modality of the answers: text if the service has no voice, even if the client asked for audio.
+    pub output_modalities: [Modality; 1],
     pub instructions: &'a str,
     pub tools: Vec<ToolView<'a>>,
     pub tool_choice: ToolChoiceView<'a>,
@@ -299,8 +343,8 @@ pub struct SessionView<'a> {
     pub temperature: Option<f64>,
     pub parallel_tool_calls: bool,
     pub reasoning: Option<ReasoningView<'a>>,
-    /// Empty audio settings. The service has no audio formats, no voice and no detection of a turn's end.
-    pub audio: AudioView,
+    /// Audio settings in effect. Without ears and a voice all of them are null.
+    pub audio: AudioView<'a>,
     #[schemars(extend("const" = "auto"))]
     pub truncation: &'static str,
     pub tracing: (),
@@ -314,8 +358,9 @@ pub struct SessionView<'a> {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
-pub enum TextOnly {
+pub enum Modality {
     Text,
+    Audio,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -340,24 +385,82 @@ pub struct ReasoningView<'a> {
 }
 
 #[derive(Default, Serialize, JsonSchema)]
-pub struct AudioView {
-    pub input: AudioInput,
-    pub output: AudioOutput,
+pub struct AudioView<'a> {
+    pub input: AudioInput<'a>,
+    pub output: AudioOutput<'a>,
 }
 
 #[derive(Default, Serialize, JsonSchema)]
-pub struct AudioInput {
-    pub format: (),
-    pub noise_reduction: (),
-    pub transcription: (),
-    pub turn_detection: (),
+pub struct AudioInput<'a> {
+    pub format: Option<FormatView>,
+    pub noise_reduction: Option<NoiseReductionView<'a>>,
+    pub transcription: Option<TranscriptionView<'a>>,
+    pub turn_detection: Option<TurnDetectionView>,
 }
 
 #[derive(Default, Serialize, JsonSchema)]
-pub struct AudioOutput {
-    pub format: (),
-    pub voice: (),
-    pub speed: (),
+pub struct AudioOutput<'a> {
+    pub format: Option<FormatView>,
+    pub voice: Option<&'a str>,
+    pub speed: Option<f64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct FormatView {
+    #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["audio/pcm", "audio/pcmu", "audio/pcma"]))]
+    pub kind: &'static str,
+    /// Samples a second, of `audio/pcm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct NoiseReductionView<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'a str,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct TranscriptionView<'a> {
+    pub model: Option<&'a str>,
+    pub language: Option<&'a str>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct TurnDetectionView {
+    #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["server_vad", "semantic_vad"]))]
+    pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_padding_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silence_duration_ms: Option<u64>,
+    pub create_response: bool,
+    pub interrupt_response: bool,
+    pub idle_timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["auto", "low", "medium", "high"]))]
+    pub eagerness: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TranscriptionUsage {
+    Duration { seconds: f64 },
+    Tokens { input_tokens: u64, output_tokens: u64, total_tokens: u64 },
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct TranscriptionError<'a> {
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "server_error"))]
+    pub kind: &'static str,
+    pub code: &'static str,
+    pub message: &'a str,
+    pub param: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]

@@ -1,6 +1,7 @@
 //! Events of clients to inputs of a session. `parse` fails with the body of an error event.
 
 use super::ErrorBody;
+use super::audio::wants_audio;
 use super::events::{
     ClientEvent, InputFields, NewCall, NewCallOutput, NewContent, NewItemFields, NewMessage, NewPart, NewRole, NewTool,
     Reasoning, ResponseFields, SessionFields,
@@ -8,6 +9,8 @@ use super::events::{
 use crate::json::{check_entries, json_text};
 use crate::tools::{check_parameters, tool_choice_of};
 use crate::unread::note;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use fields::{FieldError, KnownFields, Read, read};
 use replies::identity::WRONG_SPEAKER;
 use runtime::first_time;
@@ -52,6 +55,25 @@ pub struct Received {
     pub extensions: Option<Vec<String>>,
     /// Fields that are not read.
     pub unread: Vec<String>,
+    /// Part of the event that is for ears and voice. An event of audio alone has an input that means nothing.
+    pub audio: Option<AudioEvent>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum AudioEvent {
+    Append(Vec<u8>),
+    Commit,
+    /// Settings as the client wrote them.
+    Session(Value),
+    /// True if a response is to be audio. `None`: as the connection is set.
+    Response(Option<bool>),
+}
+
+impl AudioEvent {
+    /// True if the event is one of audio alone.
+    pub fn is_alone(&self) -> bool {
+        matches!(self, AudioEvent::Append(_) | AudioEvent::Commit)
+    }
 }
 
 /// Reads one text message of the websocket.
@@ -65,22 +87,37 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
     }
     let value = Value::Object(map);
     match event(&value, limits) {
-        Ok((input, extensions)) => {
-            let is_extension = matches!(
-                input,
-                Input::Hear { .. }
-                    | Input::HeardAll { .. }
-                    | Input::StopThinking { .. }
-                    | Input::Resume(_)
-                    | Input::TruncateItem { heard: Heard::Chars(_), .. }
-            );
+        Ok((input, extensions, audio)) => {
+            let is_alone = audio.as_ref().is_some_and(AudioEvent::is_alone);
+            let is_extension = !is_alone
+                && matches!(
+                    input,
+                    Input::Hear { .. }
+                        | Input::HeardAll { .. }
+                        | Input::StopThinking { .. }
+                        | Input::Resume(_)
+                        | Input::TruncateItem { heard: Heard::Chars(_), .. }
+                );
             let known = value["type"].as_str().and_then(|kind| FIELDS.get(kind));
             let mut unread = known.map(|known| known.unread(&value)).unwrap_or_default();
             unread.retain(|field| field != "event_id");
-            Ok(Received { event_id, input, is_extension, extensions, unread })
+            Ok(Received { event_id, input, is_extension, extensions, unread, audio })
         }
         Err(wrong) => Err(ErrorBody::from(wrong).caused_by(event_id)),
     }
+}
+
+fn audio_event(value: &Value) -> Option<AudioEvent> {
+    match value["type"].as_str()? {
+        "input_audio_buffer.commit" => Some(AudioEvent::Commit),
+        "session.update" => Some(AudioEvent::Session(value["session"].clone())),
+        "response.create" => Some(AudioEvent::Response(wanted_modality(&value["response"]))),
+        _ => None,
+    }
+}
+
+fn wanted_modality(response: &Value) -> Option<bool> {
+    wants_audio(&response["output_modalities"]).or_else(|| wants_audio(&response["modalities"]))
 }
 
 static FIELDS: LazyLock<BTreeMap<String, KnownFields>> = LazyLock::new(KnownFields::of_kinds::<ClientEvent>);
@@ -89,17 +126,23 @@ pub fn note_unread(user: &str, unread: Vec<String>) {
     note("realtime", user, unread);
 }
 
-/// Says in the log, once for a user, that audio is dropped.
-pub fn note_audio(user: &str) {
-    if first_time(user, "realtime audio".to_owned()) {
-        tracing::info!("a client sends audio, which is dropped: this service takes and gives text");
+/// Says in the log, once for a user and reason, that audio is dropped.
+pub fn note_audio(user: &str, why: &str) {
+    if first_time(user, format!("realtime audio, {why}")) {
+        tracing::info!(why, "audio of a client is dropped");
     }
 }
+
+pub const NO_EARS: &str = "there are no ears: set speech.stt to hear, and speech.tts to speak";
+pub const NO_ROOM: &str = "there is no memory for it (memory.text_bytes)";
 
 const NO_AUDIO: &str = "this server takes no audio: send what the user said as text with conversation.item.create and \
      response.create, or with the extension events input_text_buffer.update and input_text_buffer.commit";
 
-fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
+/// Input of an event, extensions that it opts in to, and its part for ears and voice.
+type ParsedEvent = (Input, Option<Vec<String>>, Option<AudioEvent>);
+
+fn event(value: &Value, limits: &Limits) -> Read<ParsedEvent> {
     let input = value["response"]["input"].as_array().map(Vec::as_slice).unwrap_or_default();
     check_entries("response.input", input, limits.entries)?;
     check_entries("item", std::slice::from_ref(&value["item"]), limits.entries)?;
@@ -113,7 +156,7 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
         }
         _ => wrong,
     })?;
-    let mut extensions = None;
+    let (mut extensions, mut audio_part) = (None, audio_event(value));
     let input = match event {
         ClientEvent::SessionUpdate { mut session } => {
             extensions = session.extensions.take();
@@ -143,6 +186,12 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
         ClientEvent::ResponseResume { item_id, audio_end_ms, text_end } => {
             Input::Resume(ResumeRequest { item_id, heard: heard(text_end, audio_end_ms) })
         }
+        ClientEvent::AudioAppend { audio } => {
+            let bytes = STANDARD.decode(audio).map_err(|_| FieldError::invalid("audio", "base64 with its padding"))?;
+            audio_part = Some(AudioEvent::Append(bytes));
+            Input::Hear { text: String::new() }
+        }
+        ClientEvent::AudioCommit {} => Input::Hear { text: String::new() },
         ClientEvent::AudioClear {} => Input::DropSpeech,
         ClientEvent::TextUpdate { text } => Input::Hear { text: bounded("text", text, limits)? },
         ClientEvent::TextCommit { text, item_id, speaker, create_response } => Input::HeardAll {
@@ -153,7 +202,7 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
         },
         ClientEvent::TextClear {} => Input::Hear { text: String::new() },
     };
-    Ok((input, extensions))
+    Ok((input, extensions, audio_part))
 }
 
 fn heard(text_end: Option<u64>, audio_end_ms: Option<u64>) -> Option<Heard> {

@@ -1,12 +1,14 @@
 //! Events of a session to frames of one connection.
 
+use super::audio::AudioConfig;
 use super::error::error_body;
 use super::events::{MaxTokensView, Unlimited};
 use super::frames::{
-    AudioView, Body, BodyView, CachedTokens, CompactionView, ContentPart, DetailsView, Extension, FailureView, Frame,
-    InputTokens, ItemPart, ItemView, OutputTokens, RateLimit, ReasoningView, ResponseView, SessionView, TextOnly,
-    ToolView, TurnMs, UsageView,
+    Body, BodyView, CachedTokens, CompactionView, ContentPart, DetailsView, Extension, FailureView, Frame, InputTokens,
+    ItemPart, ItemView, Modality, OutputTokens, RateLimit, ReasoningView, ResponseView, SessionView, ToolView, TurnMs,
+    UsageView,
 };
+use super::spoken_items::SpokenItems;
 use super::{EXTENSION, ErrorBody};
 use crate::api_error::error_kind;
 use crate::json::{json_of, logprob_view};
@@ -27,14 +29,18 @@ pub struct Renderer {
     /// True while the client has opted in to the extensions.
     extensions: Arc<AtomicBool>,
     ids: Ids,
+    /// Audio settings of the connection, and its items that were said.
+    pub audio: AudioConfig,
+    pub spoken: SpokenItems,
 }
 
-/// Accepts the events that become frames. `extensions`: whether the connection has opted in, now.
-pub fn interest(extensions: Arc<AtomicBool>) -> Interest {
+/// Accepts the events that become frames. `extensions`: whether the connection has opted in, now. `is_spoken`: whether
+/// sentences may go to a voice.
+pub fn interest(extensions: Arc<AtomicBool>, is_spoken: bool) -> Interest {
     Arc::new(move |event| match event {
         Event::PromptTokens { .. } => false,
+        Event::SentenceDone { .. } => is_spoken || extensions.load(Ordering::Relaxed),
         Event::ReasoningDelta { .. }
-        | Event::SentenceDone { .. }
         | Event::ThinkingStopped { .. }
         | Event::RecallDone { .. }
         | Event::ContextUpdated { .. }
@@ -51,7 +57,12 @@ const CONTENT_INDEX: usize = 0;
 impl Renderer {
     /// `seed` is drawn at random for each connection.
     pub fn new(extensions: Arc<AtomicBool>, seed: u64) -> Renderer {
-        Renderer { extensions, ids: Ids::new(seed) }
+        let audio = AudioConfig::new(false, false);
+        Renderer { extensions, ids: Ids::new(seed), audio, spoken: SpokenItems::default() }
+    }
+
+    pub fn next_id(&mut self, prefix: &str) -> String {
+        self.ids.next(prefix)
     }
 
     pub fn has_extensions(&self) -> bool {
@@ -60,19 +71,23 @@ impl Renderer {
 
     /// Appends the frames that the event becomes on this connection: none, one or a few.
     pub fn render(&mut self, event: &Event, out: &mut Vec<String>) {
-        let mut push = |body| out.push(self.write(body));
+        let Renderer { ids, audio, spoken, .. } = self;
+        let mut push = |body| out.push(write(ids, body));
+        let item_view = |item| shown_item(item, spoken, true);
+        let response_view = |response| shown_response(response, spoken, None);
         match event {
             Event::Opened(state) => {
-                let session = Box::new(session_view(state, self.has_extensions()));
-                out.push(self.write(Body::SessionCreated { session }));
+                let extensions = self.extensions.load(Ordering::Relaxed);
+                push(Body::SessionCreated { session: Box::new(session_view(state, audio, extensions)) });
             }
             Event::Configured(state) => {
-                let session = Box::new(session_view(state, self.has_extensions()));
-                out.push(self.write(Body::SessionUpdated { session }));
+                let extensions = self.extensions.load(Ordering::Relaxed);
+                push(Body::SessionUpdated { session: Box::new(session_view(state, audio, extensions)) });
             }
             Event::Refused { input_id, refusal } => push(Body::Error { error: &error_body(refusal, input_id.clone()) }),
             Event::ItemAdded { item, previous_item_id, is_new } => {
                 let previous_item_id = previous_item_id.as_deref();
+                let item_view = |item| shown_item(item, spoken, false);
                 push(Body::ItemAdded { previous_item_id, item: item_view(item) });
                 if *is_new {
                     push(Body::ItemDone { previous_item_id, item: item_view(item) });
@@ -163,6 +178,17 @@ impl Renderer {
         }
     }
 
+    /// Writes a frame that no event of the session stands behind.
+    pub fn frame(&mut self, body: Body<'_>) -> String {
+        self.write(body)
+    }
+
+    /// Writes a frame that shows items: as audio, if they were said.
+    pub fn shown<'a>(&mut self, body: impl FnOnce(&SpokenItems) -> Body<'a>) -> String {
+        let body = body(&self.spoken);
+        write(&mut self.ids, body)
+    }
+
     pub fn error(&mut self, error: &ErrorBody) -> String {
         self.write(Body::Error { error })
     }
@@ -178,26 +204,37 @@ impl Renderer {
     }
 
     fn write<B: Serialize>(&mut self, body: B) -> String {
-        let event_id = self.ids.next("event");
-        serde_json::to_string(&Frame { event_id: &event_id, body }).unwrap_or_else(|error| {
-            tracing::error!(%error, "a frame could not be written out; this is a defect of the program");
-            String::new()
-        })
+        write(&mut self.ids, body)
     }
 }
 
-pub fn item_value(item: &Item) -> Value {
-    serde_json::to_value(item_view(item)).unwrap_or_default()
+fn write<B: Serialize>(ids: &mut Ids, body: B) -> String {
+    let event_id = ids.next("event");
+    serde_json::to_string(&Frame { event_id: &event_id, body }).unwrap_or_else(|error| {
+        tracing::error!(%error, "a frame could not be written out; this is a defect of the program");
+        String::new()
+    })
 }
 
-fn item_view(item: &Item) -> ItemView<'_> {
+pub fn item_value(item: &Item) -> Value {
+    serde_json::to_value(shown_item(item, &SpokenItems::default(), true)).unwrap_or_default()
+}
+
+/// Shows an item, as audio if it was said on this connection. `has_words`: false where a client hears of a user's words by
+/// another event, and would hold them twice.
+pub fn shown_item<'a>(item: &'a Item, spoken: &SpokenItems, has_words: bool) -> ItemView<'a> {
+    let is_spoken = spoken.has(&item.id);
     let body = match &item.body {
         ItemBody::Message { role, parts, speaker } => {
+            // What stands for a user's silence is no message of the system to a client.
+            let role = if is_spoken && *role == Role::System { Role::User } else { *role };
             let part = |text| match role {
+                Role::Assistant if is_spoken => ItemPart::OutputAudio { transcript: text },
                 Role::Assistant => ItemPart::OutputText { text },
+                Role::User if is_spoken => ItemPart::InputAudio { transcript: has_words.then_some(text) },
                 Role::User | Role::System => ItemPart::InputText { text },
             };
-            let speaker = speaker.as_ref().filter(|_| *role == Role::User).and_then(|speaker| speaker.shown());
+            let speaker = speaker.as_ref().filter(|_| role == Role::User).and_then(|speaker| speaker.shown());
             BodyView::Message { role: role.word(), content: parts.iter().map(|text| part(text)).collect(), speaker }
         }
         ItemBody::FunctionCall { call_id, name, arguments } => BodyView::FunctionCall { call_id, name, arguments },
@@ -207,7 +244,18 @@ fn item_view(item: &Item) -> ItemView<'_> {
     ItemView { id: &item.id, object: "realtime.item", body, status }
 }
 
-fn response_view(response: &Response) -> ResponseView<'_> {
+/// Why a response that was said ended otherwise than the session knows.
+#[derive(Clone, Copy, Debug)]
+pub enum SpokenEnd<'a> {
+    Cancelled { reason: &'static str },
+    Failed { code: &'static str, message: &'a str },
+}
+
+pub fn shown_response<'a>(
+    response: &'a Response,
+    spoken: &SpokenItems,
+    ended: Option<SpokenEnd<'a>>,
+) -> ResponseView<'a> {
     let details = response.details.as_ref().map(|details| match details {
         StatusDetails::Cancelled => DetailsView::Cancelled { reason: "client_cancelled" },
         StatusDetails::MaxOutputTokens => DetailsView::Incomplete { reason: "max_output_tokens" },
@@ -215,14 +263,22 @@ fn response_view(response: &Response) -> ResponseView<'_> {
             DetailsView::Failed { error: FailureView { kind: error_kind(*code), code: code.word(), message } }
         }
     });
+    let (status, details) = match ended {
+        None => (response.status.word(), details),
+        Some(SpokenEnd::Cancelled { reason }) => ("cancelled", Some(DetailsView::Cancelled { reason })),
+        Some(SpokenEnd::Failed { code, message }) => {
+            ("failed", Some(DetailsView::Failed { error: FailureView { kind: "server_error", code, message } }))
+        }
+    };
+    let modality = if spoken.has(&response.id) { Modality::Audio } else { Modality::Text };
     ResponseView {
         object: "realtime.response",
         id: &response.id,
-        status: response.status.word(),
+        status,
         status_details: details,
-        output: response.output.iter().map(item_view).collect(),
+        output: response.output.iter().map(|item| shown_item(item, spoken, true)).collect(),
         conversation_id: response.conversation_id.as_deref(),
-        output_modalities: [TextOnly::Text],
+        output_modalities: [modality],
         max_output_tokens: max_tokens_view(response.max_output_tokens),
         usage: response.usage.map(usage_view),
         metadata: response.metadata.as_ref().map(json_of),
@@ -247,14 +303,14 @@ fn usage_view(usage: Usage) -> UsageView {
     }
 }
 
-pub fn session_view(state: &SessionState, extensions: bool) -> SessionView<'_> {
+pub fn session_view<'a>(state: &'a SessionState, audio: &'a AudioConfig, extensions: bool) -> SessionView<'a> {
     let SessionState { session_id, model, config } = state;
     SessionView {
         kind: "realtime",
         object: "realtime.session",
         id: session_id,
         model,
-        output_modalities: [TextOnly::Text],
+        output_modalities: [audio.modality()],
         instructions: &config.instructions,
         tools: config.tools.iter().map(tool_view).collect(),
         tool_choice: tool_choice_view(&config.tool_choice),
@@ -262,7 +318,7 @@ pub fn session_view(state: &SessionState, extensions: bool) -> SessionView<'_> {
         temperature: config.temperature,
         parallel_tool_calls: config.parallel_tool_calls,
         reasoning: config.reasoning_effort.as_ref().map(|effort| ReasoningView { effort }),
-        audio: AudioView::default(),
+        audio: audio.view(),
         truncation: "auto",
         tracing: (),
         prompt: (),

@@ -1,36 +1,53 @@
 //! One websocket: a task that reads and a task that writes, so that neither waits for the other.
 
 use super::frames::RateLimit;
-use super::parse::{Limits, Received, note_audio, note_unread, parse};
+use super::parse::{AudioEvent, Limits, NO_EARS, NO_ROOM, Received, note_audio, note_unread, parse};
+use super::talk::{ClientInput, Happened, Talk};
 use super::{EXTENSION, ErrorBody, Renderer};
 use crate::{ApiError, App};
 use access::{Caller, Left};
 use axum::http::HeaderMap;
 use replies::BodyClues;
 use runtime::{Connected, End, ToWrite, Written, heavy};
-use session::Event;
+use session::{Event, Input};
 use sockets::{OwnFrames, SocketEnd, SocketMessage, SocketReader, SocketWriter};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 use tracing::Instrument;
 
 /// Client of a session on one websocket.
 pub struct RealtimeClient {
     pub app: App,
-    pub caller: Caller,
-    /// Clues of the connection to its speakers.
-    pub headers: HeaderMap,
-    pub clues: BodyClues,
-    pub connected: Connected,
+    pub speaker: SpeakingClient,
+    pub connected: Arc<Connected>,
     pub limits: Limits,
     /// True while the connection has opted in to the extensions.
     pub extensions: Arc<AtomicBool>,
     /// Renderer and queue of the door's own frames.
     pub own: Renderer,
     pub own_frames: OwnFrames,
+    /// Task that hears and speaks. `None`: there are neither ears nor a voice.
+    pub to_talk: Option<mpsc::Sender<ClientInput>>,
+}
+
+/// Who speaks on a connection, as far as it says so.
+#[derive(Clone)]
+pub struct SpeakingClient {
+    pub caller: Caller,
+    /// Clues of the connection to its speakers.
+    pub headers: HeaderMap,
+    pub clues: BodyClues,
+}
+
+impl SpeakingClient {
+    /// Finds the persons of the speakers that an input names.
+    pub async fn name(&self, app: &App, input: &mut Input) -> Result<(), ApiError> {
+        let SpeakingClient { caller, headers, clues } = self;
+        Ok(app.replies.persons.name_speakers(caller, headers, clues, input).await?)
+    }
 }
 
 /// Bytes of a message that takes little memory while it is read.
@@ -44,13 +61,14 @@ impl RealtimeClient {
         writer: SocketWriter,
         written: Written,
         renderer: Renderer,
+        talk: Option<Talk>,
     ) {
-        tracing::debug!(user = %self.caller.identity.user, "connected");
+        tracing::debug!(user = %self.speaker.caller.identity.user, "connected");
         let outgoing = self.connected.outgoing.clone();
         let found = Arc::<OnceLock<SocketEnd>>::default();
         let sending = Arc::<Mutex<()>>::default();
         let (own_frames, found_end, in_flight) = (self.own_frames.clone(), found.clone(), sending.clone());
-        let writing = Writing { writer, written, renderer, own_frames, found: found_end, sending: in_flight };
+        let writing = Writing { writer, written, renderer, talk, own_frames, found: found_end, sending: in_flight };
         let writing = tokio::spawn(writing.write().in_current_span());
         let end = loop {
             tokio::select! {
@@ -90,18 +108,24 @@ impl RealtimeClient {
         {
             return self.refuse(ErrorBody::new("server_error", failure.message)).await;
         }
-        let Received { event_id, mut input, is_extension, extensions, unread } =
+        let Received { event_id, mut input, is_extension, extensions, unread, audio } =
             match heavy::run(text.len(), || parse(&text, &self.limits)).await {
                 Ok(received) => received,
                 // Stock clients speak audio unasked, and an error for each piece ends or floods them.
-                Err(error) if error.is_audio() => {
-                    note_audio(&self.caller.identity.user);
+                Err(error) if error.is_audio() || self.to_talk.is_none() && error.is_of_audio() => {
+                    if self.to_talk.is_none() {
+                        note_audio(&self.speaker.caller.identity.user, NO_EARS);
+                    }
                     return true;
                 }
                 Err(error) => return self.refuse(error).await,
             };
         drop((text, share));
-        note_unread(&self.caller.identity.user, unread);
+        note_unread(&self.speaker.caller.identity.user, unread);
+        if self.to_talk.is_none() && audio.as_ref().is_some_and(AudioEvent::is_alone) {
+            note_audio(&self.speaker.caller.identity.user, NO_EARS);
+            return true;
+        }
         if is_extension && !self.extensions.load(Ordering::Relaxed) {
             let message = format!("connect with ?extensions={EXTENSION} or set session.extensions to use this event");
             let error = ErrorBody::new("extension_not_enabled", message).param("type");
@@ -110,24 +134,37 @@ impl RealtimeClient {
         if let Some(names) = extensions {
             self.extensions.store(names.iter().any(|name| name == EXTENSION), Ordering::Relaxed);
         }
-        let persons = &self.app.replies.persons;
-        if let Err(error) = persons.name_speakers(&self.caller, &self.headers, &self.clues, &mut input).await {
-            let error = ErrorBody::new("store_failed", ApiError::from(error).message);
+        if let Err(error) = self.speaker.name(&self.app, &mut input).await {
+            let error = ErrorBody::new("store_failed", error.message);
             return self.refuse(error.caused_by(event_id)).await;
         }
         if !input.wants_response() {
-            return self.connected.say(event_id, input).await;
+            return self.say(event_id, input, audio).await;
         }
-        match self.app.access.gate.request(&self.caller) {
+        match self.app.access.gate.request(&self.speaker.caller) {
             Ok(left) => {
                 let frame = self.own.rate_limits(rate_limits(left));
-                self.connected.say(event_id, input).await && self.own_frames.queue(frame, &self.connected).await
+                self.say(event_id, input, audio).await && self.own_frames.queue(frame, &self.connected).await
             }
             Err(error) => {
                 let error = ErrorBody::new("rate_limit_exceeded", error.to_string());
                 self.refuse(error.caused_by(event_id)).await
             }
         }
+    }
+
+    async fn say(&self, event_id: Option<String>, input: Input, audio: Option<AudioEvent>) -> bool {
+        let Some(talk) = &self.to_talk else { return self.connected.say(event_id, input).await };
+        let mut held = None;
+        if let Some(AudioEvent::Append(bytes)) = &audio {
+            let mut share = self.app.replies.runtime.held().share();
+            if !share.take(bytes.len()) {
+                note_audio(&self.speaker.caller.identity.user, NO_ROOM);
+                return true;
+            }
+            held = Some(share);
+        }
+        talk.send(ClientInput { event_id, input, audio, _held: held }).await.is_ok()
     }
 
     async fn refuse(&mut self, error: ErrorBody) -> bool {
@@ -145,6 +182,7 @@ struct Writing {
     writer: SocketWriter,
     written: Written,
     renderer: Renderer,
+    talk: Option<Talk>,
     own_frames: OwnFrames,
     /// End that the reader found.
     found: Arc<OnceLock<SocketEnd>>,
@@ -162,7 +200,14 @@ impl Writing {
         let mut frames = Vec::new();
         loop {
             let next = tokio::select! {
-                next = self.written.next() => next,
+                next = self.written.next() => Some(next),
+                happened = happens(&mut self.talk) => {
+                    match (happened, &mut self.talk) {
+                        (Some(happened), Some(talk)) => talk.handle(happened, &mut self.renderer, &mut frames).await,
+                        _ => self.talk = None,
+                    }
+                    None
+                }
                 () = self.writer.ping_due() => {
                     let sent = tokio::select! {
                         sent = self.writer.ping() => sent.is_ok(),
@@ -175,10 +220,10 @@ impl Writing {
                 }
             };
             // Waiting events go out together.
-            let (mut taken, mut end, mut next) = (0, None, Some(next));
+            let (mut taken, mut end, mut next) = (0, None, next);
             while let Some(one) = next {
                 match one {
-                    ToWrite::Event(event) => self.render(&event, &mut frames),
+                    ToWrite::Event(event) => self.render(&event, &mut frames).await,
                     ToWrite::End(then) => {
                         end = Some(then);
                         break;
@@ -209,10 +254,19 @@ impl Writing {
         }
     }
 
-    fn render(&mut self, event: &Event, frames: &mut Vec<String>) {
-        match event {
-            Event::Reached { mark, .. } => frames.extend(self.own_frames.take(*mark)),
-            event => self.renderer.render(event, frames),
+    async fn render(&mut self, event: &Arc<Event>, frames: &mut Vec<String>) {
+        match (&**event, &mut self.talk) {
+            (Event::Reached { mark, .. }, _) => frames.extend(self.own_frames.take(*mark)),
+            (_, Some(talk)) => talk.event(event, &mut self.renderer, frames).await,
+            (event, None) => self.renderer.render(event, frames),
         }
+    }
+}
+
+/// Waits for what a connection that hears and speaks does next. `None`: nothing any more.
+async fn happens(talk: &mut Option<Talk>) -> Option<Happened> {
+    match talk {
+        Some(talk) => talk.next().await,
+        None => std::future::pending().await,
     }
 }

@@ -1,6 +1,5 @@
 //! One connection: its events in their order, and the reply to what was said last.
 
-use super::frames::{FrameLimits, FrameReader, WyomingEvent};
 use super::intents;
 use super::parse::{Transcript, WyomingRequest, parse};
 use super::program::WyomingProgram;
@@ -27,6 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{Instant, sleep_until, timeout};
+use voices::{FrameLimits, FrameReader, WyomingEvent};
 
 /// Serves a connection until either side ends it.
 pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, address: SocketAddr) {

@@ -1,6 +1,5 @@
 //! Events to requests.
 
-use super::frames::WyomingEvent;
 use fields::KnownFields;
 use fields::{FieldError, Read, read};
 use replies::BodyClues;
@@ -9,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use settings::LimitSettings;
 use std::sync::LazyLock;
+use voices::WyomingEvent;
 
 #[derive(Debug, PartialEq)]
 pub enum WyomingRequest {

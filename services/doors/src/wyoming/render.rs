@@ -1,6 +1,5 @@
 //! Events of a session to events of this protocol, each as it is written.
 
-use super::frames::write;
 use super::intents::intent_of;
 use super::parse::Transcript;
 use crate::ApiError;
@@ -9,6 +8,7 @@ use metrics::counter;
 use replies::Render;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, ItemBody, Response, ResponseStatus, StatusDetails};
+use voices::write;
 
 /// Describes the only program of a port. No language is named, so none is excluded. `controls`: its replies
 /// may be intents.
@@ -156,8 +156,8 @@ impl Render for WyomingReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wyoming::frames::{FrameLimits, FrameReader};
     use session::{FailureCode, Item, ItemStatus, MaxTokens};
+    use voices::{FrameLimits, FrameReader};
 
     fn read(frames: &[String]) -> Vec<(String, Value)> {
         let limits = FrameLimits { line_bytes: 1 << 16, data_bytes: 1 << 20, payload_bytes: 0 };

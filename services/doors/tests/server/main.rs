@@ -33,6 +33,7 @@ mod scope;
 mod scripted;
 mod side_tasks;
 mod speakers;
+mod speech;
 mod support;
 mod talk;
 mod thinking;

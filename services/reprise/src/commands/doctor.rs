@@ -1,5 +1,6 @@
 //! `reprise doctor`: the machine, the configuration, and what would keep the service from starting.
 
+use super::speech_servers;
 use anyhow::Result;
 use engine::model_bytes::host_weight_bytes;
 use engine::open::find_gpu;
@@ -80,6 +81,7 @@ impl Findings {
         self.folders(settings);
         self.open_files(settings);
         self.address(settings.server.host, settings.server.port);
+        self.speech(settings);
         if let Some(url) = &settings.upstream.url {
             return self.add("model", Good, format!("{url} computes; this machine computes nothing"));
         }
@@ -134,6 +136,19 @@ impl Findings {
             },
         };
         self.add(what, state, says);
+    }
+
+    fn speech(&mut self, settings: &Settings) {
+        if settings.speech.stt.is_none() && settings.speech.tts.is_none() {
+            return;
+        }
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(speech_servers::ask(settings)).into_iter().for_each(|report| {
+                let state = if report.is_up { Good } else { Note };
+                self.add(report.kind, state, report.says);
+            }),
+            Err(error) => self.add("speech", Note, format!("the servers could not be asked: {error}")),
+        }
     }
 
     fn address(&mut self, host: IpAddr, port: u16) {

@@ -4,6 +4,7 @@ mod logging;
 mod screen;
 
 use super::engine_flags::EngineFlags;
+use super::speech_servers;
 use access::{LOCAL_USER, check_access};
 use anyhow::{Context, Result};
 use doors::StartFacts;
@@ -169,6 +170,7 @@ async fn serve(
     };
     let chosen = started.settings.chosen()?.clone();
     let notes: Vec<String> = started.notes.into_iter().chain(notes).collect();
+    let speech = speech_servers::ask(&started.settings).await;
     let screen = screen::Screen {
         address,
         in_network: screen::address_in_network(),
@@ -181,6 +183,7 @@ async fn serve(
         loaded_in: begin.elapsed(),
         keys_required: policy.keys_required,
         statistics: store.statistics().await?,
+        speech: &speech,
     };
     // A closed output is no reason not to serve.
     let _ = std::io::stdout().write_all(screen.to_string().as_bytes());

@@ -48,7 +48,7 @@ impl SectionReader<'_> {
         self.text_as(key, None, &allowed, |text| if text.is_empty() { Ok(None) } else { url(text).map(Some) })
     }
 
-    fn variable(&self, key: &'static str) -> Option<String> {
+    pub fn variable(&self, key: &'static str) -> Option<String> {
         let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
         self.text_as(key, None, allowed, |name| {
             let right = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

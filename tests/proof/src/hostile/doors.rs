@@ -6,8 +6,8 @@ use doors::ApiError;
 use doors::parsers::{
     ClientSecretRequest, ConversationUpdate, Feedback, FrameLimits, FrameReader, NamedModel, NewMemory, NewPin,
     PlacementRequest, SummaryEdit, SummaryVersion, event_limits, parse_chat, parse_completions, parse_conversation,
-    parse_ollama_chat, parse_ollama_generate, parse_realtime, parse_responses, parse_responses_frame, parse_wyoming,
-    read, read_body,
+    parse_ollama_chat, parse_ollama_generate, parse_realtime, parse_responses, parse_responses_frame,
+    parse_speech_form, parse_wyoming, read, read_body,
 };
 use prompt::{Wording, settle};
 use serde::de::DeserializeOwned;
@@ -74,6 +74,29 @@ pub fn wyoming(bytes: &[u8]) -> Result<(), String> {
         reader.push(piece);
         while let Some(event) = reader.event().map_err(|wrong| wrong.message())? {
             parse_wyoming(event, &SETTINGS.limits).map_err(|wrong| wrong.message())?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a form with a WAV file, and its audio at the rate of the ears.
+pub fn speech_form(body: &[u8]) -> Result<(), String> {
+    let form = parse_speech_form("multipart/form-data; boundary=x", body).ok_or("the body is no form")?;
+    let audio = form.file.and_then(speech::wav::read).ok_or("the file is no WAV file")?;
+    let resampler = speech::Resampler::new(audio.rate, speech::HEARD_RATE);
+    let mut resampler = resampler.ok_or("the rate is none that audio has")?;
+    let samples = resampler.push(&audio.samples);
+    speech::Hearing::new(speech::Detection::silence(0.5, 300, 500), 1 << 16).hear(&samples);
+    Ok(())
+}
+
+/// Reads what a server of speech sends, with its payloads.
+pub fn speech_server(bytes: &[u8]) -> Result<(), String> {
+    let mut reader = FrameReader::with_payloads(FrameLimits::of(&SETTINGS.wyoming));
+    for piece in bytes.chunks(7) {
+        reader.push(piece);
+        while reader.event().map_err(|wrong| wrong.message())?.is_some() {
+            speech::pcm::SampleBytes::default().push(&reader.payload());
         }
     }
     Ok(())

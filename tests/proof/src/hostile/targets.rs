@@ -20,7 +20,7 @@ pub struct HostileTarget {
 
 const MIB: u64 = 1 << 20;
 
-pub const TARGETS: [HostileTarget; 28] = [
+pub const TARGETS: [HostileTarget; 30] = [
     door("chat", "chat", |bytes| of_door(doors::chat, bytes)),
     door("completions", "completions", |bytes| of_door(doors::completions, bytes)),
     door("ollama_chat", "ollama", |bytes| of_door(doors::ollama_chat, bytes)),
@@ -29,6 +29,8 @@ pub const TARGETS: [HostileTarget; 28] = [
     door("responses_frame", "responses", |bytes| of_door(doors::responses_frame, bytes)),
     door("realtime", "realtime", |bytes| of_door(doors::realtime, bytes)),
     door("wyoming", "wyoming", |bytes| of_door(doors::wyoming, bytes)),
+    door("speech_form", "speech", |bytes| of_door(doors::speech_form, bytes)),
+    door("speech_server", "wyoming", |bytes| of_door(doors::speech_server, bytes)),
     door("items", "items", |bytes| of_door(doors::items, bytes)),
     door("bodies", "bodies", |bytes| of_door(doors::bodies, bytes)),
     HostileTarget { name: "calls", corpus: "calls", take: calls, most_ms: 1000, most_bytes: 64 * MIB },

@@ -1,5 +1,6 @@
 //! Screen of a ready service.
 
+use crate::commands::speech_servers::SpeechReport;
 use indicatif::HumanCount;
 use model::Plan;
 use settings::{Preset, Settings};
@@ -20,6 +21,7 @@ pub struct Screen<'a> {
     pub loaded_in: Duration,
     pub keys_required: bool,
     pub statistics: Statistics,
+    pub speech: &'a [SpeechReport],
 }
 
 impl fmt::Display for Screen<'_> {
@@ -41,10 +43,20 @@ impl fmt::Display for Screen<'_> {
         writeln!(f, "  store     {} ({sessions} sessions, {items} items)", settings.store.path.display())?;
         let keys = if self.keys_required { "needed: `reprise keys create`" } else { "not needed on this machine" };
         writeln!(f, "  keys      {keys}")?;
+        match self.speech {
+            [] => writeln!(f, "  speech    none: set speech.stt and speech.tts to hear and speak")?,
+            servers => {
+                servers.iter().try_for_each(|SpeechReport { kind, says, .. }| writeln!(f, "  {kind:<9} {says}"))?
+            }
+        }
         if let Some(plan) = self.plan {
             writeln!(f, "\n  memory\n{plan}")?;
         }
-        writeln!(f, "  connect   ws://{near}/v1/realtime   OpenAI Realtime clients, in text")?;
+        writeln!(
+            f,
+            "  connect   ws://{near}/v1/realtime   OpenAI Realtime clients, in {}",
+            if self.speech.is_empty() { "text" } else { "text and audio" }
+        )?;
         writeln!(f, "            http://{near}/v1          OpenAI chat clients (base URL)")?;
         writeln!(f, "            http://{near}/            a page to talk with, in a browser")?;
         if let Some(line) = self.for_phones() {

@@ -15,7 +15,7 @@ pub struct FrameLimits {
     pub payload_bytes: u64,
 }
 
-/// An event as it came. Its payload was let go.
+/// An event as it came, without its payload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WyomingEvent {
     pub kind: String,
@@ -31,6 +31,8 @@ pub struct FrameReader {
     /// Bytes behind `at` without an end of a line.
     searched: usize,
     stage: Stage,
+    /// Payload of the last event. `None`: payloads are let go.
+    payload: Option<Vec<u8>>,
 }
 
 enum Stage {
@@ -57,7 +59,16 @@ impl FrameLimits {
 
 impl FrameReader {
     pub fn new(limits: FrameLimits) -> FrameReader {
-        FrameReader { limits, buffer: Vec::new(), at: 0, searched: 0, stage: Stage::Line }
+        FrameReader { limits, buffer: Vec::new(), at: 0, searched: 0, stage: Stage::Line, payload: None }
+    }
+
+    /// Keeps payloads: `payload` takes that of the last event.
+    pub fn with_payloads(limits: FrameLimits) -> FrameReader {
+        FrameReader { payload: Some(Vec::new()), ..FrameReader::new(limits) }
+    }
+
+    pub fn payload(&mut self) -> Vec<u8> {
+        self.payload.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
@@ -82,6 +93,7 @@ impl FrameReader {
                         return Err(FieldError::too_large("payload", most, "bytes (wyoming.payload_bytes)"));
                     }
                     let event = WyomingEvent { kind, data: data.unwrap_or_default() };
+                    self.payload.as_mut().map(Vec::clear).unwrap_or_default();
                     self.stage = Stage::Data { event, bytes, payload_bytes };
                 }
                 Stage::Data { mut event, bytes, payload_bytes } => {
@@ -98,6 +110,9 @@ impl FrameReader {
                 Stage::Payload { event, bytes } => {
                     let here = (self.buffer.len() - self.at) as u64;
                     let taken = here.min(bytes);
+                    if let Some(payload) = &mut self.payload {
+                        payload.extend_from_slice(&self.buffer[self.at..self.at + taken as usize]);
+                    }
                     self.at += taken as usize;
                     if taken == bytes {
                         return Ok(Some(event));
@@ -151,6 +166,13 @@ pub fn write(kind: &str, data: Map<String, Value>) -> String {
     format!("{}\n{data}", json!({ "type": kind, "version": VERSION, "data_length": data.len() }))
 }
 
+/// Writes an event with a payload behind its data.
+pub fn write_with_payload(kind: &str, data: Value, payload: &[u8]) -> Vec<u8> {
+    let data = data.to_string();
+    let head = json!({ "type": kind, "version": VERSION, "data_length": data.len(), "payload_length": payload.len() });
+    [format!("{head}\n{data}").as_bytes(), payload].concat()
+}
+
 /// Version of the library whose events these are.
 const VERSION: &str = "1.10.2";
 
@@ -202,6 +224,26 @@ mod tests {
         let (events, wrong) = events_in(&[bytes]);
         let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
         assert_eq!((kinds, wrong), (vec!["audio-chunk", "describe"], None));
+    }
+
+    #[test]
+    fn a_payload_is_kept_where_it_is_wanted() {
+        let events = [
+            write_with_payload("audio-chunk", json!({ "rate": 16_000 }), b"\n{}"),
+            write("audio-stop", Map::new()).into_bytes(),
+            write_with_payload("audio-chunk", json!({}), b"abc"),
+        ];
+        let mut reader = FrameReader::with_payloads(LIMITS);
+        let mut payloads = Vec::new();
+        for byte in events.concat() {
+            reader.push(&[byte]);
+            while let Some(event) = reader.event().unwrap() {
+                payloads.push((event.kind, reader.payload()));
+            }
+        }
+        let kinds = ["audio-chunk", "audio-stop", "audio-chunk"].map(str::to_owned);
+        let expected: Vec<_> = kinds.into_iter().zip([b"\n{}".to_vec(), Vec::new(), b"abc".to_vec()]).collect();
+        assert_eq!(payloads, expected);
     }
 
     #[test]

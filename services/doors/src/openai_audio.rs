@@ -1,0 +1,159 @@
+//! `POST /v1/audio/transcriptions` and `/v1/audio/speech`: handed on to the ears and the voice of the configuration, so
+//! that a frontend needs one address for speech and for replies.
+
+mod form;
+
+use crate::json::read_body;
+use crate::{ApiError, App};
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+pub use form::parse as parse_form;
+use futures_util::{StreamExt, stream};
+use runtime::heavy;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use session::sentences::{Sentence, SentenceLimits, Sentences};
+use speech::{HEARD_RATE, Resampler, wav};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use voices::{Error, Saying, Speaker, VOICE_RATE, Voice};
+
+/// Request for speech, with OpenAI's fields.
+#[derive(Deserialize, JsonSchema)]
+pub struct SpeechBody {
+    pub input: String,
+    /// A speaker that the voice server has. Any other name means the configured one.
+    pub voice: Option<String>,
+    /// `wav` or `pcm`: 16 bits, one channel, 24,000 samples a second.
+    #[schemars(extend("enum" = ["wav", "pcm", null]))]
+    pub response_format: Option<String>,
+    #[schemars(range(min = 0.25, max = 4.0))]
+    pub speed: Option<f64>,
+}
+
+pub async fn transcriptions(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Result<Response, ApiError> {
+    let Some(ears) = app.speech.ears.clone() else { return Err(nothing("speech.stt")) };
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+    let most = app.replies.settings.speech.turn_s;
+    let read = || -> Result<_, ApiError> {
+        let form = form::parse(&kind, &body)
+            .ok_or_else(|| ApiError::bad("invalid_form", "the body is no multipart/form-data with a file"))?;
+        let file = form.file.ok_or_else(|| ApiError::bad("missing_required_parameter", "a file").param("file"))?;
+        let audio = wav::read(file).ok_or_else(|| {
+            let message = "send a WAV file of 16 bits in one or two channels: nothing else is decoded here";
+            ApiError::bad("unsupported_format", message).param("file")
+        })?;
+        let resampler = Resampler::new(audio.rate, HEARD_RATE);
+        let mut resampler =
+            resampler.ok_or_else(|| ApiError::bad("unsupported_format", "a rate that audio has").param("file"))?;
+        let mut samples = resampler.push(&audio.samples);
+        samples.extend(resampler.finish());
+        if samples.len() as u64 > most * u64::from(HEARD_RATE) {
+            let message = format!("at most {most} seconds (speech.turn_s)");
+            return Err(ApiError::bad("value_too_large", message).param("file"));
+        }
+        Ok((samples, form.text("language"), form.text("response_format")))
+    };
+    let (samples, language, wanted) = heavy::run(body.len(), read).await?;
+    drop(body);
+    let heard = ears.hear(&samples, language.as_deref()).await.map_err(failed)?;
+    let seconds = samples.len() as f64 / f64::from(HEARD_RATE);
+    Ok(match wanted.as_deref() {
+        Some("text") => format!("{}\n", heard.text).into_response(),
+        None | Some("json" | "verbose_json") => {
+            let usage = json!({ "type": "duration", "seconds": seconds.ceil() });
+            Json(json!({ "text": heard.text, "usage": usage })).into_response()
+        }
+        Some(_) => {
+            let message = "json, text or verbose_json";
+            return Err(ApiError::bad("invalid_value", message).param("response_format"));
+        }
+    })
+}
+
+pub async fn speech(State(app): State<App>, body: Bytes) -> Result<Response, ApiError> {
+    let Some(voice) = app.speech.voice.clone() else { return Err(nothing("speech.tts")) };
+    let limits = &app.replies.settings;
+    let SpeechBody { input, voice: name, response_format, speed } = fields::read(&read_body(&body)?)?;
+    if input.len() > limits.limits.item_bytes {
+        let message = format!("at most {} bytes (limits.item_bytes)", limits.limits.item_bytes);
+        return Err(ApiError::bad("value_too_large", message).param("input"));
+    }
+    if input.trim().is_empty() {
+        return Err(ApiError::bad("invalid_value", "there is nothing to say").param("input"));
+    }
+    let speed = speed.unwrap_or(1.0);
+    if !(0.25..=4.0).contains(&speed) {
+        return Err(ApiError::bad("invalid_value", "between 0.25 and 4").param("speed"));
+    }
+    let head = match response_format.as_deref() {
+        None | Some("wav") => Some(wav::head(VOICE_RATE, None).to_vec()),
+        Some("pcm") => None,
+        Some(_) => return Err(ApiError::bad("invalid_value", "wav or pcm").param("response_format")),
+    };
+    let kind = if head.is_some() { "audio/wav" } else { "audio/pcm" };
+    let sentences = SentenceLimits {
+        first_clause_chars: limits.speech.first_clause_chars,
+        max_sentence_chars: limits.speech.max_sentence_chars,
+    };
+    let pieces = heavy::run(input.len(), || pieces(&input, sentences)).await;
+    let language = limits.speech.language.clone();
+    let mut reading = Reading { voice, speaker: Speaker { name, language, speed }, pieces, saying: None };
+    // What fails at once is an error, and what fails later breaks the answer off.
+    let first = reading.next().await.transpose().map_err(failed)?.unwrap_or_default();
+    let begun = stream::iter(head.into_iter().chain([first]).map(Ok::<_, Error>));
+    let rest = stream::unfold(reading, |mut reading| async move { Some((reading.next().await?, reading)) });
+    Ok(([(CONTENT_TYPE, kind)], Body::from_stream(begun.chain(rest))).into_response())
+}
+
+/// Sentences of a text, as a voice is given them.
+fn pieces(input: &str, limits: SentenceLimits) -> VecDeque<String> {
+    let (mut sentences, mut out) = (Sentences::new(limits), Vec::new());
+    sentences.push(input, &mut out);
+    sentences.finish(&mut out);
+    out.into_iter().map(|Sentence { text, .. }| text.trim().to_owned()).filter(|text| !text.is_empty()).collect()
+}
+
+struct Reading {
+    voice: Arc<Voice>,
+    speaker: Speaker,
+    pieces: VecDeque<String>,
+    saying: Option<Saying>,
+}
+
+impl Reading {
+    async fn next(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        loop {
+            let saying = match &mut self.saying {
+                Some(saying) => saying,
+                None => self.saying.insert(self.voice.say(self.pieces.pop_front()?, self.speaker.clone())),
+            };
+            match saying.next().await {
+                Some(Ok(samples)) => return Some(Ok(speech::pcm::to_bytes(&samples))),
+                Some(Err(error)) => {
+                    self.pieces.clear();
+                    self.saying = None;
+                    return Some(Err(error));
+                }
+                None => self.saying = None,
+            }
+        }
+    }
+}
+
+fn nothing(key: &str) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "speech_not_configured", format!("there is no such server: set {key}"))
+}
+
+fn failed(error: Error) -> ApiError {
+    let status = match error {
+        Error::Silent { .. } => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    ApiError::new(status, error.code(), error.to_string())
+}

@@ -1,0 +1,511 @@
+//! A connection that hears and speaks: between the session, which knows words, and a client, which sends and plays
+//! audio. It belongs to the task that writes, so that every frame has its place.
+
+mod listening;
+mod speaking;
+mod turns;
+
+use super::audio::AudioConfig;
+use super::parse::AudioEvent;
+use super::websocket::SpeakingClient;
+use super::{ErrorBody, Renderer};
+use crate::App;
+use listening::Microphone;
+use runtime::{Connected, HeldShare};
+use session::{Event, Heard, Input, Refusal, ResponseRequest};
+use speaking::{PieceAudio, SpokenReply, SpokenStop};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use turns::{HeardTurn, SpokenTurns};
+use voices::SpeechServers;
+
+/// What a client says, in its order.
+pub struct ClientInput {
+    pub event_id: Option<String>,
+    pub input: Input,
+    pub audio: Option<AudioEvent>,
+    /// Room of the event in memory.
+    pub _held: Option<HeldShare>,
+}
+
+/// What a connection that hears and speaks waits for.
+pub enum Happened {
+    Input(Box<ClientInput>),
+    Heard(HeardTurn),
+    Audio(PieceAudio),
+    Idle,
+}
+
+/// Inputs of a client that the task has not taken yet.
+pub const WAITING_INPUTS: usize = 16;
+
+pub struct Talk {
+    app: App,
+    servers: SpeechServers,
+    connected: Arc<Connected>,
+    speaker: SpeakingClient,
+    inputs: mpsc::Receiver<ClientInput>,
+    microphone: Microphone,
+    turns: SpokenTurns,
+    /// Requests of the client that wait for the words before them.
+    held: VecDeque<ClientInput>,
+    /// Replies that are said, the oldest first.
+    replies: Vec<SpokenReply>,
+    /// Modality that the client wants for each response it has asked for: `None` is that of the connection.
+    asked: VecDeque<Option<bool>>,
+    /// Response of the conversation that the session makes.
+    active: Option<String>,
+    /// The last reply that was said to its end: it may still be playing.
+    last: Option<SpokenReply>,
+    /// A turn has ended that is answered when the present reply is over.
+    owes_reply: bool,
+    idle_at: Option<Instant>,
+    begun: Instant,
+    /// Inputs that the session has not answered: the client's id, and what a refusal means.
+    said: HashMap<String, SaidInput>,
+    said_count: u64,
+    /// Cuts in their order: item, and the milliseconds that the client is told. `None`: it hears nothing of it.
+    cuts: VecDeque<(String, Option<u64>)>,
+    last_item: Option<String>,
+    memory: HeldShare,
+}
+
+#[derive(Default)]
+struct SaidInput {
+    event_id: Option<String>,
+    /// Item that the input was about to cut.
+    cuts: Option<String>,
+    is_own: bool,
+    /// True if it asks for a response.
+    asks: bool,
+}
+
+impl Talk {
+    pub fn new(
+        app: App,
+        connected: Arc<Connected>,
+        speaker: SpeakingClient,
+        inputs: mpsc::Receiver<ClientInput>,
+        audio: &AudioConfig,
+    ) -> Talk {
+        let servers = app.speech.clone();
+        let settings = app.replies.settings.clone();
+        let memory = app.replies.runtime.held().share();
+        Talk {
+            servers,
+            connected,
+            speaker,
+            inputs,
+            microphone: Microphone::new(audio, &settings.speech),
+            turns: SpokenTurns::new(settings.speech.waiting_turns),
+            held: VecDeque::new(),
+            replies: Vec::new(),
+            asked: VecDeque::new(),
+            active: None,
+            last: None,
+            owes_reply: false,
+            idle_at: None,
+            begun: Instant::now(),
+            said: HashMap::new(),
+            said_count: 0,
+            cuts: VecDeque::new(),
+            last_item: None,
+            memory,
+            app,
+        }
+    }
+
+    /// Waits for the next thing that happens. `None`: the client says no more. The caller may drop the future.
+    pub async fn next(&mut self) -> Option<Happened> {
+        let is_due = self.idle_at;
+        let idle = async {
+            match is_due {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (ahead_ms, begun) = (self.app.replies.settings.speech.ahead_ms, self.begun);
+        let audio = async {
+            match self.replies.first_mut() {
+                Some(reply) => reply.next_audio(begun, ahead_ms).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            input = self.inputs.recv() => Some(Happened::Input(Box::new(input?))),
+            turn = self.turns.next() => Some(Happened::Heard(turn)),
+            audio = audio => Some(Happened::Audio(audio)),
+            () = idle => Some(Happened::Idle),
+        }
+    }
+
+    /// Does what follows from it.
+    pub async fn handle(&mut self, happened: Happened, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        match happened {
+            Happened::Input(input) => self.heard(*input, renderer, frames).await,
+            Happened::Heard(turn) => self.recognised(turn, renderer, frames).await,
+            Happened::Audio(audio) => {
+                let now = self.now();
+                if let Some(reply) = self.replies.first_mut() {
+                    reply.take_audio(audio, now, renderer, frames);
+                }
+                self.speak_on(renderer, frames).await;
+            }
+            Happened::Idle => self.idle(renderer, frames).await,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64
+    }
+
+    async fn heard(&mut self, said: ClientInput, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        match (&said.audio, &said.input) {
+            (Some(AudioEvent::Append(bytes)), _) => {
+                return self.listen(bytes, renderer, frames).await;
+            }
+            (Some(AudioEvent::Commit), _) => return self.commit(said.event_id, renderer, frames),
+            (Some(AudioEvent::Session(session)), _) => {
+                if let Err(wrong) = renderer.audio.apply(session) {
+                    let error = ErrorBody::from(wrong.under("session")).caused_by(said.event_id);
+                    return frames.push(renderer.error(&error));
+                }
+                self.microphone.set(&renderer.audio, &self.app.replies.settings.speech);
+                if renderer.audio.idle_ms().is_none() {
+                    self.idle_at = None;
+                }
+            }
+            (_, Input::DropSpeech) => {
+                self.microphone.clear();
+                self.turns.forget_open();
+                frames.push(renderer.frame(super::frames::Body::InputAudioBufferCleared {}));
+                self.say_own(Input::Hear { text: String::new() }).await;
+                return;
+            }
+            (_, Input::TruncateItem { item_id, heard: Heard::Ms(ms), .. }) => {
+                let (item_id, ms) = (item_id.clone(), *ms);
+                return self.truncate(item_id, ms, said, renderer, frames).await;
+            }
+            (_, Input::CancelResponse { response_id }) => {
+                let response_id = response_id.clone();
+                return self.cancel(response_id, said, renderer, frames).await;
+            }
+            (_, Input::Respond(_)) if !self.turns.is_empty() => {
+                if self.held.len() < self.app.replies.settings.speech.waiting_turns {
+                    self.held.push_back(said);
+                }
+                return;
+            }
+            _ => {}
+        }
+        self.pass_on(said, renderer, frames).await;
+    }
+
+    /// Says an input of the client to the session.
+    async fn pass_on(&mut self, said: ClientInput, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        let ClientInput { event_id, input, audio, .. } = said;
+        if let Input::Respond(request) = &input {
+            let in_conversation = request.conversation != session::ConversationChoice::None;
+            let busy = self.replies.iter().find(|reply| reply.in_conversation() && reply.is_made());
+            if let Some(reply) = busy.filter(|_| in_conversation) {
+                let refusal = Refusal::ResponseActive { response_id: reply.response_id().to_owned() };
+                return frames.push(renderer.error(&super::error::error_body(&refusal, event_id)));
+            }
+            self.idle_at = None;
+        }
+        let is_audio = match audio {
+            Some(AudioEvent::Response(is_audio)) => is_audio,
+            _ => None,
+        };
+        self.say(SaidInput { event_id, ..SaidInput::default() }, input, is_audio).await;
+    }
+
+    /// Says an input to the session. `is_audio`: the modality that a request for a response wants.
+    async fn say(&mut self, said: SaidInput, input: Input, is_audio: Option<bool>) {
+        self.said_count += 1;
+        let said = SaidInput { asks: input.wants_response(), ..said };
+        if said.asks {
+            self.asked.push_back(is_audio);
+        }
+        let id = format!("said {}", self.said_count);
+        self.said.insert(id.clone(), said);
+        // Refusals come in the order of the inputs, so that old ones are answered long since.
+        let old = self.said_count.saturating_sub(MOST_SAID);
+        self.said.remove(&format!("said {old}"));
+        self.connected.say(Some(id), input).await;
+    }
+
+    async fn say_own(&mut self, input: Input) {
+        self.say(SaidInput { is_own: true, ..SaidInput::default() }, input, None).await;
+    }
+
+    /// Cuts an item to the words that were heard. `told_ms`: `None` if the client did not ask for it.
+    async fn cut(&mut self, event_id: Option<String>, item_id: String, chars: usize, told_ms: Option<u64>) {
+        self.cuts.push_back((item_id.clone(), told_ms));
+        let said = SaidInput { event_id, cuts: Some(item_id.clone()), is_own: told_ms.is_none(), asks: false };
+        self.say(said, Input::TruncateItem { item_id, part: 0, heard: Heard::Chars(chars) }, None).await;
+    }
+
+    async fn truncate(
+        &mut self,
+        item_id: String,
+        ms: u64,
+        said: ClientInput,
+        renderer: &mut Renderer,
+        frames: &mut Vec<String>,
+    ) {
+        let known = self.replies.iter().chain(&self.last).find_map(|reply| reply.heard(&item_id, ms));
+        // An item of long ago is cut by the usual pace of a voice.
+        let Some((chars, ms)) = known else { return self.pass_on(said, renderer, frames).await };
+        if let Some(response_id) = self.replies.iter().find(|reply| reply.says(&item_id)).map(SpokenReply::response_id)
+        {
+            let response_id = response_id.to_owned();
+            self.stop(&response_id, SpokenStop::TurnDetected, renderer, frames).await;
+        }
+        self.cut(said.event_id, item_id, chars, Some(ms)).await;
+    }
+
+    async fn cancel(
+        &mut self,
+        response_id: Option<String>,
+        said: ClientInput,
+        renderer: &mut Renderer,
+        frames: &mut Vec<String>,
+    ) {
+        let is_meant = |reply: &&SpokenReply| match &response_id {
+            None => reply.in_conversation(),
+            Some(id) => reply.response_id() == id,
+        };
+        match self.replies.iter().find(is_meant).map(|reply| reply.response_id().to_owned()) {
+            Some(id) => self.stop(&id, SpokenStop::ClientCancelled, renderer, frames).await,
+            None => self.pass_on(said, renderer, frames).await,
+        }
+    }
+
+    /// Stops a reply that is said: at once for the client, and in the session if it is still being made.
+    async fn stop(&mut self, response_id: &str, why: SpokenStop, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        let now = self.now();
+        let Some(reply) = self.replies.iter_mut().find(|reply| reply.response_id() == response_id) else { return };
+        let is_made = reply.is_made();
+        let cut = reply.stop(why, now);
+        if !is_made {
+            self.say_own(Input::CancelResponse { response_id: Some(response_id.to_owned()) }).await;
+        }
+        if let Some((item_id, chars)) = cut {
+            self.cut(None, item_id, chars, None).await;
+        }
+        self.speak_on(renderer, frames).await;
+    }
+
+    /// A user begins to speak over what is said.
+    async fn interrupt(&mut self, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        self.owes_reply = false;
+        let said: Vec<String> = self
+            .replies
+            .iter()
+            .filter(|reply| reply.in_conversation())
+            .map(|reply| reply.response_id().to_owned())
+            .collect();
+        for response_id in &said {
+            self.stop(response_id, SpokenStop::TurnDetected, renderer, frames).await;
+        }
+        if let Some(active) = self.active.clone().filter(|active| !said.contains(active)) {
+            self.say_own(Input::CancelResponse { response_id: Some(active) }).await;
+        }
+        let now = self.now();
+        if let Some((item_id, chars)) = self.last.as_mut().and_then(|last| last.cut_by_clock(now)) {
+            self.cut(None, item_id, chars, None).await;
+        }
+    }
+
+    /// Renders an event of the session, or keeps it until what is before it has been said.
+    pub async fn event(&mut self, event: &Arc<Event>, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        match &**event {
+            Event::Refused { input_id, refusal } => {
+                let said = input_id.as_ref().and_then(|id| self.said.remove(id));
+                let Some(SaidInput { event_id, cuts, is_own, asks }) = said else {
+                    return renderer.render(event, frames);
+                };
+                if asks {
+                    self.asked.pop_front();
+                }
+                if let Some(item_id) = cuts
+                    && let Some(at) = self.cuts.iter().position(|(of, _)| *of == item_id)
+                {
+                    self.cuts.remove(at);
+                }
+                if !is_own {
+                    renderer.render(&Event::Refused { input_id: event_id, refusal: refusal.clone() }, frames);
+                }
+                return;
+            }
+            Event::ItemTruncated { item_id, part, heard_ms, heard_chars } => {
+                let at = self.cuts.iter().position(|(of, _)| of == item_id);
+                let heard_ms = match at.and_then(|at| self.cuts.remove(at)) {
+                    Some((_, None)) => return,
+                    Some((_, Some(told))) => told,
+                    None => *heard_ms,
+                };
+                let (item_id, part, heard_chars) = (item_id.clone(), *part, *heard_chars);
+                return renderer.render(&Event::ItemTruncated { item_id, part, heard_ms, heard_chars }, frames);
+            }
+            Event::ItemAdded { item, .. } => {
+                self.last_item = Some(item.id.clone());
+                renderer.render(event, frames);
+                return self.tell_transcript(&item.id, renderer, frames);
+            }
+            Event::ResponseStarted { response } => {
+                let wanted = self.asked.pop_front().flatten();
+                let is_audio = wanted.unwrap_or(renderer.audio.is_audio) && self.servers.voice.is_some();
+                if response.conversation_id.is_some() {
+                    self.active = Some(response.id.clone());
+                    self.idle_at = None;
+                }
+                if is_audio && let Some(voice) = &self.servers.voice {
+                    let settings = &self.app.replies.settings.speech;
+                    renderer.spoken.add(&response.id, settings.kept_items);
+                    let plays_until =
+                        self.replies.iter().chain(&self.last).map(SpokenReply::plays_until).max().unwrap_or(0);
+                    self.replies.push(SpokenReply::new(
+                        response,
+                        voice.clone(),
+                        &renderer.audio,
+                        settings,
+                        plays_until,
+                    ));
+                }
+            }
+            Event::ResponseDone { response } => {
+                self.active.take_if(|active| *active == response.id);
+            }
+            Event::ReplyStarted { item, .. } => self.last_item = Some(item.id.clone()),
+            _ => {}
+        }
+        // Notices of the extensions wait for nothing.
+        let is_notice = matches!(
+            **event,
+            Event::SentenceDone { .. }
+                | Event::ThinkingStopped { .. }
+                | Event::RecallDone { .. }
+                | Event::Reported { .. }
+        );
+        let mut reply =
+            event.response_id().and_then(|id| self.replies.iter_mut().find(|reply| reply.response_id() == id));
+        if is_notice {
+            renderer.render(event, frames);
+            reply = reply.filter(|_| matches!(**event, Event::SentenceDone { .. }));
+            if reply.is_none() {
+                return;
+            }
+        }
+        match reply {
+            Some(reply) => {
+                reply.take(event.clone());
+                self.speak_on(renderer, frames).await;
+            }
+            None => {
+                renderer.render(event, frames);
+                self.after_end(event, renderer, frames).await;
+            }
+        }
+    }
+
+    /// Says what can be said now, and ends replies that are over.
+    async fn speak_on(&mut self, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        let most = self.app.replies.settings.speech.kept_items;
+        while let Some(reply) = self.replies.first_mut() {
+            if !reply.go_on(most, renderer, frames) {
+                break;
+            }
+            let reply = self.replies.remove(0);
+            if let Some((item_id, chars)) = reply.unsaid_end() {
+                self.cut(None, item_id, chars, None).await;
+            }
+            let in_conversation = reply.in_conversation();
+            self.last = Some(reply);
+            if in_conversation {
+                self.reply_is_over(renderer).await;
+            }
+        }
+        // A reply that was stopped goes out beside one that is still said.
+        let stopped: Vec<usize> = (1..self.replies.len()).filter(|at| self.replies[*at].is_stopped()).rev().collect();
+        for at in stopped {
+            if self.replies[at].go_on(most, renderer, frames) {
+                self.replies.remove(at);
+            }
+        }
+        self.count_memory();
+    }
+
+    async fn after_end(&mut self, event: &Event, renderer: &mut Renderer, _frames: &mut Vec<String>) {
+        if let Event::ResponseDone { response } = event
+            && response.conversation_id.is_some()
+        {
+            self.reply_is_over(renderer).await;
+        }
+    }
+
+    async fn reply_is_over(&mut self, renderer: &mut Renderer) {
+        if std::mem::take(&mut self.owes_reply) {
+            return self.respond().await;
+        }
+        let left = self.last.as_ref().map_or(0, |last| last.plays_until().saturating_sub(self.now()));
+        let idle = renderer.audio.idle_ms().filter(|_| !self.microphone.is_speaking());
+        self.idle_at = idle.map(|idle| Instant::now() + std::time::Duration::from_millis(left + idle));
+    }
+
+    /// Asks for the reply to what a user said.
+    async fn respond(&mut self) {
+        if self.is_allowed() {
+            self.say_own(Input::Respond(Box::<ResponseRequest>::default())).await;
+        }
+    }
+
+    /// Counts a request that the connection makes by itself.
+    fn is_allowed(&self) -> bool {
+        let allowed = self.app.access.gate.request(&self.speaker.caller);
+        if let Err(error) = &allowed {
+            tracing::info!(%error, "a spoken turn is not answered");
+        }
+        allowed.is_ok()
+    }
+
+    fn is_replying(&self) -> bool {
+        self.active.is_some() || self.replies.iter().any(SpokenReply::in_conversation)
+    }
+
+    fn count_memory(&mut self) {
+        let waiting: usize = self.replies.iter().map(SpokenReply::waiting_bytes).sum();
+        self.memory.set((self.microphone.kept_bytes() + self.turns.kept_bytes() + waiting) as u64);
+    }
+}
+
+/// Inputs whose refusal is still waited for, at most.
+const MOST_SAID: u64 = 256; // not a window: inputs
+
+/// Refusal of a turn that is too short to have been one.
+fn commit_empty(event_id: Option<String>, kept_ms: u64) -> ErrorBody {
+    let message = format!("the buffer has {kept_ms} ms of audio, and a turn has at least 100 ms");
+    ErrorBody::new("input_audio_buffer_commit_empty", message).caused_by(event_id)
+}
+
+impl Talk {
+    /// Takes the words of a turn, or of what was said so far.
+    async fn recognised(&mut self, turn: HeardTurn, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        if let HeardTurn::SoFar { text } = turn {
+            self.microphone.judge(&text);
+            return self.say_own(Input::Hear { text }).await;
+        }
+        while let Some(turn) = self.turns.take_first() {
+            self.turn_is_heard(turn, renderer, frames).await;
+            if self.turns.is_empty() {
+                for held in std::mem::take(&mut self.held) {
+                    self.pass_on(held, renderer, frames).await;
+                }
+            }
+        }
+        self.count_memory();
+    }
+}

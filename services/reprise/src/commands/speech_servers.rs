@@ -1,0 +1,41 @@
+//! What the servers of speech say of themselves, for the start screen and for `doctor`.
+
+use settings::Settings;
+use voices::{ServerState, SpeechServers};
+
+pub struct SpeechReport {
+    /// `ears` or `voice`.
+    pub kind: &'static str,
+    pub is_up: bool,
+    pub says: String,
+}
+
+/// Names that are told of a server's list.
+const MOST_NAMES: usize = 6;
+
+/// Asks both servers, as far as the configuration names them.
+pub async fn ask(settings: &Settings) -> Vec<SpeechReport> {
+    let servers = match SpeechServers::new(&settings.speech, |name| std::env::var(name).ok()) {
+        Ok(servers) => servers,
+        Err(error) => return vec![SpeechReport { kind: "speech", is_up: false, says: error.to_string() }],
+    };
+    servers.probe().await;
+    let ears = servers.ears.map(|ears| report("ears", &ears.address().to_string(), ears.state()));
+    let voice = servers.voice.map(|voice| report("voice", &voice.address().to_string(), voice.state()));
+    ears.into_iter().chain(voice).collect()
+}
+
+fn report(kind: &'static str, address: &str, state: ServerState) -> SpeechReport {
+    match state {
+        ServerState::Up { program, names } => {
+            let more = if names.len() > MOST_NAMES { ", ..." } else { "" };
+            let names = names.iter().take(MOST_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let names = if names.is_empty() { names } else { format!(" ({names}{more})") };
+            SpeechReport { kind, is_up: true, says: format!("{address}: {program}{names}") }
+        }
+        ServerState::Down { trouble } => {
+            SpeechReport { kind, is_up: false, says: format!("{trouble}; it is asked again (speech.retry_s)") }
+        }
+        ServerState::Unknown => SpeechReport { kind, is_up: false, says: format!("{address} was not asked") },
+    }
+}

@@ -1,0 +1,103 @@
+use crate::Error;
+use crate::http;
+use crate::server::{Server, ServerState};
+use crate::wyoming::{WyomingRequest, describe};
+use serde_json::{Value, json};
+use settings::{SpeechServer, SpeechSettings};
+use speech::{HEARD_RATE, wav};
+
+/// Server that makes text of speech.
+pub struct Ears {
+    server: Server,
+    language: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transcript {
+    pub text: String,
+    /// Tokens that the server read and wrote, where it counts them.
+    pub tokens: Option<(u64, u64)>,
+}
+
+/// Samples of a piece that is sent at once.
+const PIECE: usize = 16_000;
+
+impl Ears {
+    pub fn new(address: &SpeechServer, settings: &SpeechSettings, key: Option<String>) -> Result<Ears, Error> {
+        let server = Server::new(("ears", address, &settings.stt_model), settings, key)?;
+        Ok(Ears { server, language: settings.language.clone() })
+    }
+
+    pub fn state(&self) -> ServerState {
+        self.server.state()
+    }
+
+    pub fn address(&self) -> &SpeechServer {
+        &self.server.address
+    }
+
+    pub async fn probe(&self) {
+        let found = match &self.server.address {
+            SpeechServer::Wyoming(place) => describe(&self.server, place, "asr").await,
+            SpeechServer::Http(base) => http::describe(&self.server, base).await.map(|(name, _)| (name, Vec::new())),
+        };
+        self.server.set(found);
+    }
+
+    /// Returns the text of audio at `HEARD_RATE`. `language`: `None` for that of the configuration.
+    pub async fn hear(&self, samples: &[i16], language: Option<&str>) -> Result<Transcript, Error> {
+        let language = language.or(self.language.as_deref());
+        let asked = async {
+            let _place = self.server.place().await?;
+            match &self.server.address {
+                SpeechServer::Wyoming(place) => self.over_wyoming(place, samples, language).await,
+                SpeechServer::Http(base) => self.over_http(base, samples, language).await,
+            }
+        };
+        // A server that keeps sending something that is no answer is given up too.
+        let heard = self.server.in_time(asked).await.and_then(|heard| heard);
+        if let Err(error) = &heard {
+            self.server.failed(error);
+        }
+        heard
+    }
+
+    async fn over_wyoming(&self, place: &str, samples: &[i16], language: Option<&str>) -> Result<Transcript, Error> {
+        let mut request = WyomingRequest::connect(&self.server, place).await?;
+        let sent = async {
+            let language = language.map_or_else(|| json!({}), |language| json!({ "language": language }));
+            request.send("transcribe", language).await?;
+            let form = json!({ "rate": HEARD_RATE, "width": 2, "channels": 1 });
+            request.send("audio-start", form).await?;
+            for piece in samples.chunks(PIECE) {
+                request.send_audio(HEARD_RATE, piece).await?;
+            }
+            request.send("audio-stop", json!({})).await
+        };
+        let sent = sent.await;
+        loop {
+            // A server that hung up early may have said why.
+            let (event, _) = request.next().await.map_err(|error| match &sent {
+                Err(sent) if matches!(error, Error::BrokeOff { .. }) => sent.clone(),
+                _ => error,
+            })?;
+            if event.kind == "transcript" {
+                let text = event.data.get("text").and_then(Value::as_str);
+                let text = text.ok_or_else(|| self.server.nonsense("a transcript without text"))?;
+                return Ok(Transcript { text: text.trim().to_owned(), tokens: None });
+            }
+        }
+    }
+
+    async fn over_http(&self, base: &str, samples: &[i16], language: Option<&str>) -> Result<Transcript, Error> {
+        let mut fields = vec![("model", self.server.model.as_str()), ("response_format", "json")];
+        fields.extend(language.map(|language| ("language", language)));
+        let (kind, body) = http::form(&wav::file(HEARD_RATE, samples), &fields);
+        let request = http::post(&self.server, base, "audio/transcriptions").header("content-type", kind).body(body);
+        let answer = http::whole(&self.server, http::send(&self.server, request).await?).await?;
+        let answer: Value = serde_json::from_slice(&answer).map_err(|error| self.server.nonsense(error))?;
+        let text = answer["text"].as_str().ok_or_else(|| self.server.nonsense("an answer without text"))?;
+        let tokens = answer["usage"]["input_tokens"].as_u64().zip(answer["usage"]["output_tokens"].as_u64());
+        Ok(Transcript { text: text.trim().to_owned(), tokens })
+    }
+}

@@ -1,0 +1,218 @@
+use crate::{Ears, Error, Saying, ServerState, Speaker, SpeechServers, VOICE_RATE, Voice};
+use proptest::prelude::*;
+use settings::{Settings, Sources, SpeechServer as Address, SpeechSettings};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tests::speech::{CHAR_MS, Fault, ScriptedSpeech};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+fn settings(server: &str) -> SpeechSettings {
+    let settings = Settings::load(&Sources::default()).unwrap().settings.speech;
+    let address = match server.strip_prefix("wyoming://") {
+        Some(place) => Address::Wyoming(place.to_owned()),
+        None => Address::Http(server.to_owned()),
+    };
+    SpeechSettings { stt: Some(address.clone()), tts: Some(address), answer_s: 1, connect_ms: 500, ..settings }
+}
+
+fn both(server: &str) -> (Arc<Ears>, Arc<Voice>) {
+    let SpeechServers { ears, voice } = SpeechServers::new(&settings(server), |_| None).unwrap();
+    (ears.unwrap(), voice.unwrap())
+}
+
+async fn all(mut saying: Saying) -> Result<Vec<i16>, (usize, Error)> {
+    let mut samples = Vec::new();
+    while let Some(piece) = saying.next().await {
+        match piece {
+            Ok(piece) => samples.extend(piece),
+            Err(error) => return Err((samples.len(), error)),
+        }
+    }
+    Ok(samples)
+}
+
+#[tokio::test]
+async fn both_are_asked_over_wyoming() {
+    let server = ScriptedSpeech::start().await;
+    server.will_hear(&[" Turn on the light. "]);
+    let (ears, voice) = both(&server.url());
+    ears.probe().await;
+    voice.probe().await;
+    let up = |program: &str, names: &[&str]| ServerState::Up {
+        program: program.into(),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    assert_eq!(ears.state(), up("scripted ears", &["en"]));
+    assert_eq!(voice.state(), up("scripted voice", &["anna", "ben"]));
+    let heard = ears.hear(&[7; 40_000], Some("en")).await.unwrap();
+    assert_eq!(heard.text, "Turn on the light.");
+    let speaker = Speaker { name: Some("ben".into()), ..Speaker::default() };
+    let said = all(voice.say("The light is on.".into(), speaker)).await.unwrap();
+    let expected = u64::from(VOICE_RATE) * CHAR_MS * 16 / 1000;
+    assert!(said.len().abs_diff(expected as usize) <= 2, "{} of {expected}", said.len());
+    let asked = server.asked();
+    assert_eq!((asked[0].samples, &asked[0].data["language"]), (40_000, &"en".into()));
+    assert_eq!(asked[1].data["voice"]["name"], "ben");
+    // A name that the server has not is the configuration's, which is none here.
+    assert_eq!((voice.speaker(Some("marin")), voice.speaker(Some("anna"))), (None, Some("anna".into())));
+}
+
+#[tokio::test]
+async fn a_hostile_server_is_given_up_and_named() {
+    let server = ScriptedSpeech::start().await;
+    let (ears, voice) = both(&server.url());
+    let line = |text: &str| Fault::Says(text.as_bytes().to_vec());
+    let faults = [
+        Fault::Hangs,
+        Fault::HangsUp,
+        Fault::Refuses("no such language".into()),
+        line("this is no event\n"),
+        line("{\"type\":\"transcript\",\"data_length\":99999999999}\n"),
+        line("{\"type\":\"transcript\",\"data\":{\"text\":7}}\n"),
+        line("{\"type\":\"transcript\",\"payload_length\":99999999}\n"),
+        line("{\"type\":\"audio-start\",\"data\":{\"rate\":3}}\n"),
+        line("{\"type\":\"audio-start\",\"data\":{\"rate\":16000,\"width\":4}}\n"),
+        line(&"{\"type\":\"ping\"}\n".repeat(100)),
+        Fault::NeverEnds,
+    ];
+    for fault in faults {
+        server.set_fault(fault.clone());
+        let begun = Instant::now();
+        let heard = ears.hear(&[0; 1600], None).await.unwrap_err();
+        if fault != Fault::NeverEnds {
+            let (_, said) = all(voice.say("Hello.".into(), Speaker::default())).await.unwrap_err();
+            assert!(said.to_string().starts_with(&format!("the voice at {}", server.url())), "{said}");
+        }
+        assert!(heard.to_string().starts_with(&format!("the ears at {}", server.url())), "{heard}");
+        assert!(begun.elapsed() < Duration::from_secs(4), "{fault:?}: {:?}", begun.elapsed());
+    }
+    server.set_fault(Fault::DiesAfter(3));
+    let text = "This is long enough for many pieces.";
+    let (samples, died) = all(voice.say(text.into(), Speaker::default())).await.unwrap_err();
+    assert!(samples > 2500 && matches!(died, Error::BrokeOff { .. }), "{samples} {died}");
+    // It is there again.
+    server.set_fault(Fault::None);
+    server.will_hear(&["Yes."]);
+    assert_eq!(ears.hear(&[0; 1600], None).await.unwrap().text, "Yes.");
+    assert_eq!(ears.hear(&[0; 1600], None).await.unwrap().text, "");
+}
+
+#[tokio::test]
+async fn speech_without_an_end_is_cut() {
+    let server = ScriptedSpeech::start().await;
+    server.set_fault(Fault::NeverEnds);
+    let settings = SpeechSettings { piece_s: 2, ..settings(&server.url()) };
+    let voice = SpeechServers::new(&settings, |_| None).unwrap().voice.unwrap();
+    let (samples, error) = all(voice.say("Hello.".into(), Speaker::default())).await.unwrap_err();
+    assert!((44_000..=48_000).contains(&samples) && matches!(error, Error::Nonsense { .. }), "{samples} {error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_asked_again() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let servers = SpeechServers::new(&settings(&format!("wyoming://{address}")), |_| None).unwrap();
+    servers.probe().await;
+    let ears = servers.ears.clone().unwrap();
+    let ServerState::Down { trouble } = ears.state() else { panic!() };
+    assert!(trouble.contains("cannot be reached"), "{trouble}");
+    let stop = tokio_util::sync::CancellationToken::new();
+    let watching = tokio::spawn(servers.watch(Duration::from_millis(20), stop.clone()));
+    let listener = TcpListener::bind(address).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let info = br#"{"type":"info","data":{"asr":[{"name":"w","installed":true,"models":[]}]}}"#;
+    stream.write_all(&[info.as_slice(), b"\n"].concat()).await.unwrap();
+    while matches!(ears.state(), ServerState::Down { .. }) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.cancel();
+    watching.await.unwrap();
+}
+
+/// Answers one HTTP request with these bytes, and returns the request.
+async fn http(answer: Vec<u8>) -> (String, tokio::task::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut request, mut buffer) = (Vec::new(), vec![0; 65_536]);
+        loop {
+            let count = stream.read(&mut buffer).await.unwrap();
+            request.extend_from_slice(&buffer[..count]);
+            let text = String::from_utf8_lossy(&request).into_owned();
+            let length = text
+                .lines()
+                .find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok());
+            let head = request.windows(4).position(|four| four == b"\r\n\r\n");
+            if count == 0 || head.is_some_and(|head| request.len() >= head + 4 + length.unwrap_or(0)) {
+                break;
+            }
+        }
+        stream.write_all(&answer).await.unwrap();
+        String::from_utf8_lossy(&request).into_owned()
+    });
+    (base, serving)
+}
+
+fn answer(status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+#[tokio::test]
+async fn both_are_asked_over_http() {
+    let said = br#"{"text":" Yes. ","usage":{"type":"tokens","input_tokens":9,"output_tokens":2}}"#;
+    let (base, request) = http(answer("200 OK", "application/json", said)).await;
+    let heard = both(&base).0.hear(&[1, 2, 3], Some("de")).await.unwrap();
+    assert_eq!((heard.text.as_str(), heard.tokens), ("Yes.", Some((9, 2))));
+    let request = request.await.unwrap();
+    assert!(
+        request.starts_with("POST /v1/audio/transcriptions") && request.contains("name=\"language\"\r\n\r\nde"),
+        "{request}"
+    );
+    assert!(request.contains("RIFF") && request.contains("whisper-1"));
+    let (base, request) = http(answer("200 OK", "audio/pcm", &[1, 0, 2, 0, 3, 0])).await;
+    let speaker = Speaker { speed: 1.5, ..Speaker::default() };
+    assert_eq!(all(both(&base).1.say("Hello.".into(), speaker)).await.unwrap(), [1, 2, 3]);
+    let request = request.await.unwrap();
+    assert!(request.contains(r#""input":"Hello.""#) && request.contains(r#""speed":1.5"#), "{request}");
+    for wrong in [
+        answer("500 Oh", "application/json", br#"{"error":{"message":"out of memory"}}"#),
+        answer("302 Found", "text/html", b""),
+        answer("200 OK", "application/json", b"{}"),
+        b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ncontent-length: 100\r\n\r\n\x01\x00".to_vec(),
+        b"no http at all".to_vec(),
+    ] {
+        let (base, _) = http(wrong.clone()).await;
+        assert!(both(&base).0.hear(&[0], None).await.is_err(), "{}", String::from_utf8_lossy(&wrong));
+        let (base, _) = http(wrong.clone()).await;
+        assert!(all(both(&base).1.say("Hello.".into(), Speaker::default())).await.is_err());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Whatever a server sends, the request ends, and nothing breaks.
+    #[test]
+    fn random_answers_break_nothing(bytes in prop::collection::vec(any::<u8>(), 0..200), as_event in any::<bool>()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (ears, voice) = both(&format!("wyoming://{}", listener.local_addr().unwrap()));
+            let head = format!("{{\"type\":\"audio-chunk\",\"data\":{{\"rate\":8000}},\"payload_length\":{}}}\n", bytes.len());
+            let answer = [if as_event { head.as_bytes() } else { b"" }, &bytes].concat();
+            tokio::spawn(async move {
+                while let Ok((mut stream, _)) = listener.accept().await {
+                    let _ = stream.write_all(&answer).await;
+                }
+            });
+            assert!(ears.hear(&[0; 160], None).await.is_err());
+            assert!(all(voice.say("Hello.".into(), Speaker::default())).await.is_err());
+        });
+    }
+}

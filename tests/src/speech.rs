@@ -1,0 +1,214 @@
+//! Scripted servers of speech that speak Wyoming: ears that hear what a test says they hear, and a voice whose every
+//! character takes the same time.
+
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::f32::consts::PI;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a server does in place of answering well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    #[default]
+    None,
+    /// Reads, and never answers.
+    Hangs,
+    /// Closes the connection as soon as it is asked.
+    HangsUp,
+    /// Answers with these bytes, and waits.
+    Says(Vec<u8>),
+    Refuses(String),
+    /// Answers so many pieces of audio, then closes.
+    DiesAfter(usize),
+    /// Sends pieces of audio for ever.
+    NeverEnds,
+    /// Waits before it answers.
+    Late(Duration),
+}
+
+#[derive(Default)]
+struct Script {
+    texts: VecDeque<String>,
+    fault: Fault,
+    asked: Vec<Asked>,
+}
+
+/// A request as the server got it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub kind: String,
+    /// Data of `transcribe` or `synthesize`.
+    pub data: Value,
+    /// Samples that the ears heard.
+    pub samples: usize,
+}
+
+#[derive(Clone)]
+pub struct ScriptedSpeech {
+    pub address: SocketAddr,
+    script: Arc<Mutex<Script>>,
+}
+
+/// Samples a second and milliseconds of a character of the scripted voice.
+pub const VOICE_RATE: u32 = 22_050;
+pub const CHAR_MS: u64 = 60;
+
+impl ScriptedSpeech {
+    pub async fn start() -> ScriptedSpeech {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let server = ScriptedSpeech { address: listener.local_addr().expect("an address"), script: Arc::default() };
+        let serving = server.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let server = serving.clone();
+                tokio::spawn(async move {
+                    let _ = server.serve(stream).await;
+                });
+            }
+        });
+        server
+    }
+
+    pub fn url(&self) -> String {
+        format!("wyoming://{}", self.address)
+    }
+
+    /// Adds what the ears hear next, one text a turn.
+    pub fn will_hear(&self, texts: &[&str]) {
+        self.script.lock().expect("a script").texts.extend(texts.iter().map(|text| (*text).to_owned()));
+    }
+
+    pub fn set_fault(&self, fault: Fault) {
+        self.script.lock().expect("a script").fault = fault;
+    }
+
+    pub fn asked(&self) -> Vec<Asked> {
+        self.script.lock().expect("a script").asked.clone()
+    }
+
+    async fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
+        let mut stream = BufReader::new(stream);
+        let (mut data, mut samples) = (json!({}), 0);
+        loop {
+            let mut line = String::new();
+            if stream.read_line(&mut line).await? == 0 {
+                return Ok(());
+            }
+            let head: Value = serde_json::from_str(&line)?;
+            let mut own = head["data"].clone();
+            for (length, is_data) in [(&head["data_length"], true), (&head["payload_length"], false)] {
+                let mut bytes = vec![0; length.as_u64().unwrap_or(0) as usize];
+                stream.read_exact(&mut bytes).await?;
+                if is_data && !bytes.is_empty() {
+                    own = serde_json::from_slice(&bytes)?;
+                } else if !is_data {
+                    samples += bytes.len() / 2;
+                }
+            }
+            let kind = head["type"].as_str().unwrap_or_default();
+            match kind {
+                "describe" => send(&mut stream, "info", info(), &[]).await?,
+                "transcribe" => data = own,
+                "audio-stop" | "synthesize" => {
+                    if kind == "synthesize" {
+                        data = own;
+                    }
+                    let asked =
+                        Asked { kind: kind.to_owned(), data: data.clone(), samples: std::mem::take(&mut samples) };
+                    let fault = {
+                        let mut script = self.script.lock().expect("a script");
+                        script.asked.push(asked);
+                        script.fault.clone()
+                    };
+                    self.answer(&mut stream, kind, &data, fault).await?;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn answer(
+        &self,
+        stream: &mut BufReader<TcpStream>,
+        kind: &str,
+        data: &Value,
+        fault: Fault,
+    ) -> std::io::Result<()> {
+        let mut pieces = usize::MAX;
+        match fault {
+            Fault::None => {}
+            Fault::Hangs => std::future::pending().await,
+            Fault::HangsUp => return Err(std::io::Error::other("hangs up")),
+            Fault::Says(bytes) => {
+                stream.write_all(&bytes).await?;
+                std::future::pending().await
+            }
+            Fault::Refuses(text) => return send(stream, "error", json!({ "text": text, "code": "no" }), &[]).await,
+            Fault::DiesAfter(count) => pieces = count,
+            Fault::NeverEnds => loop {
+                audio(stream, &[9000; 1024]).await?;
+            },
+            Fault::Late(wait) => tokio::time::sleep(wait).await,
+        }
+        if kind == "audio-stop" {
+            let text = self.script.lock().expect("a script").texts.pop_front().unwrap_or_default();
+            return send(stream, "transcript", json!({ "text": text }), &[]).await;
+        }
+        let form = json!({ "rate": VOICE_RATE, "width": 2, "channels": 1 });
+        send(stream, "audio-start", form, &[]).await?;
+        let text = data["text"].as_str().unwrap_or_default();
+        let samples = u64::from(VOICE_RATE) * CHAR_MS * text.trim().chars().count() as u64 / 1000;
+        for piece in vec![9000_i16; samples as usize].chunks(1024) {
+            pieces = match pieces.checked_sub(1) {
+                Some(left) => left,
+                None => return Err(std::io::Error::other("dies")),
+            };
+            audio(stream, piece).await?;
+        }
+        send(stream, "audio-stop", json!({}), &[]).await
+    }
+}
+
+async fn audio(stream: &mut BufReader<TcpStream>, samples: &[i16]) -> std::io::Result<()> {
+    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    send(stream, "audio-chunk", json!({ "rate": VOICE_RATE, "width": 2, "channels": 1 }), &bytes).await
+}
+
+async fn send(stream: &mut BufReader<TcpStream>, kind: &str, data: Value, payload: &[u8]) -> std::io::Result<()> {
+    let data = data.to_string();
+    let head = json!({ "type": kind, "version": "1.10.2", "data_length": data.len(), "payload_length": payload.len() });
+    stream.write_all(&[format!("{head}\n{data}").as_bytes(), payload].concat()).await
+}
+
+fn info() -> Value {
+    let whose = json!({ "name": "tests", "url": "" });
+    let model = |name: &str| json!({ "name": name, "attribution": whose, "installed": true, "languages": ["en"] });
+    json!({
+        "asr": [{ "name": "scripted ears", "attribution": whose, "installed": true, "models": [model("script")] }],
+        "tts": [{ "name": "scripted voice", "attribution": whose, "installed": true, "voices": [model("anna"), model("ben")] }],
+    })
+}
+
+/// A buzz with the formants of an open vowel, which a detector takes for a voice.
+pub fn vowel(rate: u32, ms: u64) -> Vec<i16> {
+    let mut state = [[0.0_f32; 2]; 3];
+    let formants = [(730.0_f32, 90.0_f32), (1090.0, 110.0), (2440.0, 170.0)];
+    let rate = rate as f32;
+    let sample = |at: usize| {
+        let pitch = 120.0 + 12.0 * (at as f32 * 5.3 / rate).sin();
+        let pulse = if at.is_multiple_of((rate / pitch) as usize) { 1.0 } else { 0.0 };
+        let mut sum = 0.0;
+        for ((hertz, width), [one, two]) in formants.into_iter().zip(&mut state) {
+            let radius = (-PI * width / rate).exp();
+            let next = pulse + 2.0 * radius * (2.0 * PI * hertz / rate).cos() * *one - radius * radius * *two;
+            (*two, *one) = (*one, next);
+            sum += next;
+        }
+        (sum * 2000.0).clamp(-30_000.0, 30_000.0) as i16
+    };
+    (0..(rate * ms as f32 / 1000.0) as usize).map(sample).collect()
+}
