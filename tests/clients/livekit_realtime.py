@@ -61,14 +61,18 @@ class Talk:
         return message_id, heard, calls, is_interrupted
 
 
+def model(http):
+    return openai.realtime.RealtimeModel(
+        model=MODEL, base_url=HTTP_URL, api_key=KEY, modalities=["text"], turn_detection=None, http_session=http
+    )
+
+
 async def everything():
     complaints = Complaints()
     logging.getLogger("livekit").addHandler(complaints)
     async with aiohttp.ClientSession() as http:
-        model = openai.realtime.RealtimeModel(
-            model=MODEL, base_url=HTTP_URL, api_key=KEY, modalities=["text"], turn_detection=None, http_session=http
-        )
-        talk = Talk(model)
+        client = model(http)
+        talk = Talk(client)
         asyncio.get_running_loop().set_exception_handler(without_spent_tokens)
         await talk.session.update_instructions("Be short.")
         await talk.session.update_tools([switch_lamp])
@@ -85,7 +89,7 @@ async def everything():
         await talk.session.aclose()
 
         # A new connection is told what was said.
-        talk = Talk(model)
+        talk = Talk(client)
         talk.session.update_options(max_response_output_tokens=SHORT_TOKENS)
         await talk.unless_it_fails(talk.session.update_chat_ctx(said))
         check(ids(talk) == [item.id for item in said.items], (ids(talk), said.items))

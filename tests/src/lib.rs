@@ -11,6 +11,7 @@ pub mod licenses;
 pub mod random;
 pub mod reprise;
 pub mod service;
+pub mod snippets;
 pub mod speech;
 pub mod upload_hub;
 pub mod upstream;
