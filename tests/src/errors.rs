@@ -9,9 +9,11 @@ const LETTERS: usize = 4;
 /// Letters that a row needs where it is not a whole text, or it would stand for anything.
 const ROW_LETTERS: usize = 8;
 
-/// Returns the texts of errors, with `…` where a text has a value: those of `#[error(...)]`, `bail!` and `anyhow!`.
+/// Returns the texts of errors, with `…` where a text has a value: those of `#[error(...)]`, `bail!`, `anyhow!` and `context`.
 pub fn texts(sources: &[Source]) -> Vec<(String, String)> {
-    let said = Regex::new(r#"(?s)(?:#\[error\(|\bbail!\(|\banyhow!\()\s*"((?:\\.|[^"\\])*)""#).expect("a pattern");
+    let begin =
+        r"#\[error\(|\bbail!\(|\banyhow!\(|\.context\(\s*(?:format!\()?|\.with_context\(\|\|\s*\{?\s*(?:format!\()?";
+    let said = Regex::new(&format!(r#"(?s)(?:{begin})\s*"((?:\\.|[^"\\])*)""#)).expect("a pattern");
     let mut all = Vec::new();
     for source in sources.iter().filter(|source| source.path.ends_with(".rs")) {
         let texts = said.captures_iter(&source.code_and_strings).map(|found| text_of(&found[1]));
@@ -125,6 +127,7 @@ mod tests {
             Named,
         }
         fn f() { bail!("give a word") } // bail!("no error")
+        fn c() { x.context("cannot read it").with_context(|| format!("cannot find {name}")) }
         fn g() { ApiError::new(StatusCode::NOT_FOUND, "not_found", message); match x { A => ("too_many", None), } ApiError::bad("bad_word", m) }
         enum FailureCode { #[strum(serialize = "too_long")] PromptTooLong, EngineFailed, }
         #[cfg(test)]
@@ -138,7 +141,13 @@ mod tests {
 
     #[test]
     fn texts_and_codes_are_found_in_the_sources() {
-        let expected = ["the store … is full: make room with `rm`", "the store has \"…\" in {braces}", "give a word"];
+        let expected = [
+            "the store … is full: make room with `rm`",
+            "the store has \"…\" in {braces}",
+            "give a word",
+            "cannot read it",
+            "cannot find …",
+        ];
         assert_eq!(found(texts), expected);
         assert_eq!(found(codes), ["not_found", "bad_word", "too_many", "too_long", "engine_failed"]);
     }
@@ -148,9 +157,14 @@ mod tests {
         let files = [File::new("services/a/src/b.rs", CODE)];
         let said = texts(&product(&files));
         let page = |rows: &[&str]| rows.iter().map(|row| format!("| {row} | do this |\n")).collect::<String>();
-        let good = page(&["``the store … is full: make room with `rm` ``", "`the store has …`<br>`give a word`"]);
+        let good = page(&[
+            "``the store … is full: make room with `rm` ``",
+            "`the store has …`<br>`give a word`<br>`cannot …`",
+        ]);
+        assert_eq!(complaints(&said, &rows(&good)), ["the row stands for too much: cannot …"]);
+        let good = good.replace("cannot …", "cannot read it`<br>`cannot find …");
         assert_eq!(complaints(&said, &rows(&good)), [""; 0]);
-        let missing = page(&["`the store … is full…`", "`the store has …`"]);
+        let missing = good.replace("`give a word`<br>", "");
         assert_eq!(complaints(&said, &rows(&missing)), ["services/a/src/b.rs: no row explains: give a word"]);
         let old = good.clone() + &page(&["`an error of last year`"]);
         assert_eq!(complaints(&said, &rows(&old)), ["no error reads: an error of last year"]);

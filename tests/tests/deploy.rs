@@ -263,3 +263,31 @@ fn nginx_reads_the_file_with_tls() {
     assert!(reads(&site));
     assert!(!reads(&site.replace("proxy_buffering off", "proxy_bufering off")), "a wrong key is found");
 }
+
+#[test]
+fn caddy_reads_its_file() {
+    // Its flag of the version is a command.
+    if Command::new("caddy").arg("version").stdout(Stdio::null()).status().is_err() {
+        println!("skipped: there is no caddy");
+        return;
+    }
+    let reads = |file: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("Caddyfile");
+        std::fs::write(&path, file).unwrap();
+        let mut command = Command::new("caddy");
+        command.args(["adapt", "--adapter", "caddyfile", "--config"]).arg(path).env("HOME", folder.path());
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    };
+    let file = text("deploy/proxy/Caddyfile");
+    let by_user = fences_of_scaling();
+    assert!(reads(&file) && reads(&format!(":9999 {{\n{by_user}\n}}\n")), "{by_user}");
+    assert!(!reads(&file.replace("flush_interval", "flash_interval")), "a wrong key is found");
+}
+
+/// Caddy's lines of docs/upstream-and-scaling.md.
+fn fences_of_scaling() -> String {
+    let page = text("docs/upstream-and-scaling.md");
+    let fences = tests::snippets::fences(&page, "caddy");
+    fences.into_iter().next().expect("a fence for Caddy")
+}

@@ -50,6 +50,7 @@ pub(crate) struct Upstream {
     wanted_model: Option<String>,
     /// Window of the model, if the upstream tells it; else 0.
     ctx_size: AtomicU32,
+    slots: AtomicU32, // of a llama-server, each with a cache of its own; else 0
     load: [AtomicUsize; 3],
     stopped: CancellationToken,
 }
@@ -83,6 +84,7 @@ impl Upstream {
             status: Mutex::new(status),
             wanted_model: config.model.clone(),
             ctx_size: AtomicU32::new(0),
+            slots: AtomicU32::new(0),
             load: Default::default(),
             stopped: CancellationToken::new(),
         });
@@ -189,7 +191,8 @@ impl Upstream {
         writer: &Writer,
     ) -> Result<Finish, Failure> {
         let model = self.status.lock().model.clone();
-        let mut post = self.client.post(self.url("chat/completions")?).json(&wire::body(request, &model));
+        let body = wire::body(request, &model, self.own_slot(request.priority));
+        let mut post = self.client.post(self.url("chat/completions")?).json(&body);
         if let Some(key) = &self.key {
             post = post.bearer_auth(key);
         }
@@ -302,6 +305,8 @@ impl Upstream {
         let ctx_size =
             known.and_then(|known| known["max_model_len"].as_u64()).and_then(|size| u32::try_from(size).ok());
         self.ctx_size.store(ctx_size.unwrap_or(0), Ordering::Relaxed);
+        let slots = self.counter.slots(self.key.as_deref()).await;
+        self.slots.store(slots.unwrap_or(0), Ordering::Relaxed);
         let mut status = self.status.lock();
         (status.ready, status.trouble, status.model) = (true, None, model.to_owned());
         Ok(())
@@ -360,6 +365,13 @@ impl Upstream {
             let message = format!("the upstream was silent for {seconds} s (upstream.silence_s)");
             Failure::new(FailureCode::UpstreamTimeout, message)
         })
+    }
+
+    fn own_slot(&self, priority: Priority) -> Option<u32> {
+        // A summary's prompt begins as its conversation's does, so llama-server would give it the conversation's slot, and the
+        // next turn would be read from the beginning.
+        let slots = self.slots.load(Ordering::Relaxed);
+        (priority == Priority::Background && slots > 1).then(|| slots - 1)
     }
 
     fn open(&self, priority: Priority) -> &AtomicUsize {

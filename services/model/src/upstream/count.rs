@@ -4,7 +4,7 @@ use super::whole;
 use super::wire::{messages, template_options};
 use crate::measure::Counted;
 use crate::request::thinking_of;
-use reqwest::{Client, Url};
+use reqwest::{Client, RequestBuilder, Url};
 use serde_json::{Value, json};
 use session::{Failure, FailureCode, Message, Prompt};
 use settings::{CountTokens, Preset, UpstreamSettings};
@@ -77,6 +77,12 @@ impl Counter {
         ))
     }
 
+    pub async fn slots(&self, key: Option<&str>) -> Option<u32> {
+        let request = self.client.get(self.root.join("props").ok()?);
+        let answer = self.answer(request, key).await?;
+        answer["total_slots"].as_u64().and_then(|slots| u32::try_from(slots).ok())
+    }
+
     async fn by_messages(&self, prompt: &Prompt, preset: &Preset, model: &str, key: Option<&str>) -> Option<u64> {
         let mut body = body_of(prompt, preset);
         (body["model"], body["add_generation_prompt"]) = (json!(model), json!(true));
@@ -94,7 +100,11 @@ impl Counter {
     }
 
     async fn post(&self, path: &str, body: &Value, key: Option<&str>) -> Option<Value> {
-        let mut request = self.client.post(self.root.join(path).ok()?).json(body).timeout(self.patience);
+        self.answer(self.client.post(self.root.join(path).ok()?).json(body), key).await
+    }
+
+    async fn answer(&self, request: RequestBuilder, key: Option<&str>) -> Option<Value> {
+        let mut request = request.timeout(self.patience);
         if let Some(key) = key {
             request = request.bearer_auth(key);
         }

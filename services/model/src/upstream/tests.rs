@@ -11,8 +11,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use session::{
-    Delta, FailureCode, Finish, GenerationPurpose, Message, MessageRole, Prompt, ResponseFormat, Tool, ToolCall,
-    ToolChoice, Usage,
+    Delta, FailureCode, Finish, GenerationPurpose, Message, MessageRole, Priority, Prompt, ResponseFormat, Tool,
+    ToolCall, ToolChoice, Usage,
 };
 use settings::{CountTokens, Settings, Sources};
 use std::collections::HashMap;
@@ -57,6 +57,13 @@ impl StandIn {
         StandIn { url, heard }
     }
 
+    async fn with_slots(total: u64) -> StandIn {
+        match total {
+            0 => StandIn::start().await, // it knows nothing of slots
+            total => StandIn::with(&[("/props", json!({ "total_slots": total }))]).await,
+        }
+    }
+
     async fn next(&mut self) -> Heard {
         self.heard.recv().await.unwrap()
     }
@@ -72,7 +79,7 @@ async fn complete(State(inside): State<Inside>, headers: HeaderMap, Json(body): 
 }
 
 async fn fixed_answer(State(inside): State<Inside>, uri: axum::http::Uri, body: Bytes) -> (StatusCode, Json<Value>) {
-    let body: Value = serde_json::from_slice(&body).unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     // llama-server knows no messages in this place: without `content` it counts nothing.
     let knows_messages = !inside.fixed.contains_key("/apply-template");
     match inside.fixed.get(uri.path()) {
@@ -195,6 +202,26 @@ async fn an_answer_is_streamed() {
     let told = told(answer).await;
     let usage = Usage { input_tokens: 12, cached_tokens: 4, output_tokens: 7, reasoning_tokens: 2 };
     assert_eq!((told.content.as_str(), told.finish), (" yet.", Some((Finish::Stop, usage))));
+}
+
+#[tokio::test]
+async fn work_in_the_background_has_a_slot_of_its_own_where_there_are_several() {
+    for (total, expected) in [(4, json!(3)), (2, json!(1)), (1, Value::Null), (0, Value::Null)] {
+        let mut stand_in = StandIn::with_slots(total).await;
+        let (model, request) = model(&stand_in).await;
+        let summary = ModelRequest { priority: Priority::Background, ..request.clone() };
+        for (request, slot) in [(summary, &expected), (request, &Value::Null)] {
+            let answer = model.ask(request);
+            let heard = stand_in.next().await;
+            assert_eq!(&heard.body["id_slot"], slot, "of {total}: {:#}", heard.body);
+            heard.answer(
+                200,
+                "application/json",
+                r#"{"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]}"#,
+            );
+            assert_eq!(told(answer).await.content, "Yes.");
+        }
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use settings::Thinking;
 use text::ToolSchema;
 use text::template::{message_json, options_json, tool_json};
 
-pub fn body(request: &ModelRequest, model: &str) -> Value {
+pub fn body(request: &ModelRequest, model: &str, slot: Option<u32>) -> Value {
     let (prompt, thinking) = (&request.prompt, request.effective_thinking());
     let sampling = sampling(&request.preset, thinking != Thinking::Off, &request.options.sampling);
     let mut body = json!({
@@ -32,6 +32,7 @@ pub fn body(request: &ModelRequest, model: &str) -> Value {
             body[name] = value;
         }
     };
+    set("id_slot", slot.is_some(), json!(slot));
     set("top_k", sampling.top_k > 0, json!(sampling.top_k));
     set("min_p", sampling.min_p > 0.0, json!(sampling.min_p));
     set("repetition_penalty", sampling.repetition_penalty != 1.0, json!(sampling.repetition_penalty));
