@@ -18,7 +18,7 @@ before(async () => {
 });
 after(async () => {
   await browser?.close();
-  await service?.stop();
+  await Service.stop_all();
 });
 
 const replies = (page: Page) => page.locator(".message.assistant");
@@ -102,8 +102,9 @@ test("a reply is stopped, made again, and a message is edited", { skip }, async 
   await say(page, "Hello");
   const first = await page.locator(".message.assistant .took").textContent();
   assert.match(first ?? "", /\d/);
+  const before = await page.locator("[id^=item-]:has(.assistant)").getAttribute("id");
   await page.getByRole("button", { name: "Answer again" }).click();
-  await page.getByRole("button", { name: "Answer again" }).waitFor();
+  await page.locator(`[id^=item-]:has(.assistant .actions):not(#${before})`).waitFor();
   assert.equal(await replies(page).count(), 1);
   await page.getByRole("button", { name: "Edit and ask again" }).click();
   await page.getByRole("dialog").getByRole("textbox").fill("Good night");
@@ -249,6 +250,7 @@ test("arms of an experiment are seen side by side with their intervals", { skip 
   const seen = new Set<string>();
   for (let talks = 0; talks < 40 && seen.size < 2; talks++) {
     await page.goto(`${drawn.url}/#/talk`);
+    await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
     await say(page, "Hello");
     seen.add((await page.locator(".fill .quiet-text").textContent()) ?? "");
     await say(page, "My cat is called Mimi.");

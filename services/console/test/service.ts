@@ -11,6 +11,13 @@ const BINARY = process.env.REPRISE ?? join(target, "debug", "reprise");
 const PATIENCE_MS = 120_000;
 
 export class Service {
+  private static readonly all = new Set<Service>();
+
+  /** Stops what a test that failed has left. Its process would keep the run from ending. */
+  static async stop_all(): Promise<void> {
+    for (const service of Service.all) await service.stop();
+  }
+
   url = "";
   private child?: ChildProcess;
   readonly folder = mkdtempSync(join(tmpdir(), "reprise-"));
@@ -18,6 +25,7 @@ export class Service {
   /** A folder with a configuration, before the first start. */
   static prepared(settings = ""): Service {
     const service = new Service();
+    Service.all.add(service);
     writeFileSync(join(service.folder, "reprise.toml"), settings);
     return service;
   }
@@ -62,13 +70,14 @@ export class Service {
   }
 
   async stop(): Promise<void> {
+    Service.all.delete(this);
     await this.end("SIGTERM");
     rmSync(this.folder, { recursive: true, force: true });
   }
 
   private async end(signal: NodeJS.Signals): Promise<void> {
     const child = this.child;
-    if (!child || child.exitCode !== null) return;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
     const ended = new Promise((done) => child.once("exit", done));
     child.kill(signal);
     await ended;

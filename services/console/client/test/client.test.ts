@@ -9,7 +9,7 @@ let service: Service;
 before(async () => {
   service = await Service.start();
 });
-after(() => service.stop());
+after(() => Service.stop_all());
 
 function talk(more: object = {}): Conversation {
   const conversation = new Conversation({ url: service.url, WebSocket, retry_ms: [50, 400], ...more });

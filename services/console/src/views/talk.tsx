@@ -160,7 +160,9 @@ function Log({ items }: { items: Item[] }): JSX.Element {
     follows.current = true;
   }, [conversation]);
   const scrolled = () => {
-    const { scrollTop, clientHeight, scrollHeight } = log.current!;
+    // The last event of a log comes when it has gone.
+    if (!log.current) return;
+    const { scrollTop, clientHeight, scrollHeight } = log.current;
     follows.current = scrollHeight - clientHeight - scrollTop < NEAR_END;
   };
   const last = items.findLast((item) => item.kind === "message");
