@@ -194,6 +194,24 @@ fn a_folder_and_a_model_in_parts() {
     assert!(error.contains("x-00001-of-00002.gguf") && home.names().len() == 2, "{error}");
 }
 
+#[test]
+fn a_sentence_encoder_is_fetched_by_its_name() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/encoder/golden/tiny");
+    let tiny = |name: &'static str| (name, std::fs::read(folder.join(name)).unwrap());
+    let home = Home::with(&["config.json", "model.safetensors", "tokenizer.json"].map(tiny));
+    home.hub.put("onnx/model.safetensors", vec![1]);
+    let config = format!("[remember]\nencoders = {{ encoder = \"{REPO}\" }}\n");
+    std::fs::write(home.folder.path().join("reprise.toml"), config).unwrap();
+    let report = home.pulled("encoder");
+    assert_eq!((report["model"].as_str(), &report["trouble"]), (Some("data/models/someone/Model-GGUF"), &Value::Null));
+    assert_eq!(home.names(), ["config.json", "model.safetensors", "tokenizer.json"]);
+    // One that cannot be opened is told.
+    home.hub.put("tokenizer.json", b"{}".to_vec());
+    std::fs::remove_file(home.models().join(REPO).join("tokenizer.json")).unwrap();
+    let error = home.refused("encoder", &[]);
+    assert!(error.contains("tokenizer.json"), "{error}");
+}
+
 fn kitchen(home: &Home) {
     let config = format!(
         "[presets.kitchen]\nctx_size = 200\n[presets.kitchen.source]\nrepo = \"{REPO}\"\nfile = \"{MODEL}\"\n" // not a window: a small model's

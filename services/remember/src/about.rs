@@ -23,7 +23,7 @@ pub fn about(sentence: &str) -> String {
     let subject = match end {
         Some(end) if !is_self => {
             // 'my sister's name': the word with the ending belongs to the subject.
-            let end = end + usize::from(said[end].contains('\''));
+            let end = end + usize::from(said.get(end).is_some_and(|word| word.contains('\'')));
             let plain = said[from..end].iter().map(|word| word.split('\'').next().unwrap_or(word));
             let words: Vec<&str> = plain.filter(|word| !is_relation_word(word) && !is_new(word)).collect();
             stems(&words.join(" "))

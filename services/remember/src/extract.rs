@@ -64,7 +64,7 @@ pub fn is_meant(fact: &str, forget: &str) -> bool {
     shared > 0 && shared * 3 >= said.len() * 2
 }
 
-fn asked(text: &str) -> Statement {
+pub(crate) fn asked(text: &str) -> Statement {
     let about = about(&without_wish(text));
     Statement { text: text.trim().to_owned(), about, asked: true, of_home: is_of_home(text), confidence: 1.0 }
 }

@@ -28,6 +28,22 @@ pub fn language_of(text: &str) -> Option<&'static LanguageWords> {
     (most >= LEAST_COMMON_WORDS && most >= second * 2).then_some(language)
 }
 
+/// Returns true if a text has more common words of another language than of these, or is in another script than Latin.
+pub(crate) fn is_foreign(text: &str, codes: &[String]) -> bool {
+    if main_script(text).is_some_and(|script| script != Script::Latin) {
+        return true;
+    }
+    let text = folded(text);
+    let words = words(&text);
+    let count = |language: &LanguageWords| words.iter().filter(|word| language.common.contains(**word)).count();
+    let most = |own: bool| {
+        let those = LANGUAGES.iter().filter(|language| codes.iter().any(|code| code == language.code) == own);
+        those.map(count).max().unwrap_or_default()
+    };
+    most(false) > most(true)
+        || text.chars().any(|character| character.is_alphabetic() && !character.is_ascii() && most(true) == 0)
+}
+
 fn main_script(text: &str) -> Option<Script> {
     let mut counts: HashMap<Script, usize> = HashMap::new();
     for character in text.chars() {

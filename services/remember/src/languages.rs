@@ -104,6 +104,7 @@ pub struct LastingWords {
     pub secrets: Vec<String>,
     pub forget: Vec<String>,
     pub forget_that: Vec<String>,
+    pub of_wishes: HashSet<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -7,8 +7,10 @@ mod by_model;
 mod details;
 mod escape;
 mod extract;
+mod heads;
 mod language_guess;
 mod languages;
+mod meant;
 mod orders;
 #[cfg(test)]
 mod tests;
@@ -25,8 +27,10 @@ pub use details::{
 };
 pub use escape::escape;
 pub use extract::{FactChange, Statement, asks_to_forget, extract, is_meant};
+pub use heads::{Heads, SaidKind, Shares};
 pub use language_guess::{differs, language_of};
 pub use languages::LanguageWords;
+pub use meant::{Meant, MeantFact, may_replace, meant, meant_fact};
 pub use orders::{has_order, has_role_tokens, is_order_like};
 pub use text::{asks, estimate_tokens, folded, is_question, said_lines, sentences, stems, stems_of_question};
 pub use wishes::{WishScope, wish_of};

@@ -57,6 +57,11 @@ fn what_is_of_the_moment_is_not() {
 }
 
 #[test]
+fn a_new_thing_at_the_end_of_a_sentence_is_what_it_is_about() {
+    assert_eq!(about("Sven is looking for a new flat"), about("Sven has found a new flat"));
+}
+
+#[test]
 fn what_a_person_asks_for_is_kept_as_asked() {
     let kept = kept("Please remember that my sister is called Ann.");
     assert_eq!(kept.len(), 1);

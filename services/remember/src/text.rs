@@ -44,6 +44,8 @@ pub fn ends_as_question(text: &str) -> bool {
 pub fn asks(text: &str) -> bool {
     let text = folded(text);
     let first = words(&text).first().copied().unwrap_or_default();
+    // 'What's' is 'what is'.
+    let first = first.split('\'').next().unwrap_or(first);
     languages::has(|language| &language.questions, first)
         || ends_as_question(&text)
         || sentences(&text).into_iter().any(is_question)

@@ -1,9 +1,12 @@
 //! Facts that people read, write and find by hand.
 
 use crate::clock::wall_ms;
+use crate::encoding::encode;
 use crate::shared::Shared;
 use crate::{Error, Runtime, heavy};
+use encoder::{Encoder, rounded};
 use remember::about;
+use std::sync::Arc;
 use store::{FoundBy, NewFact, RememberedFact, Store, UnindexedFact, new_id};
 
 const MOST_OF_USER: usize = 10;
@@ -78,6 +81,23 @@ pub async fn index_facts(store: &Store) -> Result<(), store::Error> {
         };
         let words = heavy::run(bytes, || facts.into_iter().map(words).collect()).await;
         store.index_facts(words).await?;
+    }
+}
+
+/// Computes the vectors that facts lack.
+pub async fn index_vectors(store: &Store, encoder: &Arc<Encoder>) -> Result<(), store::Error> {
+    loop {
+        let facts = store.facts_without_vector(encoder.name()).await?;
+        if facts.is_empty() {
+            return Ok(());
+        }
+        let (keys, texts): (Vec<i64>, Vec<String>) = facts.into_iter().map(|fact| (fact.key, fact.text)).unzip();
+        let vectors = encode(encoder, texts).await;
+        if vectors.len() != keys.len() {
+            return Ok(());
+        }
+        let bytes = |vector: &Vec<f32>| bytemuck::cast_vec(rounded(vector));
+        store.put_fact_vectors(encoder.name(), keys.into_iter().zip(vectors.iter().map(bytes)).collect()).await?;
     }
 }
 

@@ -78,6 +78,7 @@ mod clock;
 mod command;
 mod compactor;
 mod connections;
+mod encoding;
 mod error;
 mod fact_block;
 mod facts;

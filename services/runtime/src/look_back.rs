@@ -2,16 +2,18 @@
 //! in the prompt. They become a note before the question, behind everything that is warm.
 
 use crate::clock::wall_ms;
+use crate::encoding::encode;
 use crate::fact_block::owners;
 use crate::heavy;
 use crate::prompts::RecallPlace;
 use crate::recall::search_past;
+use encoder::{nearest, rounded};
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
 use session::machine::{Machine, RecallResult};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
-use store::{Hit, RememberedFact, Store};
+use store::{FactVector, Hit, RememberedFact, Store};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -74,7 +76,52 @@ const WORK_FOR_A_BYTE: usize = 16;
 const QUESTION_BYTES: usize = 4096; // not a window: bytes of a question
 const HITS: u32 = 24;
 
+/// Finds what the person said about a question: by its words, else by its meaning.
 pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
+    match look_back_by_words(settings, place, past).await {
+        Some(found) => Some(found),
+        None => look_back_by_meaning(settings, place, past).await,
+    }
+}
+
+/// Least likeness of a question and a fact that answers it.
+const LEAST_LIKENESS: f32 = 0.55;
+
+async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
+    let (person, encoder) = (place.person?, place.encoding.ready()?);
+    let question = rounded(encode(&encoder, vec![past.question.to_owned()]).await.first()?);
+    let mut best: Option<(f32, RememberedFact)> = None;
+    for owner in owners(person) {
+        let facts = place.store.fact_vectors(place.user, owner, encoder.name()).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what is remembered could not be looked up by meaning");
+            Vec::new()
+        });
+        let mut facts: Vec<FactVector> = facts;
+        facts.retain(|fact| fact.vector.len() == question.len());
+        let rows: Vec<i8> =
+            facts.iter().flat_map(|fact| bytemuck::cast_slice::<u8, i8>(&fact.vector).iter().copied()).collect();
+        if let Some((at, likeness)) = nearest(&question, &rows, 1).pop()
+            && likeness >= LEAST_LIKENESS
+            && best.as_ref().is_none_or(|(least, _)| likeness > *least)
+        {
+            best = Some((likeness, facts.swap_remove(at).fact));
+        }
+    }
+    let (_, fact) = best?;
+    let said = words_of(&fact.text);
+    let is_shown = past.shown.iter().any(|item| Some(&item.id) == fact.item_id.as_ref());
+    if is_shown || past.preface.lines().any(|line| said.is_subset(&words_of(line))) {
+        return None;
+    }
+    place.store.use_facts(vec![fact.id.clone()], wall_ms());
+    let words = settings.conversation.recall_note_words as usize / NOTED_PLACES;
+    let hit = place_of(&fact, words);
+    let sources = sources_of(&hit, std::slice::from_ref(&fact));
+    let text = note_of_past(&settings.conversation.recall_note, std::iter::once(hit.excerpt.as_str()));
+    Some(RecallResult { query: past.question.to_owned(), text, places: 1, sources })
+}
+
+async fn look_back_by_words(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
     let conversation = &settings.conversation;
     let mut stems = remember::stems_of_question(past.question);
     stems.extend(numbers(past.question));

@@ -1,5 +1,6 @@
 //! Requests to a model for the generations that a session's machine wants.
 
+use crate::encoding::Encoding;
 use crate::fact_block::{BlockFacts, FactBlock};
 use compaction::CompactionLimits;
 use model::{Model, ModelRequest, ReplyKey};
@@ -16,6 +17,7 @@ pub struct SessionTools {
     pub person: Option<String>,
     pub facts: FactBlock,
     pub store: Store,
+    pub encoding: Arc<Encoding>,
     pub model: Model,
     pub preset: Arc<Preset>,
     pub limits: CompactionLimits,
@@ -28,13 +30,14 @@ pub struct RecallPlace<'a> {
     pub user: &'a str,
     pub session: Option<&'a SessionRef>,
     pub person: Option<&'a str>,
+    pub encoding: &'a Encoding,
 }
 
 impl SessionTools {
     pub fn recall_place<'a>(&'a self, asker: Option<&'a str>) -> RecallPlace<'a> {
         let (store, session) = (&self.store, Some(&self.session));
         let person = self.person.as_deref().map(|own| asker.unwrap_or(own));
-        RecallPlace { store, user: self.session.user(), session, person }
+        RecallPlace { store, user: self.session.user(), session, person, encoding: &self.encoding }
     }
 
     pub fn own(&self) -> &str {

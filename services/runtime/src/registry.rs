@@ -3,6 +3,7 @@
 use crate::clock::wall_ms;
 use crate::command::Command;
 use crate::connections::{Connection, Interest};
+use crate::encoding::Encoding;
 use crate::held::HeldText;
 use crate::load::{load, wording};
 use crate::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
@@ -100,7 +101,8 @@ impl Runtime {
         let RuntimeParts { settings, store, model, presets } = parts;
         let (wording, gpu, started) = (Arc::new(wording(&settings)), Gpu::find().map(Arc::new), Instant::now());
         let held = HeldText::new(model::text_bytes(&settings), settings.limits.connections);
-        let shared = Shared { settings, store, model, presets, gpu, wording, held, started };
+        let encoding = Arc::new(Encoding::new(settings.remember.encoder_folder(&settings.model.models_dir)));
+        let shared = Shared { settings, store, model, presets, gpu, wording, held, encoding, started };
         let live = LiveSessions { sessions: Mutex::default(), left: Notify::new(), next_id: AtomicU64::new(1) };
         Runtime { shared: Arc::new(shared), live: Arc::new(live) }
     }

@@ -2,6 +2,7 @@
 //! of them a conversation tells.
 
 mod change;
+mod meaning;
 
 use crate::clock::wall_ms;
 use crate::fact_block::owners;
@@ -56,7 +57,8 @@ impl Runtime {
         if preset.recall != Recall::Auto || !remember::asks(question) {
             return None;
         }
-        let place = RecallPlace { store: &shared.store, user, session: None, person: Some(person) };
+        let (store, encoding) = (&shared.store, &*shared.encoding);
+        let place = RecallPlace { store, user, session: None, person: Some(person), encoding };
         let past = PastOf { question, shown: &[], preface: shown };
         let wait = Duration::from_millis(shared.settings.conversation.recall_wait_ms);
         let note = timeout(wait, look_back(&shared.settings, place, &past)).await.ok()??;
@@ -72,6 +74,10 @@ impl Runtime {
             tokio::select! {
                 () = stopping.cancelled() => return,
                 () = sleep(every) => {}
+            }
+            match shared.model.status().asleep {
+                true => shared.encoding.sleep().await,
+                false => drop(shared.encoding.open().await),
             }
             if let Err(error) = index_facts(&shared.store).await {
                 tracing::warn!(%error, "facts could not be indexed: no question finds them yet");
@@ -176,7 +182,9 @@ impl Shared {
                     }
                     FactChange::Keep(_) => {}
                     FactChange::Forget(what) => {
-                        remembered.forget(&what);
+                        if remembered.forget(&what) == 0 {
+                            self.forget_by_meaning(&mut remembered, session.user(), &person, &what, message).await?;
+                        }
                         remembered.unsay(session.id(), &message.item_id);
                         for (session, item) in self.places_of(session.user(), &person, &what).await {
                             remembered.unsay(&session, &item);
@@ -194,6 +202,7 @@ impl Shared {
     /// Looks through a conversation that fell silent. `gives_up`: without the model, which has failed too often.
     async fn look_through(&self, silent: &UnheardSession, gives_up: bool) -> Result<Result<(), Failure>, Error> {
         self.hear_all(silent).await?;
+        self.hear_by_meaning(silent).await?;
         let preset = self.preset_of(silent);
         let mut seq = silent.learned_seq;
         let session = &silent.session;

@@ -1,4 +1,5 @@
 use crate::Presets;
+use crate::encoding::Encoding;
 use crate::fact_block::{BlockFacts, FactBlock};
 use crate::held::HeldText;
 use crate::prompts::{SessionTools, limits_of};
@@ -17,6 +18,7 @@ pub struct Shared {
     pub gpu: Option<Arc<Gpu>>,
     pub wording: Arc<Wording>,
     pub held: HeldText,
+    pub encoding: Arc<Encoding>,
     /// Zero of the machines' time.
     pub started: Instant,
 }
@@ -33,6 +35,7 @@ impl Shared {
             person: record.is_remembered.then(|| record.person.clone()),
             facts: FactBlock::new(told),
             store: self.store.clone(),
+            encoding: self.encoding.clone(),
             model: self.model.clone(),
             limits: limits_of(&preset),
             preset,

@@ -76,6 +76,8 @@ pub struct FactChanges {
     pub new: Vec<NewFact>,
     pub replaced: Vec<(String, String)>,
     pub forgotten: Vec<String>,
+    /// Facts that say nothing lasting, as a second look found. What was said stays to be found.
+    pub dropped: Vec<String>,
     /// Items (ids of a session and an item) that no search of the past shows any more.
     pub unsaid: Vec<(String, String)>,
 }
@@ -83,6 +85,8 @@ pub struct FactChanges {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeardThrough {
     Words(u64),
+    /// Looked through by meaning, too.
+    Meaning(u64),
     /// Read by a model, too. The second value is the session's `updated_at_ms` if the model read it to the end.
     Model(u64, Option<i64>),
 }
@@ -95,6 +99,7 @@ pub struct UnheardSession {
     pub preset: String,
     pub heard_seq: u64,
     pub learned_seq: u64,
+    pub meant_seq: u64,
     pub updated_at_ms: i64,
 }
 
@@ -120,7 +125,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<UnheardSession>, Error> {
         let query = sqlx::query_as(
-            "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions s
+            "SELECT key, id, user, person, preset, heard_seq, learned_seq, meant_seq, updated_at_ms FROM sessions s
              WHERE user = ? AND (person = ? OR speakers = 1) AND updated_at_ms >= ? AND deleted_at_ms IS NULL
                 AND remembered = 1
                 AND heard_seq < (SELECT max(seq) FROM item_versions v WHERE v.session = s.key)
@@ -132,7 +137,7 @@ impl Store {
 
     pub async fn unheard_session(&self, session: &SessionRef) -> Result<Option<UnheardSession>, Error> {
         let query = sqlx::query_as(
-            "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions s
+            "SELECT key, id, user, person, preset, heard_seq, learned_seq, meant_seq, updated_at_ms FROM sessions s
              WHERE key = ? AND deleted_at_ms IS NULL AND remembered = 1
                 AND heard_seq < (SELECT max(seq) FROM item_versions v WHERE v.session = s.key)",
         );
@@ -142,7 +147,7 @@ impl Store {
     /// Returns the session of any user that has been silent longest, since before `before_ms`, and was not read since.
     pub async fn silent_session(&self, before_ms: i64) -> Result<Option<UnheardSession>, Error> {
         let query = sqlx::query_as(
-            "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions
+            "SELECT key, id, user, person, preset, heard_seq, learned_seq, meant_seq, updated_at_ms FROM sessions
              WHERE deleted_at_ms IS NULL AND remembered = 1 AND learned_at_ms < updated_at_ms AND updated_at_ms < ?
              ORDER BY updated_at_ms LIMIT 1",
         );
@@ -216,23 +221,33 @@ impl Store {
             let replaced: Vec<&String> = changes.replaced.iter().map(|(older, _)| older).collect();
             unsay_sources(connection, session.user(), &Json(&replaced)).await?;
             forget(connection, session.user(), &changes.forgotten, now_ms).await?;
+            let drop_facts = sqlx::query_as(
+                "DELETE FROM facts WHERE user = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id, person",
+            );
+            let drop_facts = drop_facts.bind(session.user()).bind(Json(&changes.dropped));
+            let dropped: Vec<(String, String)> = drop_facts.fetch_all(&mut *connection).await?;
+            forget_tellers(connection, session.user(), &dropped, now_ms).await?;
             let unsay = sqlx::query(
                 "INSERT OR IGNORE INTO unsaid_items (session, item_id)
                  SELECT s.key, value ->> 1 FROM json_each(?) JOIN sessions s ON s.id = value ->> 0
                  WHERE s.user = ? AND s.deleted_at_ms IS NULL",
             );
             unsay.bind(Json(&changes.unsaid)).bind(session.user()).execute(&mut *connection).await?;
-            let (heard, learned, until_ms) = match through {
-                HeardThrough::Words(seq) => (seq, 0, None),
-                HeardThrough::Model(seq, until_ms) => (seq, seq, until_ms),
+            let (heard, meant, learned, until_ms) = match through {
+                HeardThrough::Words(seq) => (seq, 0, 0, None),
+                HeardThrough::Meaning(seq) => (seq, seq, 0, None),
+                HeardThrough::Model(seq, until_ms) => (seq, 0, seq, until_ms),
             };
             let query = sqlx::query(
-                "UPDATE sessions SET heard_seq = max(heard_seq, ?), learned_seq = max(learned_seq, ?),
+                "UPDATE sessions SET heard_seq = max(heard_seq, ?), meant_seq = max(meant_seq, ?), learned_seq = max(learned_seq, ?),
                     learned_at_ms = max(learned_at_ms, coalesce(?, 0)) WHERE key = ?",
             );
-            let [heard, learned] = [heard, learned].map(|seq| i64::try_from(seq).unwrap_or(i64::MAX));
-            query.bind(heard).bind(learned).bind(until_ms).bind(session.key).execute(&mut *connection).await?;
-            let is_change = !(replaced.is_empty() && changes.forgotten.is_empty() && changes.unsaid.is_empty());
+            let [heard, meant, learned] = [heard, meant, learned].map(|seq| i64::try_from(seq).unwrap_or(i64::MAX));
+            query.bind(heard).bind(meant).bind(learned).bind(until_ms).bind(session.key).execute(&mut *connection).await?;
+            let is_change = !(replaced.is_empty()
+                && changes.forgotten.is_empty()
+                && changes.unsaid.is_empty()
+                && dropped.is_empty());
             if is_change {
                 withdraw(connection, session.user(), Copies::All, now_ms).await?;
             }

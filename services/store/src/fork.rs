@@ -81,7 +81,8 @@ impl Store {
             unsay.bind(to.key).bind(from.key).execute(&mut *connection).await?;
             copy_sources(connection, &from, &to).await?;
             let seq = i64::try_from(last_seq(connection, &to).await?).unwrap_or(i64::MAX);
-            let heard = sqlx::query("UPDATE sessions SET heard_seq = ?1, learned_seq = ?1 WHERE key = ?2");
+            let heard =
+                sqlx::query("UPDATE sessions SET heard_seq = ?1, learned_seq = ?1, meant_seq = ?1 WHERE key = ?2");
             heard.bind(seq).bind(to.key).execute(&mut *connection).await?;
             show(connection, &to).await?;
             withdraw(connection, to.user(), Copies::In(to.key), now_ms).await?;

@@ -211,3 +211,50 @@ async fn facts_are_found_by_word_subject_and_use_and_no_more_of_them_than_asked_
     assert_eq!(with("tea.", false, 3).await, Vec::<String>::new());
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
 }
+
+/// Ids of the facts with a vector of this encoder.
+async fn with_vector(store: &Store, person: &str, encoder: &str) -> Vec<String> {
+    let vectors = store.fact_vectors("ada", person, encoder).await.unwrap();
+    vectors.into_iter().map(|found| found.fact.id).collect()
+}
+
+#[tokio::test]
+async fn vectors_go_with_their_facts_and_stay_with_their_owner() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, session_of(&fixture.store, "ann", true).await);
+    for (item, text) in [("a", "Tea is good."), ("b", "Milk is bad."), ("c", "Wine is red."), ("d", "Home is here.")] {
+        say(store, &session, item, text, 20).await;
+    }
+    let new = vec![
+        fact("f1", "ann", "Tea is good.", Some("a"), 20),
+        fact("f2", "ann", "Milk is bad.", Some("b"), 21),
+        fact("f3", "ann", "Wine is red.", Some("c"), 22),
+        fact("f4", "", "Home is here.", Some("d"), 23),
+    ];
+    let changes = FactChanges { new, ..FactChanges::default() };
+    store.remember(&session, changes, HeardThrough::Words(9), 30).await.unwrap();
+    let missing = store.facts_without_vector("one").await.unwrap();
+    assert_eq!(missing.len(), 4);
+    let vectors = missing.iter().map(|fact| (fact.key, vec![1, 2, 3])).collect();
+    store.put_fact_vectors("one", vectors).await.unwrap();
+    assert_eq!(store.facts_without_vector("one").await.unwrap(), []);
+    assert_eq!(store.facts_without_vector("other").await.unwrap().len(), 4);
+    assert_eq!(with_vector(store, "ann", "one").await, ["f1", "f2", "f3"]);
+    assert_eq!(with_vector(store, "", "one").await, ["f4"]);
+    assert_eq!(with_vector(store, "ben", "one").await, Vec::<String>::new());
+    assert_eq!(with_vector(store, "ann", "other").await, Vec::<String>::new());
+    // One is replaced, one dropped, one forgotten.
+    let changes = FactChanges {
+        new: vec![fact("f5", "ann", "Tea is bad.", Some("a"), 31)],
+        replaced: vec![("f1".into(), "f5".into())],
+        dropped: vec!["f2".into()],
+        forgotten: vec!["f3".into()],
+        ..FactChanges::default()
+    };
+    store.remember(&session, changes, HeardThrough::Words(9), 40).await.unwrap();
+    assert_eq!(with_vector(store, "ann", "one").await, Vec::<String>::new());
+    assert_eq!(held(store, "ann").await, ["Tea is bad."]);
+    // What only says nothing lasting is still found where it was said.
+    assert_eq!(found(store, "ann", "milk").await, ["Milk is bad."]);
+    assert_eq!(found(store, "ann", "wine").await, Vec::<String>::new());
+}

@@ -50,6 +50,7 @@ const TABLE: &[(MetricKind, &str, &str, Unit, &str)] = &[
     (Counter, "reprise_compaction_tokens_total", "when", Count, "tokens of compacted prompts, before and after"),
     (Counter, "reprise_compaction_rejections_total", "reason", Count, "summaries of the model that did not count"),
     (Counter, "reprise_compaction_fallbacks_total", "", Count, "summaries put together without the model"),
+    (Counter, "reprise_unsure_corrections_total", "", Count, "corrections that may mean two facts: both are kept"),
     (Counter, "reprise_recalls_total", "found", Count, "searches of the past that the model made"),
     (Counter, "reprise_store_failures_total", "", Count, "what was said or was to be said, and could not be kept"),
     (Counter, "reprise_http_requests_total", "method, route, status", Count, "requests, websockets when they begin"),

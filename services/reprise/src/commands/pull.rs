@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use encoder::Encoder;
 use hub::{Fetched, HubClient, Listed, Listing, ModelFiles, Name};
 use indicatif::HumanBytes;
 use lab::output::{print_json, progress_bar};
@@ -16,7 +17,7 @@ use settings::{Preset, Settings};
 /// Fetches a model from a hub; an interrupted download resumes
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Preset, OWNER/REPO (with /FILE and @REVISION, or without), or an address of the hub's pages
+    /// Preset, `encoder` (the sentence encoder of [remember]), OWNER/REPO (with /FILE and @REVISION, or without), or an address of the hub's pages
     model: String,
     /// Prints one JSON object instead of lines
     #[arg(long)]
@@ -32,6 +33,9 @@ struct PulledModel {
     took_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     preset: Option<String>,
+    /// True for a sentence encoder of `[remember]`.
+    #[serde(skip)]
+    is_encoder: bool,
     /// Reason why the complete file cannot be talked with.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
@@ -67,7 +71,8 @@ fn find(asked: &str, settings: &Settings) -> Result<Name> {
     if let Some(preset) = settings.presets.get(asked) {
         return of_preset(preset);
     }
-    let name = Name::parse(asked).with_context(|| {
+    let repo = settings.remember.encoders.get(asked).map_or(asked, String::as_str);
+    let name = Name::parse(repo).with_context(|| {
         let known = settings.presets.values().filter(|preset| preset.source.repo.is_some());
         let known: Vec<&str> = known.map(|preset| preset.name.as_str()).collect();
         format!("{asked} is neither OWNER/REPO nor a preset with a model to fetch; those are {}", known.join(", "))
@@ -100,12 +105,17 @@ async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
     let model_files = hub_files(name, &listing, settings)?;
     let files = fetch_all(&hub, name, &listing, &model_files).await?;
     let model = model_files.model();
-    let trouble = weights::open(&model, true).err().map(|error| error.to_string());
+    let is_encoder = settings.remember.encoders.values().any(|repo| *repo == name.repo);
+    let trouble = match is_encoder {
+        true => Encoder::open(&model, 1).err().map(|error| error.to_string()),
+        false => weights::open(&model, true).err().map(|error| error.to_string()),
+    };
     let knows = |preset: &&Preset| preset.model_path(&settings.model.models_dir).as_ref() == Some(&model);
     // The plainest name: others of the same model are other windows of it.
     let preset = settings.presets.values().filter(knows).map(|preset| preset.name.clone()).min_by_key(String::len);
     let took_s = begin.elapsed().as_secs_f64();
-    Ok(PulledModel { repo: name.repo.clone(), commit: listing.commit.clone(), model, files, took_s, preset, trouble })
+    let (repo, commit) = (name.repo.clone(), listing.commit.clone());
+    Ok(PulledModel { repo, commit, model, files, took_s, preset, is_encoder, trouble })
 }
 
 async fn fetch_all(hub: &HubClient, name: &Name, listing: &Listing, model: &ModelFiles<'_>) -> Result<Vec<PulledFile>> {
@@ -133,7 +143,7 @@ async fn fetch_all(hub: &HubClient, name: &Name, listing: &Listing, model: &Mode
 }
 
 fn print(report: &PulledModel) {
-    let PulledModel { repo, commit, model, files, took_s, preset, trouble } = report;
+    let PulledModel { repo, commit, model, files, took_s, preset, is_encoder, trouble } = report;
     for PulledFile { path, bytes, sha256, fetched_bytes } in files {
         let checked = if sha256.is_some() { "checked by its SHA-256" } else { "of the size that was told" };
         let how = match fetched_bytes {
@@ -146,6 +156,7 @@ fn print(report: &PulledModel) {
     println!("{repo} at {commit}, {took_s:.0} s");
     match preset {
         _ if trouble.is_some() => {}
+        _ if *is_encoder => println!("a running service uses it from the next silence on (remember.encoder)"),
         Some(preset) => {
             println!("talk with it: ./start.sh --preset {preset}    what fits: reprise plan --model {preset}")
         }

@@ -1,9 +1,10 @@
 //! Changes of the remembered facts.
 
 use crate::first_time;
-use remember::{Statement, is_meant, is_secret};
+use encoder::nearest;
+use remember::{MeantFact, Statement, is_meant, is_secret, may_replace, meant_fact};
 use std::collections::HashMap;
-use store::{Error, FactChanges, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
+use store::{Error, FactChanges, FactVector, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
 
 pub struct SaidAt<'a> {
     person: &'a str,
@@ -47,11 +48,12 @@ struct HeldFact {
     asked: bool,
     item_id: Option<String>,
     said_at_ms: i64,
+    vector: Option<Vec<i8>>,
 }
 
-impl Remembered {
-    pub fn new(facts: Vec<RememberedFact>, person: &str, room: FactRoom, now_ms: i64) -> Remembered {
-        let held = facts.into_iter().filter(RememberedFact::holds).map(|fact| HeldFact {
+impl HeldFact {
+    fn new(fact: RememberedFact, vector: Option<Vec<i8>>) -> HeldFact {
+        HeldFact {
             id: fact.id,
             person: fact.person,
             about: fact.about,
@@ -60,16 +62,36 @@ impl Remembered {
             asked: fact.asked,
             item_id: fact.item_id,
             said_at_ms: fact.said_at_ms,
-        });
+            vector,
+        }
+    }
+}
+
+impl Remembered {
+    pub fn new(facts: Vec<RememberedFact>, person: &str, room: FactRoom, now_ms: i64) -> Remembered {
+        let held = facts.into_iter().filter(RememberedFact::holds).map(|fact| HeldFact::new(fact, None));
         Remembered { held: held.collect(), changes: FactChanges::default(), person: person.to_owned(), room, now_ms }
     }
 
     pub fn keep(&mut self, statement: Statement, found_by: FoundBy, source: &SaidAt) -> Result<(), Error> {
+        self.keep_instead(statement, found_by, source, None)
+    }
+
+    /// Keeps a statement, in the place of `meant` and of those about the same.
+    fn keep_instead(
+        &mut self,
+        statement: Statement,
+        found_by: FoundBy,
+        source: &SaidAt,
+        meant: Option<&str>,
+    ) -> Result<(), Error> {
         let Statement { text, about, asked, of_home, confidence } = statement;
         // What a person says by the way stays theirs, also where it is about the home.
         let person = if asked && of_home { String::new() } else { self.person.clone() };
         let folded = folded(&text);
-        let is_same = |fact: &&HeldFact| fact.person == person && (fact.about == about || fact.folded == folded);
+        let is_same = |fact: &&HeldFact| {
+            fact.person == person && (fact.about == about || fact.folded == folded || meant == Some(fact.id.as_str()))
+        };
         let known = |fact: &HeldFact| fact.folded == folded && (fact.asked || !asked);
         // A model that words what was said in a message is not newer than the words themselves.
         let worded =
@@ -118,16 +140,109 @@ impl Remembered {
         if newer.is_none() {
             let held = self.room.held.entry(person.clone()).or_default();
             *held = (*held + 1).saturating_sub(older.len());
-            self.held.push(HeldFact { id, person, about, text, folded, asked, item_id, said_at_ms });
+            self.held.push(HeldFact { id, person, about, text, folded, asked, item_id, said_at_ms, vector: None });
         }
         Ok(())
     }
 
-    pub fn forget(&mut self, what: &str) {
-        let meant: Vec<String> =
-            self.held.iter().filter(|fact| is_meant(&fact.text, what)).map(|fact| fact.id.clone()).collect();
-        self.held.retain(|fact| !meant.contains(&fact.id));
-        self.changes.forgotten.extend(meant);
+    /// Forgets the facts that a wish means by its words. Returns how many there were.
+    pub fn forget(&mut self, what: &str) -> usize {
+        let meant = self.ids_of(|fact| is_meant(&fact.text, what));
+        self.forget_all(&meant);
+        meant.len()
+    }
+
+    pub fn forget_said_in(&mut self, item_id: &str) {
+        let meant = self.ids_of(|fact| fact.item_id.as_deref() == Some(item_id));
+        self.forget_all(&meant);
+    }
+
+    /// Adds facts with their vectors to those that are known.
+    pub fn add_vectors(&mut self, mut facts: Vec<FactVector>) {
+        facts.retain(|found| !self.has_gone(&found.fact.id));
+        for FactVector { fact, vector } in facts {
+            let vector = Some(bytemuck::cast_vec(vector));
+            match self.held.iter_mut().find(|held| held.id == fact.id) {
+                Some(held) => held.vector = vector,
+                None => self.held.push(HeldFact::new(fact, vector)),
+            }
+        }
+    }
+
+    /// Returns the fact of this person with these words.
+    pub fn known_as(&self, text: &str) -> Option<&str> {
+        let own = folded(text);
+        let known = self.held.iter().find(|fact| fact.person == self.person && fact.folded == own);
+        known.map(|fact| fact.id.as_str())
+    }
+
+    /// Keeps a newer state of what was told before. Returns true if two facts are near: both stay, and the newer stands beside them.
+    pub fn correct(&mut self, statement: Statement, vector: &[i8], source: &SaidAt) -> Result<bool, Error> {
+        let own = folded(&statement.text);
+        let at_ms = source.message.created_at_ms;
+        let is_older = |fact: &HeldFact| {
+            fact.person == self.person
+                && may_replace(&statement.about, &fact.about)
+                && fact.folded != own
+                && fact.said_at_ms <= at_ms
+                && fact.item_id.as_ref() != Some(&source.message.item_id)
+        };
+        let (meant, is_unsure) = match self.meant(&statement.text, vector, is_older) {
+            MeantFact::One(at) => (Some(self.held[at].id.clone()), false),
+            MeantFact::None => (None, false),
+            MeantFact::Unsure(..) => (None, true),
+        };
+        // Words may have kept it before, beside what it corrects.
+        let is_it = |fact: &&HeldFact| fact.person == self.person && fact.folded == own;
+        match (self.held.iter().find(is_it).map(|fact| fact.id.clone()), meant) {
+            (Some(known), Some(older)) => {
+                self.held.retain(|fact| fact.id != older);
+                self.changes.replaced.push((older, known));
+            }
+            (_, meant) => self.keep_instead(statement, FoundBy::Words, source, meant.as_deref())?,
+        }
+        Ok(is_unsure)
+    }
+
+    /// Forgets the fact that a wish means by its meaning, among those that were told before it.
+    pub fn forget_meant(&mut self, wish: &str, vector: &[i8], source: &SaidMessage) {
+        let is_older =
+            |fact: &HeldFact| fact.said_at_ms <= source.created_at_ms && fact.item_id.as_ref() != Some(&source.item_id);
+        match self.meant(wish, vector, is_older) {
+            MeantFact::One(at) | MeantFact::Unsure(at, _) => self.forget_all(&[self.held[at].id.clone()]),
+            MeantFact::None => {}
+        }
+    }
+
+    fn meant(&self, sentence: &str, vector: &[i8], may_be: impl Fn(&HeldFact) -> bool) -> MeantFact {
+        let facts = self.held.iter().enumerate().filter(|(_, fact)| may_be(fact));
+        let facts =
+            facts.filter_map(|(at, fact)| Some((at, fact.vector.as_ref().filter(|own| own.len() == vector.len())?)));
+        let (places, rows): (Vec<usize>, Vec<&Vec<i8>>) = facts.unzip();
+        let rows: Vec<i8> = rows.into_iter().flatten().copied().collect();
+        let near = nearest(vector, &rows, MOST_NEAR);
+        let texts: Vec<(&str, f32)> =
+            near.iter().map(|(at, likeness)| (self.held[places[*at]].text.as_str(), *likeness)).collect();
+        let place = |at: usize| places[near[at].0];
+        match meant_fact(sentence, &texts) {
+            MeantFact::None => MeantFact::None,
+            MeantFact::One(at) => MeantFact::One(place(at)),
+            MeantFact::Unsure(first, second) => MeantFact::Unsure(place(first), place(second)),
+        }
+    }
+
+    fn ids_of(&self, is_meant: impl Fn(&HeldFact) -> bool) -> Vec<String> {
+        self.held.iter().filter(|fact| is_meant(fact)).map(|fact| fact.id.clone()).collect()
+    }
+
+    fn forget_all(&mut self, ids: &[String]) {
+        self.held.retain(|fact| !ids.contains(&fact.id));
+        self.changes.forgotten.extend_from_slice(ids);
+    }
+
+    fn has_gone(&self, id: &str) -> bool {
+        let mut gone = self.changes.forgotten.iter().chain(self.changes.replaced.iter().map(|(older, _)| older));
+        gone.any(|older| older == id)
     }
 
     /// Hides this item from all searches of the past.
@@ -138,6 +253,9 @@ impl Remembered {
         }
     }
 }
+
+/// Nearest facts that are compared by their words.
+const MOST_NEAR: usize = 16;
 
 fn folded(text: &str) -> String {
     text.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -199,6 +317,62 @@ mod tests {
         said("I like tea.", "=like tea", 4000, &mut remembered);
         said("I like milk.", "=like tea", 100, &mut remembered);
         assert_eq!(texts(&remembered), ["My sister moved to Porto.", "I like milk."]);
+    }
+
+    /// Facts about a dog, a cat and tea, each with a direction of its own.
+    fn near_facts() -> Remembered {
+        let mut remembered = Remembered::new(Vec::new(), "ann", room(10, 100), 100);
+        for (at, text) in ["Our dog is called Rex.", "Our cat is called Tom.", "I like tea."].into_iter().enumerate() {
+            said(text, text, 10, &mut remembered);
+            let mut vector = vec![0; 3];
+            vector[at] = 100;
+            remembered.held[at].vector = Some(vector);
+        }
+        remembered
+    }
+
+    fn correct(text: &str, vector: [i8; 3], at_ms: i64, remembered: &mut Remembered) -> bool {
+        let item_id = format!("item_{at_ms}");
+        let message = SaidMessage { seq: 1, item_id, text: text.to_owned(), person: None, created_at_ms: at_ms };
+        let (text, about) = (text.to_owned(), text.to_owned());
+        let statement = Statement { text, about, asked: false, of_home: false, confidence: 0.8 };
+        remembered.correct(statement, &vector, &SaidAt { person: "ann", message: &message }).unwrap()
+    }
+
+    #[test]
+    fn a_correction_takes_the_place_of_the_fact_that_it_means() {
+        let mut remembered = near_facts();
+        assert!(!correct("No, he is called Odin", [90, 20, 10], 20, &mut remembered));
+        assert_eq!(texts(&remembered), ["Our cat is called Tom.", "I like tea.", "No, he is called Odin"]);
+        // Two are near: the newer stands beside them.
+        let mut remembered = near_facts();
+        assert!(correct("That name is wrong", [70, 70, 0], 20, &mut remembered));
+        assert_eq!(texts(&remembered).len(), 4);
+        // None is near, and what was said before the facts corrects none of them.
+        for (vector, at_ms) in [([-90, -20, -10], 20), ([90, 20, 10], 5)] {
+            let mut remembered = near_facts();
+            assert!(!correct("We moved house", vector, at_ms, &mut remembered));
+            assert_eq!(texts(&remembered).len(), 4);
+        }
+    }
+
+    #[test]
+    fn a_wish_forgets_the_fact_that_it_means_and_no_other() {
+        let mut remembered = near_facts();
+        let at = |at_ms: i64| SaidMessage {
+            seq: 1,
+            item_id: format!("wish_{at_ms}"),
+            text: String::new(),
+            person: None,
+            created_at_ms: at_ms,
+        };
+        remembered.forget_meant("Erase the thing with the pet", &[90, 20, 10], &at(20));
+        assert_eq!(texts(&remembered), ["Our cat is called Tom.", "I like tea."]);
+        remembered.forget_meant("Erase the thing with the pet", &[-90, -20, -10], &at(20));
+        remembered.forget_meant("Erase the thing with the pet", &[0, 90, 0], &at(5));
+        // Vectors of another encoder have another width.
+        remembered.forget_meant("Erase the thing with the pet", &[0, 90], &at(20));
+        assert_eq!(texts(&remembered), ["Our cat is called Tom.", "I like tea."]);
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::reader::{SectionReader, sections};
+use crate::value::Value;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 sections! {
     pub struct RememberSettings {
@@ -22,6 +25,19 @@ sections! {
         pub unused_days: u64 = time(0..=36_500),
         pub heading: String = text(),
         pub home_mark: String = text(),
+        pub encoder: String = text(),
+        pub encoders: BTreeMap<String, String> = encoders(),
+    }
+}
+
+impl RememberSettings {
+    /// Returns the folder of the sentence encoder. `None`: words alone decide.
+    pub fn encoder_folder(&self, models_dir: &Path) -> Option<PathBuf> {
+        match self.encoder.as_str() {
+            "" => None,
+            "auto" => self.encoders.get("encoder").map(|repo| models_dir.join(repo)),
+            name => Some(self.encoders.get(name).map_or_else(|| PathBuf::from(name), |repo| models_dir.join(repo))),
+        }
     }
 }
 
@@ -158,6 +174,15 @@ impl SectionReader<'_> {
     fn person_rules(&self, key: &'static str) -> Vec<PersonRule> {
         let allowed = "a list of rules such as [{ person = \"anna\", key = \"phone\" }]";
         self.rules_in_order(key, allowed, rule, |rule| &rule.conditions)
+    }
+
+    fn encoders(&self, key: &'static str) -> BTreeMap<String, String> {
+        let allowed = "names with repositories such as { encoder = \"sentence-transformers/all-MiniLM-L6-v2\" }";
+        let repo = |value: Option<&Value>| match value {
+            Some(Value::Text(repo)) if repo.split('/').count() == 2 => Ok(repo.clone()),
+            _ => Err(None),
+        };
+        self.map(key, allowed, repo).into_iter().collect()
     }
 
     /// Reads rules, of which the first that matches wins: one without conditions must be the last.

@@ -1,0 +1,12 @@
+#![doc = include_str!("../README.md")]
+
+mod config;
+mod encoder;
+mod error;
+mod network;
+mod tensors;
+mod vector;
+
+pub use encoder::Encoder;
+pub use error::Error;
+pub use vector::{likeness, nearest, rounded};

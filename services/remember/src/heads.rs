@@ -1,0 +1,117 @@
+//! Heads on a sentence encoder: what kind of saying a sentence is, by its vector. `models/heads` has how they were made.
+
+use serde::Deserialize;
+use std::sync::LazyLock;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SaidKind {
+    Person, // something lasting about the speaker, or one of theirs
+    Home,
+    Passing,
+    Question,
+    Order,
+    Correction,
+    Remember,
+    Forget,
+    Secret, // told, and not to be kept
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Heads {
+    /// Name of the weights whose vectors these heads read.
+    pub encoder: String,
+    /// Languages that the encoder reads. Of other ones words decide.
+    pub languages: Vec<String>,
+    kinds: Vec<KindHead>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KindHead {
+    kind: SaidKind,
+    bias: f32,
+    scale: f32,
+    weights: Vec<i8>,
+}
+
+#[rustfmt::skip]
+const FILES: &[&str] = &[
+    include_str!("../../../models/heads/all-MiniLM-L6-v2.toml"),
+];
+
+static HEADS: LazyLock<Vec<Heads>> = LazyLock::new(|| {
+    FILES.iter().map(|file| toml::from_str(file).unwrap_or_else(|error| panic!("models/heads: {error}"))).collect()
+});
+
+impl Heads {
+    /// Returns the heads for an encoder, by the name of its weights.
+    pub fn of(encoder: &str) -> Option<&'static Heads> {
+        HEADS.iter().find(|heads| heads.encoder == encoder)
+    }
+
+    pub fn all() -> &'static [Heads] {
+        &HEADS
+    }
+
+    /// Returns the likelihood of each kind. They sum to 1.
+    pub fn shares(&self, vector: &[f32]) -> Shares {
+        let score = |head: &KindHead| {
+            let dot: f32 = head.weights.iter().zip(vector).map(|(weight, x)| f32::from(*weight) * x).sum();
+            (head.kind, (dot * head.scale + head.bias).exp())
+        };
+        let scores: Vec<(SaidKind, f32)> = self.kinds.iter().map(score).collect();
+        let sum: f32 = scores.iter().map(|(_, score)| score).sum();
+        Shares(scores.into_iter().map(|(kind, score)| (kind, score / sum)).collect())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shares(Vec<(SaidKind, f32)>);
+
+impl Shares {
+    #[cfg(test)]
+    pub(crate) fn only(kind: SaidKind) -> Shares {
+        Shares(vec![(kind, 1.0)])
+    }
+
+    pub fn of(&self, kind: SaidKind) -> f32 {
+        self.0.iter().find(|(known, _)| *known == kind).map_or(0.0, |(_, share)| *share)
+    }
+
+    /// Returns the likeliest kind.
+    pub fn kind(&self) -> SaidKind {
+        let likeliest = self.0.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        likeliest.map_or(SaidKind::Passing, |(kind, _)| *kind)
+    }
+
+    /// Likelihood of a sentence that says something lasting and is to be kept.
+    pub fn lasting(&self) -> f32 {
+        use SaidKind::{Correction, Home, Person, Remember};
+        [Person, Home, Correction, Remember].into_iter().map(|kind| self.of(kind)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_whole_and_tell_kinds_apart() {
+        assert!(!Heads::all().is_empty());
+        for heads in Heads::all() {
+            let width = heads.encoder.rsplit('-').next().and_then(|width| width.parse().ok());
+            assert!(heads.kinds.len() == 9 && heads.kinds.iter().all(|head| Some(head.weights.len()) == width));
+            for head in &heads.kinds {
+                // A vector along a head's own weights is of its kind.
+                let length = head.weights.iter().map(|weight| f32::from(*weight).powi(2)).sum::<f32>().sqrt();
+                let vector: Vec<f32> = head.weights.iter().map(|weight| f32::from(*weight) / length).collect();
+                let shares = heads.shares(&vector);
+                assert_eq!(shares.kind(), head.kind);
+                assert!((shares.0.iter().map(|(_, share)| share).sum::<f32>() - 1.0).abs() < 1e-4);
+            }
+            assert!(Heads::of(&heads.encoder).is_some() && Heads::of("none").is_none());
+        }
+    }
+}

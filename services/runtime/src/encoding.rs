@@ -1,0 +1,81 @@
+//! The sentence encoder: opened when it is first needed, and given back while the model sleeps.
+
+use encoder::Encoder;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+
+/// Threads of the encoder. A sentence takes milliseconds, and replies need the other cores.
+const THREADS: usize = 2;
+
+pub struct Encoding {
+    folder: Option<PathBuf>,
+    slot: Mutex<Slot>,
+}
+
+enum Slot {
+    Closed,
+    Open(Arc<Encoder>),
+    Failed,
+}
+
+impl Encoding {
+    pub fn new(folder: Option<PathBuf>) -> Encoding {
+        Encoding { folder, slot: Mutex::new(Slot::Closed) }
+    }
+
+    /// Returns the encoder. `None`: there is none, or it could not be opened.
+    pub async fn open(&self) -> Option<Arc<Encoder>> {
+        let folder = self.folder.as_ref()?;
+        let mut slot = self.slot.lock().await;
+        if let Slot::Open(encoder) = &*slot {
+            return Some(encoder.clone());
+        }
+        // It may be fetched while the service runs.
+        if matches!(*slot, Slot::Failed) || !folder.join("config.json").exists() {
+            return None;
+        }
+        let path = folder.clone();
+        match spawn_blocking(move || Encoder::open(&path, THREADS)).await {
+            Ok(Ok(encoder)) => {
+                tracing::info!(encoder = encoder.name(), "sentences are told by meaning");
+                let encoder = Arc::new(encoder);
+                *slot = Slot::Open(encoder.clone());
+                Some(encoder)
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the sentence encoder cannot be opened; words alone decide");
+                *slot = Slot::Failed;
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "the sentence encoder failed; words alone decide");
+                *slot = Slot::Failed;
+                None
+            }
+        }
+    }
+
+    /// Returns the encoder if it is open: a question does not wait for more.
+    pub fn ready(&self) -> Option<Arc<Encoder>> {
+        match &*self.slot.try_lock().ok()? {
+            Slot::Open(encoder) => Some(encoder.clone()),
+            Slot::Closed | Slot::Failed => None,
+        }
+    }
+
+    pub async fn sleep(&self) {
+        let mut slot = self.slot.lock().await;
+        if matches!(*slot, Slot::Open(_)) {
+            *slot = Slot::Closed;
+        }
+    }
+}
+
+/// Computes the vectors of sentences, away from the tasks of clients.
+pub async fn encode(encoder: &Arc<Encoder>, sentences: Vec<String>) -> Vec<Vec<f32>> {
+    let encoder = encoder.clone();
+    let vectors = spawn_blocking(move || sentences.iter().map(|sentence| encoder.encode(sentence)).collect());
+    vectors.await.unwrap_or_default()
+}

@@ -1,0 +1,159 @@
+//! Facts, corrections and wishes to forget that are told by meaning, when a conversation has fallen silent.
+
+use super::change::{Remembered, SaidAt, said_by};
+use crate::clock::wall_ms;
+use crate::encoding::encode;
+use crate::fact_block::owners;
+use crate::facts::{index_facts, index_vectors};
+use crate::shared::Shared;
+use encoder::{Encoder, rounded};
+use remember::{FactChange, Heads, Meant, Statement, asks_to_forget, meant, sentences};
+use settings::Learn;
+use std::sync::Arc;
+use store::{Error, FoundBy, HeardThrough, SaidMessage, UnheardSession};
+
+const MESSAGES_AT_ONCE: u32 = 16;
+/// Sentences of a message that are looked at: one that has more was pasted.
+const MOST_SENTENCES: usize = 16;
+
+/// A sentence with its vector and its meaning.
+struct Told {
+    message: usize,
+    sentence: String,
+    vector: Vec<i8>,
+    meant: Meant,
+}
+
+impl Shared {
+    /// Looks through what was said in a conversation by meaning, where there is an encoder with heads.
+    pub async fn hear_by_meaning(&self, silent: &UnheardSession) -> Result<(), Error> {
+        let Some(encoder) = self.encoding.open().await else { return Ok(()) };
+        let Some(heads) = Heads::of(encoder.name()) else { return Ok(()) };
+        let (session, mut seq) = (&silent.session, silent.meant_seq);
+        index_vectors(&self.store, &encoder).await?;
+        loop {
+            let mut said = self.store.said_since(session, seq, MESSAGES_AT_ONCE).await?;
+            let person = said.first().map_or(silent.person.as_str(), |first| said_by(silent, first)).to_owned();
+            said.truncate(said.iter().take_while(|message| said_by(silent, message) == person).count());
+            let Some(last) = said.last().map(|last| last.seq) else { return Ok(()) };
+            let before = self.store.said_before(session, seq).await?;
+            let before = before.filter(|before| said_by(silent, before) == person);
+            let told = tell(&encoder, heads, &said).await;
+            let changes = self.change_by_meaning(&encoder, silent, &person, &said, before.as_ref(), told).await?;
+            self.store.remember(session, changes, HeardThrough::Meaning(last), wall_ms()).await?;
+            index_facts(&self.store).await?;
+            index_vectors(&self.store, &encoder).await?;
+            seq = last;
+        }
+    }
+
+    async fn change_by_meaning(
+        &self,
+        encoder: &Arc<Encoder>,
+        silent: &UnheardSession,
+        person: &str,
+        said: &[SaidMessage],
+        before: Option<&SaidMessage>,
+        told: Vec<Told>,
+    ) -> Result<store::FactChanges, Error> {
+        let session = &silent.session;
+        let learns = self.preset_of(silent).remember.learn != Learn::Off;
+        let kept: Vec<FactChange> =
+            told.iter().filter_map(|told| statement(&told.meant)).map(FactChange::Keep).collect();
+        let mut remembered = self.known(session.user(), person, kept.iter()).await?;
+        for owner in owners(person) {
+            remembered.add_vectors(self.store.fact_vectors(session.user(), owner, encoder.name()).await?);
+        }
+        let items: Vec<&str> = said.iter().map(|message| message.item_id.as_str()).collect();
+        let by_the_way = self.store.facts_by_the_way(session, &items).await?;
+        let mut left = self.settings.remember.facts_per_message.saturating_mul(said.len());
+        for Told { message, sentence, vector, meant } in told {
+            let (source, said_before) = (&said[message], message.checked_sub(1).map(|at| &said[at]).or(before));
+            let place = SaidAt::of(silent, source);
+            let is_it = |fact: &&store::RememberedFact| {
+                fact.item_id.as_ref() == Some(&source.item_id) && fact.text.trim() == sentence.trim()
+            };
+            if left == 0 {
+                break;
+            }
+            match meant {
+                Meant::Keep(statement) if statement.asked || learns => {
+                    remembered.keep(statement, FoundBy::Words, &place)?;
+                    left -= 1;
+                }
+                Meant::Correct(statement) if learns => {
+                    left -= 1;
+                    // Words may have found what it corrects: it takes the place of nothing else.
+                    if let Some(known) = remembered.known_as(&statement.text)
+                        && self.store.has_replaced(session.user(), known).await?
+                    {
+                        continue;
+                    }
+                    if remembered.correct(statement, &vector, &place)? {
+                        crate::metrics::unsure_correction();
+                    }
+                }
+                Meant::Forget(what) if !asks_to_forget(&sentence) => {
+                    match said_before.filter(|_| what.is_empty()) {
+                        Some(before) => remembered.forget_said_in(&before.item_id),
+                        None => remembered.forget_meant(&sentence, &vector, source),
+                    }
+                    // Words may have taken the wish for a fact.
+                    remembered.changes.dropped.extend(by_the_way.iter().filter(is_it).map(|fact| fact.id.clone()));
+                    remembered.unsay(session.id(), &source.item_id);
+                    left -= 1;
+                }
+                Meant::Nothing => {
+                    remembered.changes.dropped.extend(by_the_way.iter().filter(is_it).map(|fact| fact.id.clone()));
+                }
+                _ => {}
+            }
+        }
+        Ok(remembered.changes)
+    }
+
+    /// Forgets the fact that a wish means by its meaning, where its words found none.
+    pub(super) async fn forget_by_meaning(
+        &self,
+        remembered: &mut Remembered,
+        user: &str,
+        person: &str,
+        what: &str,
+        source: &SaidMessage,
+    ) -> Result<(), Error> {
+        let Some(encoder) = self.encoding.open().await else { return Ok(()) };
+        index_vectors(&self.store, &encoder).await?;
+        for owner in owners(person) {
+            remembered.add_vectors(self.store.fact_vectors(user, owner, encoder.name()).await?);
+        }
+        if let Some(vector) = encode(&encoder, vec![what.to_owned()]).await.first() {
+            remembered.forget_meant(what, &rounded(vector), source);
+        }
+        Ok(())
+    }
+}
+
+fn statement(meant: &Meant) -> Option<Statement> {
+    match meant {
+        Meant::Keep(statement) | Meant::Correct(statement) => Some(statement.clone()),
+        Meant::Forget(_) | Meant::Nothing | Meant::Unclear => None,
+    }
+}
+
+async fn tell(encoder: &Arc<Encoder>, heads: &Heads, said: &[SaidMessage]) -> Vec<Told> {
+    let of_message = |(at, message): (usize, &SaidMessage)| {
+        let sentences: Vec<(usize, String)> = sentences(&message.text)
+            .into_iter()
+            .take(MOST_SENTENCES)
+            .map(|sentence| (at, sentence.to_owned()))
+            .collect();
+        sentences
+    };
+    let places: Vec<(usize, String)> = said.iter().enumerate().flat_map(of_message).collect();
+    let vectors = encode(encoder, places.iter().map(|(_, sentence)| sentence.clone()).collect()).await;
+    let told = places.into_iter().zip(vectors).map(|((message, sentence), vector)| {
+        let meant = meant(&sentence, &heads.shares(&vector), &heads.languages);
+        Told { message, sentence, vector: rounded(&vector), meant }
+    });
+    told.collect()
+}

@@ -1,0 +1,208 @@
+//! What is learned of sentences that people say, held out from rules and heads (tests/data/said), with words alone and by meaning.
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use model::{Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory};
+use runtime::{Attach, NewSession, Presets, Runtime, RuntimeParts};
+use session::machine::Replay;
+use session::{Delta, Failure, Finish, Input, ItemBody, ItemPlace, NewItem, Prompt, Role};
+use settings::Learn;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{OpenedBy, RememberedFact, Store, StoreOptions};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// Model that finds nothing.
+struct Silent;
+
+impl Answerer for Silent {
+    fn ask(&self, _: ModelRequest) -> Answer {
+        let (writer, answer) = model::channel();
+        writer.push(Delta::text("Nothing.", 1));
+        writer.push(Delta::Done { finish: Finish::Stop, usage: None, report: None });
+        answer
+    }
+    fn measure<'a>(&'a self, prompt: &'a Prompt, _: &'a settings::Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
+        ready(Ok(Measured { total: Counted::exactly(9), messages: vec![9; prompt.messages.len()] })).boxed()
+    }
+    fn status(&self) -> ModelStatus {
+        ModelStatus::default()
+    }
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        ready(()).boxed()
+    }
+}
+
+struct Home {
+    runtime: Runtime,
+    store: Store,
+    stopping: CancellationToken,
+    _folder: TempDir,
+}
+
+impl Home {
+    async fn open(encoder: &str) -> Home {
+        let mut settings = settings::Settings::load(&settings::Sources::default()).expect("defaults").settings;
+        settings.model.preset = "default".to_owned();
+        settings.remember.encoder = encoder.to_owned();
+        settings.remember.silence_s = 1;
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions {
+            path: folder.path().join("store.sqlite3"),
+            opened_by: OpenedBy::Service,
+            create: true,
+            busy_timeout_ms: 1000,
+            readers: 1,
+            read_limit_ms: 0,
+            sync_ms: 1000,
+            user_bytes: 0,
+            user_bytes_per_minute: 0,
+            write_queue: 64,
+            commit_group: 16,
+            wal_limit_bytes: 1 << 20,
+            max_pages: None,
+            check_at_start: false,
+        };
+        let mut preset = settings.chosen().unwrap().clone();
+        preset.remember.learn = Learn::Words;
+        let model = Model::new(Silent, PreparationMemory::new(1 << 20, Duration::from_secs(1)));
+        let presets = Presets::new(None, preset, "silent");
+        let store = Store::open(&options, 1).await.unwrap();
+        store.put_user("home", "Home", 1).await.unwrap();
+        let settings = Arc::new(settings);
+        let runtime = Runtime::new(RuntimeParts { settings, store: store.clone(), model, presets });
+        let stopping = CancellationToken::new();
+        let (learning, stop) = (runtime.clone(), stopping.clone());
+        tokio::spawn(async move { learning.remember(stop).await });
+        Home { runtime, store, stopping, _folder: folder }
+    }
+
+    /// Says a sentence in a conversation of its own.
+    async fn say(&self, person: &str, sentence: &str) {
+        let new = NewSession { user: "home", person, ..NewSession::default() };
+        let session = self.runtime.create(new).await.unwrap();
+        let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None };
+        let (client, mut events) = self.runtime.attach(&session, attach).await.unwrap();
+        let item = NewItem { id: None, body: ItemBody::message(Role::User, sentence) };
+        client.say(None, Input::AddItem { item, place: ItemPlace::End }).await;
+        // The item's event comes when it is stored.
+        events.next().await;
+        events.done(1);
+        while self.store.newest_seq(&session).await.unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until all conversations were looked through.
+    async fn learned(&self) {
+        while self.store.silent_session(i64::MAX).await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn facts(&self, person: &str) -> Vec<String> {
+        let facts = self.store.facts("home", Some(person)).await.unwrap();
+        facts.into_iter().filter(RememberedFact::holds).map(|fact| fact.text).collect()
+    }
+
+    async fn close(self) {
+        self.stopping.cancel();
+    }
+}
+
+struct Said {
+    kind: String,
+    sentence: String,
+    before: Option<String>,
+}
+
+fn said(half: &str) -> Vec<Said> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/said").join(half);
+    let lines = std::fs::read_to_string(path).unwrap();
+    let line = |line: &str| {
+        let mut parts = line.split('\t').map(str::to_owned);
+        Said { kind: parts.next().unwrap(), sentence: parts.next().unwrap(), before: parts.next() }
+    };
+    lines.lines().map(line).collect()
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    lasting: [usize; 2],
+    passing: [usize; 2],
+    corrected: [usize; 2],
+    forgotten: [usize; 2],
+    asked: [usize; 2],
+    secrets: [usize; 2],
+}
+
+/// Tells each sentence in a conversation of its own, what it corrects or forgets before it, and counts what became of it. Ann corrects
+/// and Ben forgets, so that none takes back what the other said.
+async fn tally(home: &Home, half: &str) -> Tally {
+    let all = said(half);
+    let is_change = |kind: &str| ["correction", "forget"].contains(&kind);
+    let teller = |kind: &str| if kind == "forget" { "ben" } else { "ann" };
+    for Said { kind, sentence, before } in &all {
+        match before {
+            // As a person writes it down by hand: it is there, whatever words it has.
+            Some(before) => drop(home.runtime.write_fact("home", teller(kind), before).await.unwrap()),
+            None => home.say("ann", sentence).await,
+        }
+        if ["person", "home"].contains(&kind.as_str()) {
+            home.say("ben", sentence).await;
+        }
+    }
+    home.learned().await;
+    let told = home.facts("ann").await;
+    for Said { kind, sentence, .. } in all.iter().filter(|said| is_change(&said.kind)) {
+        home.say(teller(kind), sentence).await;
+    }
+    home.learned().await;
+    let after = [home.facts("ann").await, home.facts("ben").await];
+    let shows = std::env::var_os("SHOW_SAID").is_some();
+    let mut tally = Tally::default();
+    for Said { kind, sentence, before } in &all {
+        let after = &after[usize::from(kind == "forget")];
+        let is_told = told.iter().any(|fact| fact.contains(sentence.trim_end_matches('.')));
+        let is_gone = before.as_ref().is_some_and(|before| !after.contains(before));
+        let is_new = after.iter().any(|fact| fact.contains(sentence.as_str()));
+        let (count, is_right) = match kind.as_str() {
+            "person" | "home" => (&mut tally.lasting, is_told),
+            "passing" | "question" | "order" => (&mut tally.passing, !is_told),
+            "correction" => (&mut tally.corrected, is_gone && is_new),
+            "forget" => (&mut tally.forgotten, is_gone && !is_new),
+            "remember" => (&mut tally.asked, is_told),
+            _ => (&mut tally.secrets, !is_told),
+        };
+        count[0] += usize::from(is_right);
+        count[1] += 1;
+        if !is_right && shows {
+            println!("{kind}: {sentence}  [{}] gone {is_gone} new {is_new}", before.as_deref().unwrap_or_default());
+        }
+    }
+    tally
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_say_is_learned_by_meaning() {
+    let Some(encoder) = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from) else {
+        assert!(std::env::var_os("REQUIRE_ENCODER").is_none(), "REPRISE_ENCODER names no folder of an encoder");
+        return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
+    };
+    let half = std::env::var("SAID").unwrap_or_else(|_| "closed.tsv".to_owned());
+    let half = if half == "open.tsv" { "open.tsv" } else { "closed.tsv" };
+    let home = Home::open("").await;
+    let words = tally(&home, half).await;
+    home.close().await;
+    let home = Home::open(&encoder.to_string_lossy()).await;
+    let meaning = tally(&home, half).await;
+    home.close().await;
+    println!("{half}, words: {words:?}\n{half}, meaning: {meaning:?}");
+    let share = |[right, all]: [usize; 2]| right as f64 / all as f64;
+    assert!(share(meaning.lasting) >= 0.85, "{meaning:?}");
+    assert!(share(meaning.passing) >= 0.9, "{meaning:?}");
+    assert!(share(meaning.corrected) >= 0.6, "{meaning:?}");
+    assert!(share(meaning.forgotten) >= 0.7, "{meaning:?}");
+    assert!(share(meaning.lasting) > share(words.lasting) && share(meaning.forgotten) > share(words.forgotten));
+}
