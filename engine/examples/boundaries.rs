@@ -9,7 +9,7 @@ use kernels::product::Precision;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-const KV: KvFormats = KvFormats { key: Format::F16, value: Format::F16 };
+const KV: KvFormats = KvFormats::new(Format::F16, Format::F16);
 fn words(n: usize, seed: u32) -> Vec<u32> {
     (0..n as u32)
         .map(|i| 1000 + (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(0x9E37_79B9)) >> 9) % 20_000)

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         recurrence_log_tokens: 0,
         heads: 0,
     };
-    let kv = KvFormats { key: Format::F16, value: Format::F16 };
+    let kv = KvFormats::new(Format::F16, Format::F16);
     let request = EngineRequest::new(prompt.tokens, model.network.shape().native_ctx, kv);
     let mut engine = Engine::new(Executor::on_cpu(Cpu::new(0)), model.network, model.tokenizer, limits);
     engine.submit(EngineRequest { max_new_tokens: 1000, ..request })?;

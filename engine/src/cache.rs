@@ -349,12 +349,12 @@ impl SequenceCache {
             head.reach(common_prefix(past, tokens).min(limit))
         });
         let here = here.chain(of_heads).max().unwrap_or(0);
-        let ours = |kv: KvFormats| kv.key == layout.key_format && kv.value == layout.value_format;
+        let kv = KvFormats::of(&layout);
         let reach = |stored: &StoredSequence| {
             let limit = common_prefix(query.shown_of(stored), tokens).min(limit);
             stored.positions.iter().rev().find(|position| **position <= limit).copied().unwrap_or(0)
         };
-        let there = disk.stored().iter().enumerate().filter(|(_, stored)| stored.ours && ours(stored.kv));
+        let there = disk.stored().iter().enumerate().filter(|(_, stored)| stored.ours && stored.kv == kv);
         let best = there.map(|(at, stored)| (reach(stored), at)).max();
         let Some((reached, at)) = best.filter(|(reached, _)| *reached >= here + self.worth_reading_tokens) else {
             return;

@@ -13,9 +13,10 @@ use crate::state::{KvFormats, StateShape};
 
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceLimits {
-    /// Memory for everything. `None`: nine tenths of the free memory; the rest is left to other programs.
+    /// Memory for everything. `None`: the free memory but a twentieth, which is left to other programs.
     pub total_bytes: Option<usize>,
-    pub rows: usize,  // tokens of a step
+    /// Most tokens of a prompt in a step. The plan may choose fewer, so that more layers have room.
+    pub chunk_tokens: usize,
     pub lanes: usize, // sequences of a step
     /// Layers whose feed-forward parts the GPU computes; the CPU computes the others. `None`: as many as leave room for
     /// `longest`.
@@ -51,12 +52,29 @@ impl DeviceFacts {
     }
 }
 
+/// Split of a model between device and host, with the buffers of a step.
+#[derive(Default)]
+struct Split {
+    chunk_tokens: usize,
+    scratch_bytes: usize,
+    ffn_layers: usize,
+}
+
+/// Chunk from which on smaller ones would only be slower: a product reads all weights for so many rows.
+const LEAST_CHUNK_TOKENS: usize = 128;
+
+fn chunks(most: usize) -> impl Iterator<Item = usize> {
+    let halved = |chunk: &usize| Some(chunk / 2).filter(|half| *half >= LEAST_CHUNK_TOKENS);
+    std::iter::successors(Some(most), halved)
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceMemoryPlan {
     pub name: String,
     pub total_bytes: usize,
     pub weight_bytes: usize,
     pub scratch_bytes: usize, // buffers of one step
+    pub chunk_tokens: usize,  // most tokens of a prompt in a step
     pub left_bytes: usize,    // room for sequences
     pub ffn_layers: usize,    // layers whose feed-forward parts the GPU computes
     pub layers: usize,
@@ -71,24 +89,34 @@ impl DeviceMemoryPlan {
         limits: &DeviceLimits,
     ) -> Result<DeviceMemoryPlan, Error> {
         let free_bytes = facts.free_bytes;
-        let total_bytes = limits.total_bytes.map_or(free_bytes / 10 * 9, |bytes| bytes.min(free_bytes));
+        let total_bytes = limits.total_bytes.map_or(free_bytes - free_bytes / 20, |bytes| bytes.min(free_bytes));
         let (always, ffn) = device_bytes(model);
         let layers = ffn.len();
         let weight_bytes = |ffn_layers: usize| always + ffn[..ffn_layers].iter().sum::<usize>();
-        let scratch_bytes = scratch_bytes(&model.shape, facts.processors, limits.rows, limits.lanes);
         let shape = StateShape::new(&model.shape);
         let wanted = match &limits.longest {
             None => shape.fixed_bytes(),
-            Some(longest) => {
-                let tokens = longest.tokens.min(model.shape.native_ctx);
-                limits.lanes * shape.fixed_bytes() + longest.limits.bytes_of(&shape, longest.kv, tokens)?
+            Some(longest) => longest.limits.bytes_of(&shape, longest.kv, longest.tokens.min(model.shape.native_ctx))?,
+        };
+        // Smaller chunks come before layers leave the device: a prompt is read a little slower then, not every token.
+        let mut best: Option<Split> = None;
+        for chunk_tokens in chunks(limits.chunk_tokens) {
+            let rows = chunk_tokens + limits.lanes;
+            let scratch_bytes = scratch_bytes(&model.shape, facts.processors, rows, limits.lanes);
+            let others = scratch_bytes + wanted;
+            let fits = |ffn_layers: &usize| weight_bytes(*ffn_layers) + others <= total_bytes;
+            let ffn_layers = match limits.ffn_layers {
+                Some(ffn_layers) => ffn_layers.min(layers),
+                None => (0..=layers).rev().find(fits).unwrap_or(0),
+            };
+            if best.as_ref().is_none_or(|best| ffn_layers > best.ffn_layers) {
+                best = Some(Split { chunk_tokens, scratch_bytes, ffn_layers });
             }
-        };
-        let fits = |ffn_layers: &usize| weight_bytes(*ffn_layers) + scratch_bytes + wanted <= total_bytes;
-        let ffn_layers = match limits.ffn_layers {
-            Some(ffn_layers) => ffn_layers.min(layers),
-            None => (0..=layers).rev().find(fits).unwrap_or(0),
-        };
+            if ffn_layers == layers && fits(&layers) || limits.ffn_layers.is_some() {
+                break;
+            }
+        }
+        let Split { chunk_tokens, scratch_bytes, ffn_layers } = best.unwrap_or_default();
         let on_host = |matrix: &Matrix| host_bytes(matrix, MatrixUse::Products, precision);
         let host_bytes = model.layers[ffn_layers..].iter().flat_map(|layer| layer.ffn.matrices()).map(on_host).sum();
         let weight_bytes = weight_bytes(ffn_layers);
@@ -98,6 +126,7 @@ impl DeviceMemoryPlan {
                 total_bytes,
                 weight_bytes,
                 scratch_bytes,
+                chunk_tokens,
                 left_bytes,
                 ffn_layers,
                 layers,

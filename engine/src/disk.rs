@@ -125,7 +125,7 @@ impl DiskCache {
         format: Format,
     ) {
         self.collect();
-        let kv = KvFormats { key: sequence.state.layout.key_format, value: sequence.state.layout.value_format };
+        let kv = KvFormats::of(&sequence.state.layout);
         let user = sequence.scope.user;
         let is_ours = |stored: &StoredSequence| stored.ours && stored.kv == kv && stored.user == user;
         let held = self.stored.iter().any(|stored| is_ours(stored) && stored.tokens.starts_with(tokens));

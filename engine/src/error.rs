@@ -15,6 +15,11 @@ pub enum Error {
          {head_dim}; use f16 or bf16"
     )]
     KvFormat { format: &'static str, block: usize, head_dim: usize },
+    #[error(
+        "keys or values cannot be kept as {format}: it rotates heads of 32, 64, 128, 256 or 512 values and a head of this \
+         model has {head_dim}; use q8 or f16"
+    )]
+    KvRotation { format: &'static str, head_dim: usize },
     #[error(transparent)]
     Gpu(#[from] gpu::Error),
     #[error(

@@ -56,7 +56,7 @@ impl Executor {
         let memory = DeviceMemoryPlan::new(&DeviceFacts::of(device)?, model, precision, limits)?;
         let network = GpuNetwork::new(device, model, precision, memory.ffn_layers)?;
         let mut work = GpuWorkspace::new(device)?;
-        network.reserve(&mut work, limits.rows, limits.lanes)?;
+        network.reserve(&mut work, memory.chunk_tokens + limits.lanes, limits.lanes)?;
         device.hold(memory.left_bytes)?;
         let host = (memory.ffn_layers < memory.layers).then(|| (cpu(), Workspace::default()));
         Ok((Executor { kind: ExecutorKind::Gpu { network, work, host }, meter: MemoryMeter::on(device) }, memory))

@@ -18,7 +18,7 @@ use gpu::rotation::{TurnsArguments, turns};
 use gpu::rows::{Forms, RowsArguments};
 use gpu::{Buffer, Device, Error, GpuFeature};
 use kernels::product::Precision;
-use weights::{ModelWeights, Shape};
+use weights::{Matrix, ModelWeights, Shape};
 
 use crate::limits::MOST_SCORED_TOKENS;
 use crate::network::{StepLane, rotation_of};
@@ -36,8 +36,10 @@ pub struct GpuNetwork {
     pub shape: Shape,
     pub state_shape: StateShape,
     exactness: Exactness,
-    embed: gpu::matrix::DeviceMatrix,
-    head: Option<gpu::matrix::DeviceMatrix>, // `None`: the embedding is the head
+    head: gpu::matrix::DeviceMatrix,
+    /// The embedding, if it is no head as well: a step reads a few of its rows, so that it stays on the host. `None`: the
+    /// head is the embedding.
+    embed: Option<Matrix>,
     output_norm: Buffer<f32>,
     layers: Vec<GpuLayer>,
     prediction: Option<GpuPrediction>,
@@ -63,6 +65,7 @@ struct GpuStep {
     lanes: usize,
     longest: usize, // most rows of a lane
     few: bool,      // true if the step's products are those for few rows
+    turns: bool,    // true if values of some lanes are rotated
     at: InputAddresses,
 }
 
@@ -84,8 +87,8 @@ impl GpuNetwork {
         Ok(GpuNetwork {
             layers: layers.collect::<Result<_, Error>>()?,
             prediction: model.prediction.as_ref().map(|from| upload::prediction(device, &shape, from)).transpose()?,
-            embed: upload::matrix(device, &model.embed)?,
-            head: model.head.as_ref().map(|head| upload::matrix(device, head)).transpose()?,
+            head: upload::matrix(device, model.head.as_ref().unwrap_or(&model.embed))?,
+            embed: model.head.is_some().then(|| model.embed.clone()),
             output_norm: Buffer::of(device, &model.output_norm)?,
             frequencies: Buffer::of(device, &rotation.frequencies)?,
             magnitude: rotation.magnitude,
@@ -158,14 +161,46 @@ impl GpuNetwork {
         let [recurrent, conv] = [Floats::DraftRecurrent, Floats::DraftConv].map(|buffer| work.at(buffer));
         work.inputs.place_drafts([recurrent, conv], [self.state_shape.recurrent(), self.state_shape.conv()]);
         let at = work.inputs.send()?;
-        Ok(GpuStep { rows, lanes, longest, few: rows <= FEW_ROWS, at })
+        self.send_embedded(work)?;
+        Ok(GpuStep { rows, lanes, longest, few: rows <= FEW_ROWS, turns: work.inputs.turns(), at })
+    }
+
+    /// Sends the rows of an embedding that is on the host: to where a block for multi-token prediction finds them a second
+    /// time, if the model has one.
+    fn send_embedded(&self, work: &mut GpuWorkspace) -> Result<(), Error> {
+        let Some(embed) = &self.embed else { return Ok(()) };
+        let mut rows = std::mem::take(&mut work.rows_on_host);
+        rows.resize(work.inputs.tokens().len() * self.shape.hidden, 0.0);
+        for (token, row) in work.inputs.tokens().iter().zip(rows.chunks_exact_mut(self.shape.hidden)) {
+            embed.row(*token as usize, row);
+        }
+        let to = if self.prediction.is_some() { Floats::Embedded } else { Floats::Hidden };
+        let sent = work.buffer(to).write(0, &rows);
+        work.rows_on_host = rows;
+        sent
+    }
+
+    fn embed(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
+        let hidden = work.at(Floats::Hidden);
+        match (&self.embed, &self.prediction) {
+            (None, _) => embed(&self.device, &self.head, step.at.tokens, step.rows, hidden),
+            (Some(_), None) => Ok(()),
+            (Some(_), Some(_)) => {
+                gpu::snapshot::copy(&self.device, step.rows * self.shape.hidden, work.at(Floats::Embedded), hidden)
+            }
+        }
     }
 
     /// Computes a step. Steps with one token a lane come by the thousand and differ only in their inputs, so their
     /// kernels are recorded once and started together.
     fn run(&self, step: &GpuStep, work: &mut GpuWorkspace) -> Result<(), Error> {
         let sizes = (step.rows, step.lanes, work.inputs.wanted());
-        let key = GraphKey { sizes, at: step.at, overlaps: self.device.uses(GpuFeature::OverlappingLaunches) };
+        let key = GraphKey {
+            sizes,
+            turns: step.turns,
+            at: step.at,
+            overlaps: self.device.uses(GpuFeature::OverlappingLaunches),
+        };
         let is_profiled = self.device.is_profiled();
         if !is_profiled && let Some((_, graph)) = work.graphs.iter().find(|(recorded, _)| *recorded == key) {
             return graph.launch();
@@ -226,7 +261,7 @@ impl GpuNetwork {
 
     fn enter(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let device = &self.device;
-        embed(device, &self.embed, step.at.tokens, step.rows, work.at(Floats::Hidden))?;
+        self.embed(step, work)?;
         let pairs = self.frequencies.len() as u32;
         let of_turns = TurnsArguments {
             frequencies: self.frequencies.address(),
@@ -254,13 +289,12 @@ impl GpuNetwork {
     }
 
     fn logits(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
-        let head = self.head.as_ref().unwrap_or(&self.embed);
         let wanted = work.inputs.wanted();
         if wanted == 0 {
             return Ok(());
         }
         let to = self.norm((wanted, step.at.wanted), work, &self.output_norm, false)?;
-        product(&self.device, self.exactness, to, wanted, &[(head, work.at(Floats::Logits))], false)
+        product(&self.device, self.exactness, to, wanted, &[(&self.head, work.at(Floats::Logits))], false)
     }
 
     /// Norms `rows` rows: those whose numbers lie at the address `chosen`, or the first ones if that is 0. `exact`: whether

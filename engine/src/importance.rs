@@ -45,7 +45,7 @@ pub fn inputs_of(
         }
         *count += x.rows() as u64;
     }));
-    let kv = KvFormats { key: Format::F32, value: Format::F32 };
+    let kv = KvFormats::new(Format::F32, Format::F32);
     let (mut work, mut done) = (Workspace::default(), 0);
     for tokens in tokens.chunks(context.max(1)) {
         let mut state = SequenceState::new(network.state_shape, kv, &MemoryMeter::default())?;

@@ -28,7 +28,7 @@
 //! let mut engine = Engine::new(Executor::on_cpu(Cpu::new(1)), model.network, tokenizer.clone(), limits);
 //!
 //! let mut ask = |tokens: Vec<u32>| -> Result<_, engine::Error> {
-//!     let kv = KvFormats { key: Format::F16, value: Format::F16 };
+//!     let kv = KvFormats::new(Format::F16, Format::F16);
 //!     engine.submit(EngineRequest { max_new_tokens: 8, ignore_eos: true, ..EngineRequest::new(tokens, 512, kv) })?;
 //!     let (mut events, mut reply) = (Vec::new(), Vec::new());
 //!     while engine.step(&mut events) {}

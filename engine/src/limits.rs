@@ -34,9 +34,10 @@ impl EngineLimits {
     pub fn bytes_of(&self, shape: &StateShape, kv: KvFormats, tokens: usize) -> Result<usize, Error> {
         let pages = tokens.div_ceil(PAGE_TOKENS) + 1;
         let log = RecurrenceLog::new(shape, self.recurrence_log_tokens, &MemoryMeter::default());
-        // A state and its branch; the snapshot to go back to and two that a step may take.
-        let states = 2 * shape.fixed_bytes() + 3 * shape.snapshot_bytes(self.snapshots);
-        let logs = log.bytes_of(self.recurrence_log_tokens) + log.bytes_of(self.prefill_chunk_tokens);
+        // The snapshot to go back to and one that a step takes. A state that another turn branches from, and its log, count
+        // there: they go first where memory is short.
+        let states = shape.fixed_bytes() + 2 * shape.snapshot_bytes(self.snapshots);
+        let logs = log.bytes_of(self.recurrence_log_tokens);
         Ok(pages * shape.page_bytes(&shape.layout(kv)?) + states + logs)
     }
 }

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use kernels::attention::PageLayout;
+use kernels::cpu::CpuLevel;
 use kernels::delta::DeltaHeads;
 use kernels::format::Format;
+use kernels::hadamard;
 use weights::{LayerKind, Shape};
 
 use crate::error::Error;
@@ -17,10 +19,37 @@ pub const PAGE_TOKENS: usize = 256; // positions of a page of keys and values
 pub struct KvFormats {
     pub key: Format,
     pub value: Format,
+    /// True where keys, or values, are rotated before they are rounded. TQ4 and TQ3 always are; of the others only those
+    /// are that round, and only where a head's width is a power of two.
+    pub rotated: [bool; 2],
 }
 
+/// Seed of the signs of all rotations. Files on disk name it: those of another seed are a miss.
+pub const ROTATION_SEED: u64 = 0x5265_7072_6973_6531;
+
 impl KvFormats {
-    pub const ALLOWED: [Format; 5] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
+    pub const ALLOWED: [Format; 7] =
+        [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0, Format::TQ4, Format::TQ3];
+
+    /// Returns the formats with the rotations that measure best.
+    pub const fn new(key: Format, value: Format) -> KvFormats {
+        KvFormats { key, value, rotated: [is_rotated_by_default(key), is_rotated_by_default(value)] }
+    }
+
+    /// Returns the formats with or without the rotations that may be left out.
+    pub fn with_rotation(self, rotated: bool) -> KvFormats {
+        let of = |format: Format| format.is_of_rotated_rows() || rotated && format.is_quantised();
+        KvFormats { rotated: [of(self.key), of(self.value)], ..self }
+    }
+
+    pub fn of(layout: &PageLayout) -> KvFormats {
+        let rotated = [layout.key_signs.is_some(), layout.value_signs.is_some()];
+        KvFormats { key: layout.key_format, value: layout.value_format, rotated }
+    }
+}
+
+const fn is_rotated_by_default(format: Format) -> bool {
+    matches!(format, Format::TQ4 | Format::TQ3)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +84,9 @@ impl StateShape {
     pub fn layout(&self, formats: KvFormats) -> Result<PageLayout, Error> {
         for format in [formats.key, formats.value] {
             if format.row_bytes(self.head_dim).is_none() {
+                if format.is_of_rotated_rows() {
+                    return Err(Error::KvRotation { format: format.name(), head_dim: self.head_dim });
+                }
                 return Err(Error::KvFormat {
                     format: format.name(),
                     block: format.block_len(),
@@ -62,12 +94,17 @@ impl StateShape {
                 });
             }
         }
+        let signs = |rotated: bool| {
+            (rotated && hadamard::fits(self.head_dim)).then_some(hadamard::Signs { seed: ROTATION_SEED })
+        };
         Ok(PageLayout {
             key_format: formats.key,
             value_format: formats.value,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
             page: PAGE_TOKENS,
+            key_signs: signs(formats.rotated[0]),
+            value_signs: signs(formats.rotated[1]),
         })
     }
 
@@ -168,10 +205,10 @@ impl SequenceState {
     }
 
     /// Writes keys and values [kv heads, head dim] of one position, for which `reserve` made room.
-    pub fn write(&mut self, layer: usize, position: usize, keys: &[f32], values: &[f32]) {
+    pub fn write(&mut self, level: CpuLevel, layer: usize, position: usize, keys: &[f32], values: &[f32]) {
         let size = self.layout.bytes();
         let page = Arc::get_mut(&mut self.pages[position / PAGE_TOKENS]).expect("reserve copied shared pages");
-        self.layout.write(&mut page.host_mut()[layer * size..][..size], position % PAGE_TOKENS, keys, values);
+        self.layout.write(level, &mut page.host_mut()[layer * size..][..size], position % PAGE_TOKENS, keys, values);
     }
 
     pub fn read(&self, layer: usize, head: usize, position: usize, key: &mut [f32], value: &mut [f32]) {

@@ -50,7 +50,7 @@ fn no_allocation_per_token_after_warm_up() {
         let cpu = Cpu::new(threads);
         weights::pack(&mut model, weights::PackedPart::All, &cpu, None, true, &mut |_, _| ()).unwrap();
         let network = Network::new(model, Precision::Integer);
-        let kv = KvFormats { key: kv, value: kv };
+        let kv = KvFormats::new(kv, kv);
         let mut state = SequenceState::new(network.state_shape, kv, &MemoryMeter::default()).unwrap();
         let mut work = Workspace::default();
         let mut one = |state: &mut SequenceState, token: u32| {

@@ -18,8 +18,8 @@ use reference::distance;
 use testing::device_of_tests as device;
 use testing::golden::{GoldenFile, assert_near_golden as close, reference_models};
 
-const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
-const F16: KvFormats = KvFormats { key: Format::F16, value: Format::F16 };
+const F32: KvFormats = KvFormats::new(Format::F32, Format::F32);
+const F16: KvFormats = KvFormats::new(Format::F16, Format::F16);
 const LOG_TOKENS: usize = 48;
 const ALL: usize = usize::MAX; // layers of any model
 
@@ -280,7 +280,13 @@ fn a_plan_is_what_is_taken() {
         let model = open(name);
         let free = || device.properties().unwrap().free_bytes;
         let before = free();
-        let limits = DeviceLimits { total_bytes: Some(64 << 20), rows, lanes, ffn_layers: None, longest: None };
+        let limits = DeviceLimits {
+            total_bytes: Some(64 << 20),
+            chunk_tokens: rows - lanes,
+            lanes,
+            ffn_layers: None,
+            longest: None,
+        };
         let (mut executor, plan) = Executor::planned(&device, &model, Precision::Integer, &limits, no_cpu).unwrap();
         assert_eq!(plan.total_bytes, plan.weight_bytes + plan.scratch_bytes + plan.left_bytes);
         let (taken, planned) = (before - free(), plan.weight_bytes + plan.scratch_bytes);
@@ -312,7 +318,8 @@ fn a_plan_is_what_is_taken() {
         drop((states, executor));
         assert_eq!(free(), before, "{name}: all of it is given back");
     }
-    let limits = DeviceLimits { total_bytes: Some(1 << 20), rows: 64, lanes: 2, ffn_layers: None, longest: None };
+    let limits =
+        DeviceLimits { total_bytes: Some(1 << 20), chunk_tokens: 62, lanes: 2, ffn_layers: None, longest: None };
     let error = DeviceMemoryPlan::new(
         &DeviceFacts::of(&device).unwrap(),
         &open("gguf/dense-wide.q4_k_m.gguf"),
@@ -329,8 +336,8 @@ fn a_window_takes_what_is_planned() {
     let model = open("gguf/dense-wide.q4_k_m.gguf");
     let shape = engine::state::StateShape::new(&model.shape);
     let executor = Executor::on_gpu(&device, &model, Precision::Integer).unwrap();
-    let q8_q4 = KvFormats { key: Format::Q8_0, value: Format::Q4_0 };
-    for kv in [F16, KvFormats { key: Format::Q8_0, value: Format::Q8_0 }, q8_q4] {
+    let q8_q4 = KvFormats::new(Format::Q8_0, Format::Q4_0);
+    for kv in [F16, KvFormats::new(Format::Q8_0, Format::Q8_0), q8_q4] {
         for tokens in [1, 300, 5000] {
             let before = device.used_bytes().unwrap();
             let mut state = SequenceState::new(shape, kv, &executor.meter()).unwrap();
@@ -359,7 +366,7 @@ fn what_has_no_room_is_computed_by_the_host() {
     ] {
         let model = open(name);
         let (always, ffn) = device_bytes(&model);
-        let limits = DeviceLimits { total_bytes: None, rows: 12, lanes: 2, ffn_layers: None, longest: None };
+        let limits = DeviceLimits { total_bytes: None, chunk_tokens: 10, lanes: 2, ffn_layers: None, longest: None };
         let whole = DeviceMemoryPlan::new(&DeviceFacts::of(&device).unwrap(), &model, precision, &limits).unwrap();
         assert_eq!((whole.ffn_layers, whole.host_bytes, whole.host_note()), (ffn.len(), 0, None));
 
@@ -368,7 +375,7 @@ fn what_has_no_room_is_computed_by_the_host() {
         let of_longest = engine::EngineLimits { prefill_chunk_tokens: 12, ..LIMITS };
         let longest = LongestConversation { limits: of_longest, kv: F16, tokens };
         let shape = engine::state::StateShape::new(&model.shape);
-        let needed = of_longest.bytes_of(&shape, F16, tokens).unwrap() + limits.lanes * shape.fixed_bytes();
+        let needed = of_longest.bytes_of(&shape, F16, tokens).unwrap();
         let total = always + ffn[..2].iter().sum::<usize>() + whole.scratch_bytes + needed;
         let limits = DeviceLimits { total_bytes: Some(total), longest: Some(longest), ..limits };
         let (mut executor, plan) = Executor::planned(&device, &model, precision, &limits, || Cpu::new(1)).unwrap();

@@ -11,7 +11,7 @@ use reference::{distance, random};
 use testing::golden::reference_models;
 use weights::{Ffn, LowRank, Matrix, Mixer, ModelBytes, ModelWeights};
 
-const KV: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+const KV: KvFormats = KvFormats::new(Format::F32, Format::F32);
 
 fn model() -> ModelWeights {
     weights::open(&reference_models().join("dense-tied"), true).unwrap()

@@ -12,7 +12,7 @@ use testing::device_of_tests;
 
 use testing::golden::{GoldenFile, assert_near_golden as close, reference_models};
 
-const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+const F32: KvFormats = KvFormats::new(Format::F32, Format::F32);
 
 fn network(model: &str, precision: Precision) -> Network {
     Network::new(weights::open(&reference_models().join(model), true).unwrap(), precision)

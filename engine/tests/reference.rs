@@ -13,7 +13,7 @@ use weights::{HeadOrder, LayerKind};
 use testing::golden::{GoldenFile, assert_near_golden as close, reference_models};
 
 const FOLDERS: [&str; 6] = ["dense-tied", "dense-gva2", "dense-gva3", "moe", "dense-yarn", "dense-wide"];
-const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+const F32: KvFormats = KvFormats::new(Format::F32, Format::F32);
 
 fn open(path: &Path, precision: Precision) -> Network {
     Network::new(weights::open(path, true).unwrap(), precision)

@@ -16,7 +16,12 @@ pub struct AttentionHeads {
     pub kv_heads: u32,
     pub dim: u32,
     pub layer: u32,
+    pub seed: u64, // of the signs of rotations
 }
+
+/// Bits of a lane whose keys, or values, are rotated.
+pub const TURNED_KEYS: u32 = 1;
+pub const TURNED_VALUES: u32 = 2;
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -53,7 +58,7 @@ struct Combine {
     rows: u32,
     splits: u32,
     columns: u32,
-    unused: u32,
+    turns: u32,
 }
 
 /// Buffers of parts of the past until `combine` joins them: [splits, rows, q heads, dim], and two numbers for each.
@@ -182,19 +187,21 @@ pub fn attend(
     device.launch("attention", &blocks.kernel(dim), launch, &arguments)
 }
 
+/// Puts parts of the past together. `turns`: whether a lane's values are rotated.
 pub fn combine(
     device: &Device,
     heads: AttentionHeads,
-    rows: usize,
+    (rows, turns): (usize, bool),
     splits: usize,
     parts: PastParts,
     to: RowsArguments,
 ) -> Result<(), Error> {
     let PastParts { partial, stats } = parts;
     // Halves share a scale over a whole row. Where there are none a row's columns are done side by side.
-    let columns = if to.has_halves() { to.padded() } else { PADDED_TO };
+    let few = if turns { PADDED_TO.max(heads.dim as usize) } else { PADDED_TO };
+    let columns = if to.has_halves() { to.padded() } else { few };
     let heads_of_block = columns.div_ceil(heads.dim as usize).min(heads.q_heads as usize);
-    let row = if to.has_halves() { columns } else { 0 };
+    let row = if to.has_halves() || turns { columns } else { 0 };
     let shared_bytes = (row + heads_of_block * splits) * size_of::<f32>();
     let arguments = Combine {
         heads,
@@ -204,7 +211,7 @@ pub fn combine(
         rows: rows as u32,
         splits: splits as u32,
         columns: columns as u32,
-        unused: 0,
+        turns: u32::from(turns),
     };
     let grid = (rows as u32, (to.padded() / columns) as u32, 1);
     device.launch("attention", "combine", Launch { grid, threads: 256, shared_bytes }, &arguments)

@@ -24,6 +24,9 @@ pub enum DeviceFormat {
     Q4_K,
     Q5_K,
     Q6_K,
+    /// Formats of keys and values alone.
+    TQ4,
+    TQ3,
 }
 
 impl DeviceFormat {
@@ -38,18 +41,23 @@ impl DeviceFormat {
             Format::Q4_K => DeviceFormat::Q4_K,
             Format::Q5_K => DeviceFormat::Q5_K,
             Format::Q6_K => DeviceFormat::Q6_K,
+            Format::TQ4 => DeviceFormat::TQ4,
+            Format::TQ3 => DeviceFormat::TQ3,
             _ => DeviceFormat::WIDE,
         }
     }
 
     pub fn is_quantised(self) -> bool {
-        !matches!(self, DeviceFormat::F32 | DeviceFormat::F16 | DeviceFormat::BF16)
+        use DeviceFormat::*;
+        !matches!(self, F32 | F16 | BF16 | TQ4 | TQ3)
     }
 
     /// Bytes of a group in each plane: codes, high bits; and of a block of 256 in the planes of scales.
     fn plane_bytes(self) -> [usize; 4] {
         match self {
-            DeviceFormat::F32 | DeviceFormat::F16 | DeviceFormat::BF16 => [0; 4],
+            DeviceFormat::F32 | DeviceFormat::F16 | DeviceFormat::BF16 | DeviceFormat::TQ4 | DeviceFormat::TQ3 => {
+                [0; 4]
+            }
             DeviceFormat::WIDE => [32, 0, 128, 0],
             DeviceFormat::Q8_0 => [32, 0, 16, 0],
             DeviceFormat::Q4_0 => [16, 0, 16, 0],

@@ -219,8 +219,16 @@ impl Bench {
         if !self.wants(&name) {
             return;
         }
-        let layout =
-            attention::PageLayout { key_format: format, value_format: format, kv_heads: 2, head_dim: 256, page: 256 };
+        let signs = format.is_of_rotated_rows().then_some(kernels::hadamard::Signs { seed: 1 });
+        let layout = attention::PageLayout {
+            key_format: format,
+            value_format: format,
+            kv_heads: 2,
+            head_dim: 256,
+            page: 256,
+            key_signs: signs,
+            value_signs: signs,
+        };
         let q_heads = 8;
         let positions: usize = past + rows;
         // One past for each layer of a model: more than any cache holds.
@@ -229,7 +237,7 @@ impl Bench {
         let (keys, values) = (random(2 * 256, 1), random(2 * 256, 2));
         for position in 0..positions {
             for layer in pages[position / layout.page].chunks_exact_mut(layout.bytes()) {
-                layout.write(layer, position % layout.page, &keys, &values);
+                layout.write(self.cpu.level, layer, position % layout.page, &keys, &values);
             }
         }
         let q = random(rows * q_heads * 512, 3);

@@ -13,7 +13,10 @@ struct Heads {
     float* q;            // [rows, q heads, query then gate, dim]
     u32 q_heads, kv_heads, dim;
     u32 layer;           // among the attention layers
+    u64 seed;            // of the signs of rotations
 };
+
+const u32 TURNED_KEYS = 1, TURNED_VALUES = 2;
 
 // The row of one head at one position.
 DEVICE u8* row_in_page(const Heads& h, const Lane& lane, u32 position, u32 head, bool value) {
@@ -96,6 +99,8 @@ KERNEL_AHEAD(prepare_heads, PREPARE_THREADS, Prepare) {
         }
         warp_barrier();
     }
+    // A query goes with the keys.
+    if (lane.turned & (is_q || is_k ? TURNED_KEYS : TURNED_VALUES)) turn_rows<false>(row, h.dim, h.dim, h.seed);
     if (is_q)
         for (u32 i = 4 * lane_id; i < h.dim; i += 128) *reinterpret_cast<float4*>(q + i) = *reinterpret_cast<const float4*>(row + i);
     else
@@ -110,8 +115,8 @@ struct Combine {
     const float2* stats;
     Rows to; // cols: q heads · dim
     u32 rows, splits;
-    u32 columns; // of a block: all of a row, or 64 where no halves are wanted
-    u32 unused;
+    u32 columns; // of a block: all of a row, or some where no halves are wanted
+    u32 turns;   // whether values of some lanes are rotated: then a block has whole heads
 };
 
 // What each part of the past weighs for a head. A warp does it.
@@ -147,12 +152,13 @@ KERNEL(combine, COMBINE_THREADS, Combine) {
     const u32 AT_ONCE = 8; // parts that a thread asks for at once
     __shared__ float scratch[32];
     __shared__ float4 sums[COMBINE_THREADS];
-    SHARED(float, row); // the block's columns, where halves are wanted; then shares of its heads
+    SHARED(float, row); // the block's columns, where halves are wanted or values are rotated; then shares of its heads
     const Heads& h = a.heads;
     u32 first = blockIdx.y * a.columns, end = min(first + a.columns, a.to.padded), behind = min(end, a.to.cols);
     u32 quads = (end - first) / 4, groups = max(COMBINE_THREADS / quads, 1u), lane = threadIdx.x % 32;
     u32 first_head = first / h.dim, last_head = (behind - 1) / h.dim;
-    float* shares = row + (a.to.high ? a.to.padded : 0);
+    float* shares = row + (a.to.high || a.turns ? a.columns : 0);
+    bool turned = a.turns && (lane_of(h.lanes, read_far(h.lane_of_row + blockIdx.x)).turned & TURNED_VALUES);
     u64 heads_before = static_cast<u64>(blockIdx.x) * h.q_heads, next = static_cast<u64>(a.rows) * h.q_heads * h.dim;
     for (u32 head = first_head + threadIdx.x / 32; head <= last_head; head += COMBINE_THREADS / 32)
         shares_of(a, heads_before + head, shares + (head - first_head) * a.splits);
@@ -189,13 +195,31 @@ KERNEL(combine, COMBINE_THREADS, Combine) {
             for (u32 other = own + quads; other < groups * quads && group == 0; other += quads)
                 sum = {sum.x + sums[other].x, sum.y + sums[other].y, sum.z + sums[other].z, sum.w + sums[other].w};
         }
-        if (own - lane >= quads) continue;
+        if (turned && there && group == 0) *reinterpret_cast<float4*>(row + i - first) = sum;
+        if (own - lane >= quads || turned) continue;
         // Behind the end gates are zeros, and so are sums.
         float4 v = {sum.x * sigmoid(gate.x), sum.y * sigmoid(gate.y), sum.z * sigmoid(gate.z), sum.w * sigmoid(gate.w)};
         bool is_own = own < quads;
         if (is_own) largest = fmaxf(largest, largest_of(v));
         write_four(v, static_cast<u64>(blockIdx.x) * a.to.padded + i, is_own, a.to);
         if (a.to.high && is_own) *reinterpret_cast<float4*>(row + i) = v;
+    }
+    if (turned) {
+        __syncthreads();
+        turn_rows_back<true>(row, behind - first, h.dim, h.seed);
+        for (u32 own = threadIdx.x; own - lane < quads; own += COMBINE_THREADS) {
+            u32 i = first + 4 * own, head = i / h.dim;
+            float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
+            bool is_own = own < quads;
+            if (is_own && i < behind) {
+                float4 sum = *reinterpret_cast<const float4*>(row + i - first);
+                float4 gate = *reinterpret_cast<const float4*>(h.q + ((heads_before + head) * 2 + 1) * h.dim + i % h.dim);
+                v = {sum.x * sigmoid(gate.x), sum.y * sigmoid(gate.y), sum.z * sigmoid(gate.z), sum.w * sigmoid(gate.w)};
+            }
+            if (is_own) largest = fmaxf(largest, largest_of(v));
+            write_four(v, static_cast<u64>(blockIdx.x) * a.to.padded + i, is_own, a.to);
+            if (a.to.high && is_own) *reinterpret_cast<float4*>(row + i - first) = v;
+        }
     }
     if (a.to.high) write_halves(row, largest, blockIdx.x, a.to, scratch);
 }

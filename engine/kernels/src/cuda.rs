@@ -26,6 +26,7 @@ pub const PRELUDE: &str = include_str!("cuda/prelude.cuh");
 const ROWS: &str = include_str!("cuda/rows.cuh");
 const FORMATS: &str = include_str!("cuda/formats.cuh");
 const VALUES: &str = include_str!("cuda/values.cuh");
+const HADAMARD: &str = include_str!("cuda/hadamard.cuh");
 const LANES: &str = include_str!("cuda/lanes.cuh");
 const GROUPS: &str = include_str!("cuda/groups.cuh");
 const HALVES: &str = include_str!("cuda/halves.cuh");
@@ -44,7 +45,7 @@ pub const PROGRAMS: &[Program] = &[
     program("rotation", &[PRELUDE, LANES, include_str!("rotation.cu")]),
     program("convolution", &[PRELUDE, LANES, include_str!("convolution.cu")]),
     program("delta", &[PRELUDE, LANES, include_str!("delta.cu")]),
-    program("attention", &[PRELUDE, ROWS, FORMATS, VALUES, LANES, ATTENTION]),
+    program("attention", &[PRELUDE, ROWS, FORMATS, VALUES, HADAMARD, LANES, ATTENTION]),
     program("snapshot", &[PRELUDE, FORMATS, VALUES, include_str!("snapshot.cu")]),
     program("routing", &[PRELUDE, include_str!("routing.cu")]),
     program("vec", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/vec.cu")]),

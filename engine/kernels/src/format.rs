@@ -12,6 +12,7 @@ mod float;
 mod integers;
 mod k_affine;
 mod k_symmetric;
+pub(crate) mod levels;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +39,9 @@ pub enum Format {
     IQ4_NL,
     IQ4_XS,
     MXFP4,
+    /// Formats of keys and values alone, whose rows are rotated and one block each.
+    TQ4,
+    TQ3,
 }
 
 /// One line per format: (format, name, number in GGUF files, values in a block, bytes of a block).
@@ -58,11 +62,14 @@ const TABLE: &[(Format, &str, u32, usize, usize)] = &[
     (Format::IQ4_NL, "iq4_nl", 20, 32, 18),
     (Format::IQ4_XS, "iq4_xs", 23, 256, 136),
     (Format::MXFP4, "mxfp4", 39, 32, 17),
+    // Their numbers are not GGUF's: no file of a model has them. Sizes are those of the shortest row.
+    (Format::TQ4, "tq4", 0x5451_0004, 32, 18),
+    (Format::TQ3, "tq3", 0x5451_0003, 32, 14),
 ];
 
 impl Format {
     pub const ALL: &[Format] = &{
-        // formats in the order of the table, which is that of the enum
+        // formats of model files in the order of the table, which is that of the enum
         use Format::*;
         [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4]
     };
@@ -77,8 +84,11 @@ impl Format {
 
     /// Bytes of a row of `cols` values. `None` for a part of a block, or for more than memory can hold.
     pub fn row_bytes(self, cols: usize) -> Option<usize> {
-        if !cols.is_multiple_of(self.block_len()) {
-            return None;
+        match self {
+            Format::TQ4 => return levels::row_bytes(4, cols),
+            Format::TQ3 => return levels::row_bytes(3, cols),
+            _ if !cols.is_multiple_of(self.block_len()) => return None,
+            _ => (),
         }
         (cols / self.block_len()).checked_mul(self.block_bytes())
     }
@@ -88,15 +98,25 @@ impl Format {
     }
 
     pub fn from_name(name: &str) -> Option<Format> {
-        TABLE.iter().find(|row| row.1.eq_ignore_ascii_case(name)).map(|row| row.0)
+        Format::ALL.iter().copied().find(|format| format.name().eq_ignore_ascii_case(name))
     }
 
     pub fn from_gguf(number: u32) -> Option<Format> {
-        TABLE.iter().find(|row| row.2 == number).map(|row| row.0)
+        Format::from_number(number).filter(|format| Format::ALL.contains(format))
     }
 
     pub fn to_gguf(self) -> u32 {
         TABLE[self as usize].2
+    }
+
+    /// Returns the format of a number that `to_gguf` gave, also one of keys and values alone.
+    pub fn from_number(number: u32) -> Option<Format> {
+        TABLE.iter().find(|row| row.2 == number).map(|row| row.0)
+    }
+
+    /// Returns true for formats of rows that must have been rotated, and are one block each.
+    pub fn is_of_rotated_rows(self) -> bool {
+        matches!(self, Format::TQ4 | Format::TQ3)
     }
 
     pub fn bytes_of_256(self) -> usize {
@@ -106,7 +126,7 @@ impl Format {
 
     pub fn is_quantised(self) -> bool {
         // true for the formats with an integer form (`unpack`)
-        !matches!(self, Format::F32 | Format::F16 | Format::BF16)
+        !matches!(self, Format::F32 | Format::F16 | Format::BF16 | Format::TQ4 | Format::TQ3)
     }
 }
 
@@ -115,7 +135,9 @@ impl Format {
 macro_rules! with_unpacker {
     ($format:expr, $short:ident, $long:ident, $($argument:expr),*) => {
         match $format {
-            Format::F32 | Format::F16 | Format::BF16 => panic!("{} has no integer form", $format.name()),
+            Format::F32 | Format::F16 | Format::BF16 | Format::TQ4 | Format::TQ3 => {
+                panic!("{} has no integer form", $format.name())
+            }
             Format::Q4_0 => $short($($argument,)* block32::unpack_q4_0),
             Format::Q4_1 => $short($($argument,)* block32::unpack_q4_1),
             Format::Q5_0 => $short($($argument,)* block32::unpack_q5_0),
@@ -142,6 +164,8 @@ pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
         Format::F32 => float::f32_to_f32(bytes, out),
         Format::F16 => float::f16_to_f32(bytes, out),
         Format::BF16 => float::bf16_to_f32(bytes, out),
+        Format::TQ4 => levels::dequantize_tq4(bytes, out),
+        Format::TQ3 => levels::dequantize_tq3(bytes, out),
         _ => with_unpacker!(format, dequantize32, dequantize256, bytes, out),
     }
 }
@@ -157,6 +181,8 @@ pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
         Format::F32 => float::f32_from_f32(values, bytes),
         Format::F16 => float::f16_from_f32(values, bytes),
         Format::BF16 => float::bf16_from_f32(values, bytes),
+        Format::TQ4 => levels::quantize_tq4(values, bytes),
+        Format::TQ3 => levels::quantize_tq3(values, bytes),
         Format::Q4_0 => quantize_blocks(values, bytes, block32::encode_q4_0),
         Format::Q5_0 => quantize_blocks(values, bytes, block32::encode_q5_0),
         Format::Q5_1 => quantize_blocks(values, bytes, block32::encode_q5_1),

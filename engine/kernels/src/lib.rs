@@ -9,6 +9,7 @@
 //! | [`product`] | activations times a weight matrix, in f32 or in 8-bit integers |
 //! | [`attention`] | causal attention over pages of keys and values |
 //! | [`delta`], [`recurrence`] | the gated delta rule, and a linear layer's part with a state |
+//! | [`hadamard`] | the rotation in front of keys and values in few bits |
 //! | [`norm`], [`rotation`], [`activation`] | the small functions between |
 //! | [`dot`] | a vector of bytes times many, for searches by meaning |
 //! | [`cpu`] | the processor's level, threads, and the registers that kernels are written in |
@@ -50,6 +51,7 @@ pub mod delta;
 mod dense;
 pub mod dot;
 pub mod format;
+pub mod hadamard;
 pub mod norm;
 pub mod peak;
 pub mod product;

@@ -2,7 +2,10 @@
 //!
 //! Keys and values are unpacked again for every token, and weights that are no blocks for every product.
 
+use std::ops::Range;
+
 use crate::cpu::{CpuLevel, Lanes, at_level};
+use crate::format::levels::signs_at;
 use crate::format::{Format, dequantize};
 
 pub(crate) fn unpack(level: CpuLevel, format: Format, bytes: &[u8], out: &mut [f32]) {
@@ -10,22 +13,32 @@ pub(crate) fn unpack(level: CpuLevel, format: Format, bytes: &[u8], out: &mut [f
     at_level!(level, unpacked(format: Format, bytes: &[u8], out: &mut [f32]));
 }
 
-/// Unpacks the same columns of many rows that lie `stride` bytes apart: `bytes` begins with the first row's columns.
-/// `out`: [row, width].
+/// Unpacks the same columns of many rows that lie `stride` bytes apart. Columns are whole blocks, or whole groups of 32
+/// where a row is one block. `out`: [row, width].
 pub(crate) fn unpack_columns(
     level: CpuLevel,
     format: Format,
     bytes: &[u8],
     stride: usize,
-    width: usize,
+    columns: Range<usize>,
     out: &mut [f32],
 ) {
-    at_level!(level, columns(format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]));
+    at_level!(level, columns_of(format: Format, bytes: &[u8], stride: usize, columns: Range<usize>, out: &mut [f32]));
 }
 
 #[inline(always)]
-fn columns<L: Lanes>(format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]) {
-    let size = format.row_bytes(width).expect("whole blocks");
+fn columns_of<L: Lanes>(format: Format, bytes: &[u8], stride: usize, columns: Range<usize>, out: &mut [f32]) {
+    let width = columns.len();
+    if format.is_of_rotated_rows() {
+        assert!(columns.start.is_multiple_of(32) && width.is_multiple_of(32));
+        for (row, out) in out.chunks_exact_mut(width).enumerate() {
+            let row = &bytes[row * stride..][..stride];
+            if format == Format::TQ4 { tq4::<L>(row, columns.start, out) } else { tq3::<L>(row, columns.start, out) }
+        }
+        return;
+    }
+    let row_bytes = |columns| format.row_bytes(columns).expect("whole blocks");
+    let (bytes, size) = (&bytes[row_bytes(columns.start)..], row_bytes(width));
     if size == stride {
         return unpacked::<L>(format, &bytes[..out.len() / width * size], out);
     }
@@ -41,6 +54,8 @@ fn unpacked<L: Lanes>(format: Format, bytes: &[u8], out: &mut [f32]) {
         Format::BF16 => halves::<L, true>(bytes, out),
         Format::Q8_0 => q8_0::<L>(bytes, out),
         Format::Q4_0 => q4_0::<L>(bytes, out),
+        Format::TQ4 => tq4::<L>(bytes, 0, out),
+        Format::TQ3 => tq3::<L>(bytes, 0, out),
         _ => dequantize(format, bytes, out),
     }
 }
@@ -81,6 +96,36 @@ fn q4_0<L: Lanes>(bytes: &[u8], out: &mut [f32]) {
 }
 
 #[inline(always)]
+fn tq4<L: Lanes>(row: &[u8], first: usize, out: &mut [f32]) {
+    let scale = L::splat(L::half(u16::from_le_bytes([row[0], row[1]])));
+    for (group, out) in row[2 + first / 2..].as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<32>().0) {
+        for at in (0..32).step_by(L::COUNT) {
+            // SAFETY: a group has 16 bytes of codes, and 16 is a multiple of any level's lanes.
+            unsafe {
+                let levels = L::load_tq4(group.as_ptr().add(at % 16), at >= 16);
+                L::store(out.as_mut_ptr().add(at), L::mul(scale, levels));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn tq3<L: Lanes>(row: &[u8], first: usize, out: &mut [f32]) {
+    let cols = (row.len() - 2) / 3 * 8;
+    assert!(first + out.len() <= cols && out.len().is_multiple_of(L::COUNT));
+    let scale = L::splat(L::half(u16::from_le_bytes([row[0], row[1]])));
+    let (codes, signs) = row.split_at(signs_at(cols));
+    for at in (0..out.len()).step_by(L::COUNT) {
+        let column = first + at;
+        // SAFETY: the row has two bits and a sign for each of its columns, and these are some of them.
+        unsafe {
+            let (codes, signs) = (codes.as_ptr().add(2 + column / 4), signs.as_ptr().add(column / 8));
+            L::store(out.as_mut_ptr().add(at), L::mul(scale, L::load_tq3(codes, signs, column % 8)));
+        }
+    }
+}
+
+#[inline(always)]
 fn scaled<L: Lanes>(scale: [u8; 2], codes: &[i8; 32], out: &mut [f32; 32]) {
     let scale = L::splat(L::half(u16::from_le_bytes(scale)));
     for at in (0..32).step_by(L::COUNT) {
@@ -98,7 +143,8 @@ mod tests {
     #[test]
     fn to_the_bit_as_at_leisure() {
         for level in CpuLevel::available() {
-            for format in [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0, Format::Q4_K] {
+            use Format::*;
+            for format in [F32, F16, BF16, Q8_0, Q4_0, Q4_K, TQ4, TQ3] {
                 for len in [0, 1, 7, 32, 96, 255, 256, 1024] {
                     let Some(size) = format.row_bytes(len) else { continue };
                     let mut bytes = vec![0; size];
@@ -107,6 +153,11 @@ mod tests {
                     dequantize(format, &bytes, &mut expected);
                     unpack(level, format, &bytes, &mut ours);
                     assert_eq!(ours, expected, "{} of {len} at {}", format.name(), level.name());
+                    if len > 0 && len.is_multiple_of(64) && format != Q4_K {
+                        let mut some = vec![f32::NAN; len / 2];
+                        unpack_columns(level, format, &bytes, size, len / 2..len, &mut some);
+                        assert_eq!(some, expected[len / 2..], "columns of {}", format.name());
+                    }
                 }
             }
         }

@@ -35,14 +35,14 @@ use super::{ModelIdentity, StoredSequence};
 use crate::memory::{HostMemory, MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::{self, Snapshot};
-use crate::state::{KvFormats, KvPages, PAGE_TOKENS, packed_bytes};
+use crate::state::{KvFormats, KvPages, PAGE_TOKENS, ROTATION_SEED, packed_bytes};
 
 pub(super) const EXTENSION: &str = "line"; // of a sequence's file
 const SEQUENCE_MAGIC: &[u8; 8] = b"REPRISEL";
 const PAGE_MAGIC: &[u8; 8] = b"REPRISEP";
-/// Version 4: a sequence says where its instructions end. Since 3 full pages have files of their own, and since 2 the
+/// Version 5: a head says what is rotated, and by which seed. Since 4 a sequence says where its instructions end, since 3 full pages have files of their own, and since 2 the
 /// name of a sequence's file begins with its owner.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Largest page of any model. A file that claims more would have all others deleted to make room.
 const MOST_PAGE_BYTES: u64 = 1 << 30;
@@ -61,7 +61,9 @@ pub(super) struct SequenceHead {
     magic: [u8; 8],
     version: u32,
     fingerprint: [u8; 32],
-    formats: [u32; 3], // GGUF's numbers for the formats of keys, values and recurrent states
+    formats: [u32; 3], // numbers of the formats of keys, values and recurrent states
+    rotated: [u32; 2], // 1 where keys, or values, are rotated
+    rotation_seed: u64,
     page_bytes: u64,
     recurrent_bytes: u64,
     conv: u64, // values of a snapshot's convolution states
@@ -76,6 +78,8 @@ struct PageHead {
     magic: [u8; 8],
     version: u32,
     formats: [u32; 2],
+    rotated: [u32; 2],
+    rotation_seed: u64,
     name: PageName,
     bytes: u64,
 }
@@ -92,12 +96,16 @@ pub(super) struct WriteJob {
 /// share the head. Earlier releases wrote no `open`: the heads of their files are not shared.
 pub(super) fn name(tokens: &[u32], kv: KvFormats, owner: Option<OwnerId>, scope: ReuseScope) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for number in tokens.iter().copied().chain([kv.key.to_gguf(), kv.value.to_gguf()]) {
+    for number in tokens.iter().copied().chain(numbers(kv)) {
         hash = (hash ^ u64::from(number)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
     let user = scope.user.map(|user| format!("u{user:016x}-")).unwrap_or_default();
     let open = if scope.is_head_shared { "open-" } else { "" };
     format!("{}{user}{open}{hash:016x}.{EXTENSION}", owner.map(prefix).unwrap_or_default())
+}
+
+fn numbers(kv: KvFormats) -> [u32; 4] {
+    [kv.key.to_gguf(), kv.value.to_gguf(), u32::from(kv.rotated[0]), u32::from(kv.rotated[1])]
 }
 
 pub(super) fn prefix(owner: OwnerId) -> String {
@@ -127,8 +135,8 @@ pub(super) fn is_unowned(path: &Path) -> bool {
 pub(super) fn page_names(tokens: &[u32], kv: KvFormats, model: &ModelIdentity) -> Vec<PageName> {
     let mut hash = Sha256::new();
     hash.update(model.fingerprint);
-    hash.update(kv.key.to_gguf().to_le_bytes());
-    hash.update(kv.value.to_gguf().to_le_bytes());
+    numbers(kv).iter().for_each(|number| hash.update(number.to_le_bytes()));
+    hash.update(ROTATION_SEED.to_le_bytes());
     let pages = tokens.chunks_exact(PAGE_TOKENS).map(|page| {
         hash.update(bytemuck::cast_slice::<u32, u8>(page));
         let mut name = PageName::default();
@@ -399,8 +407,16 @@ fn check(input: &mut impl Read, crc: u32) -> Result<(), String> {
 
 impl PageHead {
     fn new(kv: KvFormats, name: &PageName, bytes: usize) -> PageHead {
-        let formats = [kv.key.to_gguf(), kv.value.to_gguf()];
-        PageHead { magic: *PAGE_MAGIC, version: VERSION, formats, name: *name, bytes: bytes as u64 }
+        let [key, value, rotated @ ..] = numbers(kv);
+        PageHead {
+            magic: *PAGE_MAGIC,
+            version: VERSION,
+            formats: [key, value],
+            rotated,
+            rotation_seed: ROTATION_SEED,
+            name: *name,
+            bytes: bytes as u64,
+        }
     }
 }
 
@@ -419,6 +435,8 @@ impl SequenceHead {
             version: VERSION,
             fingerprint: model.fingerprint,
             formats: [kv.key, kv.value, states].map(Format::to_gguf),
+            rotated: kv.rotated.map(u32::from),
+            rotation_seed: ROTATION_SEED,
             page_bytes: shape.page_bytes(&layout) as u64,
             recurrent_bytes: (shape.delta_layers * packed_bytes(states, shape.recurrent())) as u64,
             conv: (shape.delta_layers * shape.conv()) as u64,
@@ -429,8 +447,11 @@ impl SequenceHead {
     }
 
     fn formats(&self) -> Result<(KvFormats, Format), String> {
-        match self.formats.map(Format::from_gguf) {
-            [Some(key), Some(value), Some(states)] => Ok((KvFormats { key, value }, states)),
+        let rotated = self.rotated;
+        match self.formats.map(Format::from_number) {
+            [Some(key), Some(value), Some(states)] if rotated.iter().all(|bit| *bit < 2) => {
+                Ok((KvFormats { key, value, rotated: rotated.map(|bit| bit == 1) }, states))
+            }
             _ => Err("its formats are unknown".to_string()),
         }
     }
@@ -455,5 +476,32 @@ impl SequenceHead {
         let states = self.state_bytes()?.checked_mul(self.snapshots)?;
         let rest = if self.tokens.is_multiple_of(PAGE_TOKENS as u64) { 0 } else { self.page_bytes.checked_add(4)? };
         tokens.checked_add(index)?.checked_add(states)?.checked_add(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::StateShape;
+    use kernels::delta::DeltaHeads;
+
+    /// A rotation is a part of what keys and values mean: signs of another seed, or none, make a file a miss.
+    #[test]
+    fn a_sequence_of_another_seed_or_rotation_does_not_fit() {
+        let heads = DeltaHeads { key_heads: 1, value_heads: 1, key_dim: 32, value_dim: 32, tiled: false };
+        let shape = StateShape { attention_layers: 1, delta_layers: 1, heads, conv_past: 3, kv_heads: 1, head_dim: 32 };
+        let model = ModelIdentity { fingerprint: [5; 32], shape };
+        let kv = KvFormats::new(Format::TQ4, Format::Q8_0);
+        let head = SequenceHead::new(&model, kv, Format::BF16, [300, 1, 0]).unwrap();
+        assert!(head.fits(&model) && head.formats() == Ok((kv, Format::BF16)));
+        assert!(!SequenceHead { rotation_seed: ROTATION_SEED + 1, ..head }.fits(&model));
+        assert!(SequenceHead { rotated: [2, 0], ..head }.formats().is_err());
+        let tokens: Vec<u32> = (0..300).collect();
+        let names = |kv| page_names(&tokens, kv, &model);
+        assert_ne!(names(kv), names(kv.with_rotation(true)));
+        assert_ne!(
+            name(&tokens, kv, None, ReuseScope::default()),
+            name(&tokens, kv.with_rotation(true), None, ReuseScope::default())
+        );
     }
 }

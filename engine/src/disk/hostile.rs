@@ -18,7 +18,7 @@ use crate::state::{KvFormats, StateShape};
 
 const OWNER: OwnerId = OwnerId(7);
 const SCOPE: ReuseScope = ReuseScope { user: Some(3), head_tokens: 0, is_head_shared: false };
-const KV: KvFormats = KvFormats { key: Format::Q4_0, value: Format::Q4_0 };
+const KV: KvFormats = KvFormats::new(Format::Q4_0, Format::Q4_0);
 
 fn model() -> ModelIdentity {
     let heads = DeltaHeads { key_heads: 1, value_heads: 1, key_dim: 32, value_dim: 32, tiled: false };
@@ -146,7 +146,7 @@ mod tests {
     fn a_file_whose_pages_are_larger_than_any_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let mut input = sound_input(folder.path(), 256, Format::F32).unwrap();
-        let (fingerprint, page_bytes) = (5 + 12, 5 + 12 + 32 + 12);
+        let (fingerprint, page_bytes) = (5 + 12, 5 + 12 + 32 + 12 + 16);
         input[fingerprint] ^= 1;
         assert_eq!(read(folder.path(), &input), Ok(0), "another model's file waits");
         input[page_bytes..page_bytes + 8].copy_from_slice(&u64::MAX.to_le_bytes());

@@ -8,6 +8,7 @@ use gpu::rows::RowsArguments;
 use super::upload::GpuAttention;
 use super::workspace::Floats;
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
+use crate::state::ROTATION_SEED;
 
 impl GpuNetwork {
     pub(super) fn prepare(
@@ -30,6 +31,7 @@ impl GpuNetwork {
             kv_heads: shape.kv_heads as u32,
             dim: shape.head_dim as u32,
             layer: layer as u32,
+            seed: ROTATION_SEED,
         };
         let of_prepare = PrepareArguments {
             heads,
@@ -60,7 +62,7 @@ impl GpuNetwork {
         let parts = PastParts { partial: work.at(Floats::Partial), stats: work.at(Floats::Stats) };
         attend(device, heads, step.lanes, step.rows, spread, parts)?;
         let inner = work.inner.arguments_of(shape.0 * shape.2, self.forms(step.rows));
-        combine(device, heads, step.rows, spread.splits, parts, inner)?;
+        combine(device, heads, (step.rows, step.turns), spread.splits, parts, inner)?;
         product(device, self.exactness, inner, step.rows, &[(&weights.o, work.at(Floats::Hidden))], true)
     }
 }

@@ -2,6 +2,7 @@
 //! device.
 
 use bytemuck::Pod;
+use gpu::attention::{TURNED_KEYS, TURNED_VALUES};
 use gpu::lanes::LaneArguments;
 use gpu::{Buffer, Device, Error};
 
@@ -97,6 +98,15 @@ impl StepInputs {
         self.has_log = false;
     }
 
+    /// Returns whether values of some lanes are rotated.
+    pub fn turns(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.turned & TURNED_VALUES != 0)
+    }
+
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
     pub fn add_lane(&mut self, state: &SequenceState, count: usize, log: Option<&RecurrenceLog>) -> Result<(), Error> {
         let (index, first) = (self.lanes.len() as u32, self.lane_of_row.len());
         self.lanes.push(LaneArguments {
@@ -109,7 +119,8 @@ impl StepInputs {
             position: state.position as u32,
             key_kind: super::kind_of(state.layout.key_format),
             value_kind: super::kind_of(state.layout.value_format),
-            unused: 0,
+            turned: u32::from(state.layout.key_signs.is_some()) * TURNED_KEYS
+                | u32::from(state.layout.value_signs.is_some()) * TURNED_VALUES,
         });
         for page in &state.pages {
             self.pages.push(page.address()?);

@@ -3,7 +3,7 @@
 
 use gpu::Error;
 use gpu::norm::{NormRowsArguments, norm_rows};
-use gpu::product::{embed, product};
+use gpu::product::product;
 use gpu::rows::RowsArguments;
 use weights::Mixer;
 
@@ -44,7 +44,7 @@ impl GpuNetwork {
             let (from, to) = (work.outputs.values.address(), work.at(Floats::Before));
             gpu::snapshot::copy(&self.device, values, from + first as u64 * row, to + (first + 1) as u64 * row)?;
         }
-        embed(&self.device, &self.embed, step.at.tokens, step.rows, work.at(Floats::Hidden))?;
+        self.embed(step, work)?;
         self.join(block, step, work)?;
         let Mixer::Attention(weights) = &block.layer.mixer else { return Ok(()) };
         let normed = self.norm((step.rows, 0), work, &block.layer.attn_norm, false)?;
@@ -69,7 +69,7 @@ impl GpuNetwork {
     pub fn predict(&self, lanes: &mut [PredictionLane], vocab: usize, work: &mut GpuWorkspace) -> Result<(), Error> {
         let Some(block) = &self.prediction else { return Ok(()) };
         let hidden = self.shape.hidden;
-        let head = self.head.as_ref().unwrap_or(&self.embed).first_rows(vocab);
+        let head = self.head.first_rows(vocab);
         let mut outputs: Vec<Vec<f32>> = lanes.iter().map(|lane| lane.state.outputs[..hidden].to_vec()).collect();
         let mut tokens: Vec<u32> = lanes.iter().map(|lane| lane.token).collect();
         let mut logits = vec![0.0; head.rows];

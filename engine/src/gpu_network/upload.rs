@@ -129,12 +129,14 @@ fn feed_forward(device: &Device, from: &Ffn) -> Result<GpuFfn, Error> {
     })
 }
 
-/// Bytes of a model's matrices on a device: all but the feed-forward parts, and the feed-forward part of each layer.
+/// Bytes of a model's matrices on a device: all but the embedding and the feed-forward parts, and the feed-forward part of each layer.
 pub fn device_bytes(model: &ModelWeights) -> (usize, Vec<usize>) {
     let bytes = |m: &Matrix| m.format().map_or(m.bytes(), |format| matrix::device_bytes(format, m.rows(), m.cols()));
     let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());
     let predicting = model.prediction.iter().flat_map(PredictionBlock::matrices);
-    let outside: usize = [&model.embed].into_iter().chain(&model.head).chain(predicting).map(bytes).sum();
+    // An embedding that is no head stays on the host.
+    let head = model.head.as_ref().unwrap_or(&model.embed);
+    let outside: usize = [head].into_iter().chain(predicting).map(bytes).sum();
     (
         outside + mixers.sum::<usize>(),
         model.layers.iter().map(|layer| layer.ffn.matrices().into_iter().map(bytes).sum()).collect(),

@@ -17,7 +17,7 @@ pub struct GpuWorkspace {
     pub(super) normed: DeviceRows, // input of products
     pub(super) inner: DeviceRows,
     pub(super) outputs: DeviceRows, // [rows, hidden]: the head's input, for the block for multi-token prediction
-    pub(super) floats: [Buffer<f32>; 23],
+    pub(super) floats: [Buffer<f32>; 24],
     numbers: [Buffer<u32>; 5],
     pub(super) logits_on_host: HostBuffer<f32>, // [wanted rows, vocab]
     /// [rows, hidden]: the residual stream, for feed-forward parts that the CPU computes.
@@ -53,6 +53,8 @@ pub(super) enum Floats {
     DraftConv,
     /// [rows, hidden]: the model's output before each row, which its block for multi-token prediction reads.
     Before,
+    /// [rows, hidden]: rows of an embedding on the host, which a block for multi-token prediction reads again.
+    Embedded,
 }
 
 #[derive(Clone, Copy)]
@@ -67,6 +69,7 @@ pub(super) enum Numbers {
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct GraphKey {
     pub sizes: (usize, usize, usize), // rows, lanes, and rows with wanted logits
+    pub turns: bool,
     pub at: InputAddresses,
     pub overlaps: bool,
 }
@@ -137,7 +140,7 @@ impl GpuWorkspace {
 const MOST_GRAPHS: usize = 64;
 
 pub(super) struct BufferSizes {
-    floats: [usize; 23], // in the order of `Floats` and of `Numbers`
+    floats: [usize; 24], // in the order of `Floats` and of `Numbers`
     numbers: [usize; 5],
     normed: (usize, usize),
     inner: (usize, usize),
@@ -146,7 +149,7 @@ pub(super) struct BufferSizes {
 
 impl BufferSizes {
     pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
-        let none = BufferSizes { floats: [0; 23], numbers: [0; 5], normed: (0, 0), inner: (0, 0), outputs: (0, 0) };
+        let none = BufferSizes { floats: [0; 24], numbers: [0; 5], normed: (0, 0), inner: (0, 0), outputs: (0, 0) };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
         steps.fold(none, |most, (lanes, longest)| {
             let rows = (lanes * longest).min(rows);
@@ -207,6 +210,7 @@ impl BufferSizes {
                 routed(rows),
                 drafting * state.recurrent(),
                 drafting * state.conv(),
+                predicting * shape.hidden,
                 predicting * shape.hidden,
             ],
             numbers: [pairs, pairs, pairs, pairs, routed(1 + 3 * most_tiles(pairs, experts, tile_rows(1)))],

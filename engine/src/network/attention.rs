@@ -46,7 +46,8 @@ impl Network {
             let count = lane.tokens.len();
             for (i, row) in (first..first + count).enumerate() {
                 let range = row * kv_width..(row + 1) * kv_width;
-                lane.state.write(layer, lane.state.position + i, &work.k[range.clone()], &work.v[range]);
+                let (keys, values) = (&work.k[range.clone()], &work.v[range]);
+                lane.state.write(cpu.level, layer, lane.state.position + i, keys, values);
             }
             let state = &*lane.state;
             let queries = Queries {

@@ -132,7 +132,7 @@ impl Network {
         for lane in lanes.iter_mut() {
             let position = lane.state.position;
             for (i, (keys, values)) in rows.by_ref().take(lane.tokens.len()).enumerate() {
-                lane.state.write(self.state_shape.attention_layers - 1, position + i, keys, values);
+                lane.state.write(cpu.level, self.state_shape.attention_layers - 1, position + i, keys, values);
             }
             let end = first + lane.tokens.len();
             let kept = WantedLogits::Last.of(first..end, lane.drafts);

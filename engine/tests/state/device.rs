@@ -80,10 +80,13 @@ fn any_history_is_answered_as_by_a_cold_engine_moe() {
 fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
     let Some(device) = device() else { return };
     let prompt = words(60, 1);
-    let formats = [(Format::F16, Format::F16), (Format::Q8_0, Format::Q4_0), (Format::Q8_0, Format::BF16)];
-    for ((key, value), snapshots) in formats.into_iter().zip(snapshot::FORMATS) {
+    use Format::*;
+    let formats = [(F16, F16), (Q8_0, Q4_0), (Q8_0, BF16), (TQ4, TQ3), (Q8_0, TQ4), (TQ3, F16)];
+    let both = formats.into_iter().map(|(key, value)| KvFormats::new(key, value));
+    let both = both.chain([KvFormats::new(Q8_0, Q4_0).with_rotation(true)]);
+    for (kv, snapshots) in both.zip(snapshot::FORMATS.into_iter().cycle()) {
         let limits = EngineLimits { snapshots, ..LIMITS };
-        let asked = |tokens: &[u32]| EngineRequest { kv: KvFormats { key, value }, ..request(tokens, 1) };
+        let asked = |tokens: &[u32]| EngineRequest { kv, ..request(tokens, 1) };
         let folder = tempfile::tempdir().unwrap();
         let start = |device| {
             let mut engine = engine_on(device, "dense-wide", limits);

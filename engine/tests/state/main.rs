@@ -9,6 +9,7 @@ mod early;
 mod heads;
 mod memory;
 mod pace;
+mod pairs;
 mod random;
 mod resume;
 mod reuse;

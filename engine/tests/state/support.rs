@@ -15,7 +15,7 @@ use kernels::product::Precision;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+pub const F32: KvFormats = KvFormats::new(Format::F32, Format::F32);
 
 pub const LIMITS: EngineLimits = EngineLimits {
     prefill_chunk_tokens: 64,

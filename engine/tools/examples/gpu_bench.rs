@@ -54,7 +54,7 @@ fn main() -> Result<(), Failure> {
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(model.vocab.clone())?);
     let limits = DeviceLimits {
         total_bytes: None,
-        rows: args.chunk_tokens + args.batch,
+        chunk_tokens: args.chunk_tokens,
         lanes: args.batch,
         ffn_layers: args.gpu_layers,
         longest: None,
@@ -90,7 +90,7 @@ struct Bench {
     copy_gb_per_s: f64,
 }
 
-const Q8: KvFormats = KvFormats { key: Format::Q8_0, value: Format::Q8_0 };
+const Q8: KvFormats = KvFormats::new(Format::Q8_0, Format::Q8_0);
 
 impl Bench {
     fn windows(&mut self) -> Result<(), Failure> {
@@ -102,11 +102,11 @@ impl Bench {
         for tokens in self.args.windows.clone() {
             for (name, key, value) in formats {
                 let shape = self.network.state_shape;
-                let layout = shape.layout(KvFormats { key, value })?;
+                let layout = shape.layout(KvFormats::new(key, value))?;
                 let planned =
                     tokens.div_ceil(engine::state::PAGE_TOKENS) * shape.page_bytes(&layout) + shape.fixed_bytes();
                 let before = self.device.used_bytes()?;
-                let mut state = self.state(KvFormats { key, value })?;
+                let mut state = self.state(KvFormats::new(key, value))?;
                 state.reserve(tokens);
                 if let Some(why) = self.executor.failure() {
                     tell(json!({"what": "window", "kv": name, "tokens": tokens, "failed": why}));

@@ -245,7 +245,7 @@ fn models_that_do_not_fit_give_no_adapter() {
 }
 
 const KV: engine::state::KvFormats =
-    engine::state::KvFormats { key: kernels::format::Format::F32, value: kernels::format::Format::F32 };
+    engine::state::KvFormats::new(kernels::format::Format::F32, kernels::format::Format::F32);
 
 /// Returns logits, and the fingerprint under which states are kept.
 fn logits(model: &Path, adapters: &[(&Path, f32)]) -> (Vec<f32>, [u8; 32]) {

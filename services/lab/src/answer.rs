@@ -43,7 +43,10 @@ impl LocalModel {
     pub fn new(model: ReadyModel, settings: &Settings, most_bytes: usize) -> LocalModel {
         let ReadyModel { opened, executor, device, kv, .. } = model;
         let limits = EngineLimits {
-            prefill_chunk_tokens: settings.engine.chunk_tokens(device.is_some()),
+            prefill_chunk_tokens: match &device {
+                Some(memory) => memory.chunk_tokens,
+                None => settings.engine.prefill_chunk_tokens,
+            },
             max_sequences: 1,
             max_waiting: 1,
             max_logit_bias: usize::MAX,

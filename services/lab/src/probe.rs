@@ -99,7 +99,7 @@ fn find(args: &Args, given: &[OsString], memory: u64, settings: &Settings) -> Re
     }
     let network = Network::new(opened, precision);
     let kv = args.kv.unwrap_or([preset.kv.k, preset.kv.v]);
-    let formats = KvFormats { key: model::kv_format(kv[0]), value: model::kv_format(kv[1]) };
+    let formats = KvFormats::new(model::kv_format(kv[0]), model::kv_format(kv[1]));
     let native = u32::try_from(network.shape().native_ctx).unwrap_or(u32::MAX);
     let (lo, hi) = (args.lo.unwrap_or(PAGE_TOKENS as u32), args.hi.unwrap_or(native).min(native));
     if lo > hi {

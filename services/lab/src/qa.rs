@@ -173,7 +173,7 @@ impl Reader<'_> {
     }
 }
 
-const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+const F32: KvFormats = KvFormats::new(Format::F32, Format::F32);
 
 fn one_answer(args: &Args, settings: &Settings) -> Result<(Outcome, String)> {
     let mut ready = open(args, PrecisionArg::F32, settings)?;

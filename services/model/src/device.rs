@@ -36,8 +36,7 @@ impl Finder {
         };
         let limits = DeviceLimits {
             total_bytes: settings.memory.gpu_total.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-            // Every sequence that decodes beside the others adds a row to a step.
-            rows: engine.gpu_prefill_chunk_tokens + engine.max_sequences,
+            chunk_tokens: engine.gpu_prefill_chunk_tokens,
             lanes: engine.max_sequences,
             ffn_layers: engine.gpu_layers,
             longest: None,
@@ -68,7 +67,8 @@ impl Finder {
             Source::Any => Source::Gpu,
             _ => self.source.clone(),
         };
-        let limits = DeviceLimits { ffn_layers: Some(memory.ffn_layers), ..self.limits };
+        let (ffn_layers, chunk_tokens) = (Some(memory.ffn_layers), memory.chunk_tokens);
+        let limits = DeviceLimits { ffn_layers, chunk_tokens, ..self.limits };
         Finder { source, limits, ..self.clone() }
     }
 

@@ -8,7 +8,7 @@ use engine::state::{KvFormats, PAGE_TOKENS};
 use engine::{DraftLimits, EngineLimits, Format, GpuApi, LongestConversation, Precision};
 use session::SamplingOverrides;
 use session::sentences::SentenceLimits;
-use settings::{DeviceChoice, KvFormat, Preset, Settings, SnapshotFormat, Thinking};
+use settings::{DeviceChoice, KvFormat, KvRotation, Preset, Settings, SnapshotFormat, Thinking};
 use std::path::Path;
 
 pub fn open_options(settings: &Settings, precision: Precision) -> ModelOptions {
@@ -43,7 +43,10 @@ pub fn limits(settings: &Settings, precision: Precision, on_device: bool) -> Eng
             Precision::Integer => snapshot_format(memory.snapshots),
         },
         snapshot_spacing_tokens: PAGE_TOKENS,
-        recurrence_log_tokens: memory.recurrence_log_tokens,
+        recurrence_log_tokens: match on_device {
+            true => memory.gpu_recurrence_log_tokens,
+            false => memory.recurrence_log_tokens,
+        },
         heads: memory.heads,
     }
 }
@@ -63,8 +66,15 @@ pub fn precision(settings: &Settings) -> Precision {
 /// Returns the formats of keys and values. The reference precision rounds nothing, so its cache does not either.
 pub fn kv_formats(preset: &Preset, precision: Precision) -> KvFormats {
     match precision {
-        Precision::F32 => KvFormats { key: Format::F32, value: Format::F32 },
-        Precision::Integer => KvFormats { key: kv_format(preset.kv.k), value: kv_format(preset.kv.v) },
+        Precision::F32 => KvFormats::new(Format::F32, Format::F32),
+        Precision::Integer => {
+            let formats = KvFormats::new(kv_format(preset.kv.k), kv_format(preset.kv.v));
+            match preset.kv.rotation {
+                KvRotation::Auto => formats,
+                KvRotation::On => formats.with_rotation(true),
+                KvRotation::Off => formats.with_rotation(false),
+            }
+        }
     }
 }
 
@@ -83,6 +93,8 @@ pub fn kv_format(format: KvFormat) -> Format {
         KvFormat::Bf16 => Format::BF16,
         KvFormat::Q8 => Format::Q8_0,
         KvFormat::Q4 => Format::Q4_0,
+        KvFormat::Tq4 => Format::TQ4,
+        KvFormat::Tq3 => Format::TQ3,
     }
 }
 

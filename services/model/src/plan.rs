@@ -18,15 +18,17 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub total_bytes: u64,
-    /// Memory of the program, its threads and connections, and the allocator's unused pieces.
+    /// Memory of the program, with its threads, its store and some connections.
     pub process_bytes: u64,
+    /// Memory that allocators hold and do not use.
+    pub unused_bytes: u64,
     pub weight_bytes: u64,
     pub scratch_bytes: u64,
     pub vocabulary_bytes: u64,
     pub token_cache_bytes: u64,
     pub prepare_bytes: u64,
     pub text_bytes: u64,
-    /// Limit of simultaneous sequences; `sequence_bytes` each.
+    /// Limit of simultaneous sequences; a state of `sequence_bytes` is in each, and in the bytes of a window.
     pub sequences: usize,
     pub sequence_bytes: u64,
     pub left_bytes: u64,
@@ -118,13 +120,14 @@ fn pages_that_fit(
     Ok(usize::try_from(bytes.saturating_sub(without) / page.max(1)).unwrap_or(usize::MAX))
 }
 
-/// Memory of the program with its threads, its store and some connections: resident memory of the service with a model
-/// of a megabyte and an empty cache, rounded up.
-const PROCESS_BYTES: u64 = 40 << 20;
+/// Memory of the program: of a service with the built-in model and an empty cache, 34 MiB of the program's file, which the
+/// system may take back, 4 MiB of libraries' and 10 MiB of heaps, stacks and the store's pages.
+const PROCESS_BYTES: u64 = 48 << 20;
 
-/// Divisor of the ceiling for pieces that allocators leave unused. Large pieces are mappings of their own and leave
-/// nothing; small ones are a small part.
+/// Divisor of the ceiling for pieces that allocators leave unused, and the most that they leave: large pieces are mappings of
+/// their own, and the small ones do not grow with the machine.
 const ALLOCATOR_SHARE: u64 = 50;
+const MOST_UNUSED_BYTES: u64 = 64 << 20; // not a window: bytes
 
 /// Bytes for a token of the vocabulary: resident memory after the start of a model with 248,320 tokens, divided by
 /// them.
@@ -157,11 +160,12 @@ impl Plan {
         let (weights, scratch) = match device {
             None => (host_weight_bytes(&network.model, network.precision), scratch_bytes(network, rows, wanted)),
             Some(device) if device.host_bytes == 0 => (0, 0),
-            Some(device) => (device.host_bytes, scratch_bytes(network, limits.prefill_chunk_tokens + sequences, 0)),
+            Some(device) => (device.host_bytes, scratch_bytes(network, device.chunk_tokens + sequences, 0)),
         };
         let mut plan = Plan {
             total_bytes,
-            process_bytes: PROCESS_BYTES + total_bytes / ALLOCATOR_SHARE,
+            process_bytes: PROCESS_BYTES,
+            unused_bytes: (total_bytes / ALLOCATOR_SHARE).min(MOST_UNUSED_BYTES),
             weight_bytes: weights as u64,
             scratch_bytes: scratch as u64,
             vocabulary_bytes: (network.shape().vocab * BYTES_OF_A_TOKEN) as u64,
@@ -181,7 +185,7 @@ impl Plan {
             None => total_bytes.saturating_sub(plan.fixed_bytes()),
             Some(device) => device.left_bytes as u64,
         };
-        plan.left_bytes = kept_bytes.saturating_sub(sequences as u64 * plan.sequence_bytes);
+        plan.left_bytes = kept_bytes;
         plan.snapshot_spacing_tokens = match settings.memory.snapshot_spacing_tokens {
             Some(tokens) => tokens,
             None => spacing(state, &limits, ctx_size as usize, plan.left_bytes),
@@ -191,27 +195,32 @@ impl Plan {
 
     fn fixed_bytes(&self) -> u64 {
         let texts = self.vocabulary_bytes + self.token_cache_bytes + self.prepare_bytes + self.text_bytes;
-        self.process_bytes + self.weight_bytes + self.scratch_bytes + texts
+        self.process_bytes + self.unused_bytes + self.weight_bytes + self.scratch_bytes + texts
     }
 
     fn fixed_there_bytes(&self) -> u64 {
-        let fixed = match &self.device {
+        match &self.device {
             None => self.fixed_bytes(),
             Some(device) => (device.weight_bytes + device.scratch_bytes) as u64,
-        };
-        fixed + self.sequences as u64 * self.sequence_bytes
+        }
     }
 
     pub fn limits(&self, settings: &Settings, precision: Precision) -> EngineLimits {
         EngineLimits {
             memory_bytes: usize::try_from(self.engine_bytes()).unwrap_or(usize::MAX),
             snapshot_spacing_tokens: self.snapshot_spacing_tokens,
-            ..limits(settings, precision, self.device.is_some())
+            ..self.limits_there(settings, precision)
         }
     }
 
+    fn limits_there(&self, settings: &Settings, precision: Precision) -> EngineLimits {
+        let limits = limits(settings, precision, self.device.is_some());
+        let chunk_tokens = self.device.as_ref().map_or(limits.prefill_chunk_tokens, |device| device.chunk_tokens);
+        EngineLimits { prefill_chunk_tokens: chunk_tokens, ..limits }
+    }
+
     pub fn engine_bytes(&self) -> u64 {
-        self.left_bytes + self.sequences as u64 * self.sequence_bytes
+        self.left_bytes
     }
 }
 
@@ -311,6 +320,7 @@ mod tests {
             total_bytes: 100 << 20,
             weight_bytes: 30 << 20,
             scratch_bytes: 20 << 20,
+            chunk_tokens: 512,
             left_bytes: 50 << 20,
             ffn_layers: 4,
             layers: 4,
@@ -322,7 +332,7 @@ mod tests {
         let planned = of(&device).unwrap();
         assert_eq!((planned.engine_bytes(), planned.weight_bytes), (50 << 20, 0));
         let limits = planned.limits(&settings, Precision::Integer);
-        assert_eq!(limits.prefill_chunk_tokens, settings.engine.gpu_prefill_chunk_tokens);
+        assert_eq!(limits.prefill_chunk_tokens, 512, "the plan's choice");
         let table = planned.to_string();
         assert!(table.contains("on a card") && table.contains("100.0 MiB  memory.gpu_total"), "{table}");
         device.left_bytes = 1 << 20;

@@ -10,7 +10,7 @@ use crate::opened::open_on;
 use crate::plan::{Plan, plan};
 use crate::preparation::PreparationMemory;
 use crate::upstream::Upstream;
-use settings::{Preset, Settings};
+use settings::{Preset, Settings, Thinking};
 
 pub struct Started {
     pub model: Model,
@@ -129,9 +129,42 @@ pub(crate) fn start_engine(
         }
         Err(error) => return Err(error),
     };
+    notes.extend(thinking_note(&settings, &opened.preset));
     let preparation = PreparationMemory::of(&settings);
     let local = Local::start(&settings, finder, opened, &plan, &preparation)?;
     let name = local.status().model;
     let model = Model::new(local, preparation);
     Ok(Started { model, settings, presets, name, plan: Some(plan), notes })
+}
+
+/// Returns a warning if the model thinks in a window that its thoughts may fill.
+fn thinking_note(settings: &Settings, preset: &Preset) -> Option<String> {
+    let (ctx_size, least) = (preset.ctx_size, settings.model.thinking_ctx_size);
+    let says = format!(
+        "preset {} thinks in a window of {ctx_size} tokens, and thoughts may take thousands; choose a window of {least} or \
+         more, or limit them (preset.thinking = 512)",
+        preset.name
+    );
+    (preset.thinking == Thinking::On && ctx_size < least).then_some(says)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use settings::{Flag, Sources};
+
+    #[test]
+    fn a_small_window_that_thinks_is_told() {
+        let note = |thinking: &str, ctx_size: &str| {
+            let flags = vec![
+                Flag::new("--set", "preset.thinking", thinking),
+                Flag::new("--set", "model.ctx_size", ctx_size),
+                Flag::new("--set", "model.preset", "qwen3.5-9b"),
+            ];
+            let settings = Settings::load(&Sources { flags, ..Sources::default() }).unwrap().settings;
+            thinking_note(&settings, settings.chosen().unwrap())
+        };
+        assert!(note("on", "9000").unwrap().contains("thinks in a window of 9000 tokens"));
+        assert_eq!([note("off", "9000"), note("300", "9000"), note("on", "99000")], [None, None, None]);
+    }
 }

@@ -270,6 +270,6 @@ mod tests {
         // Without a layer on the GPU it is not used at all.
         assert_eq!(read("reprise serve -ngl 0").engine.device, settings::DeviceChoice::Cpu);
         let refused = Cli::try_parse_from(rewritten("reprise serve -ctk q5_1").unwrap()).err().unwrap().to_string();
-        assert!(refused.contains("f32, f16, bf16, q8_0 or q4_0"), "{refused}");
+        assert!(refused.contains("f32, f16, bf16, q8_0, q4_0, tq4 or tq3"), "{refused}");
     }
 }

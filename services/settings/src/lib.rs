@@ -47,8 +47,8 @@ pub use load::LoadedSettings;
 pub use origin::{Origin, SettingsLayer};
 pub use personas::Persona;
 pub use preset::{
-    CompactionSettings, Kv, KvFormat, Learn, ModelSource, Preset, PresetPrompt, Questions, Recall, RememberedSettings,
-    SamplingSettings, ShownSpeakers, SpeculationSettings, Thinking,
+    CompactionSettings, Kv, KvFormat, KvRotation, Learn, ModelSource, Preset, PresetPrompt, Questions, Recall,
+    RememberedSettings, SamplingSettings, ShownSpeakers, SpeculationSettings, Thinking,
 };
 pub use print::print_config;
 pub use settings::{

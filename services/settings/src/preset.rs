@@ -84,6 +84,7 @@ sections! {
     pub struct Kv {
         pub k: KvFormat = choice(),
         pub v: KvFormat = choice(),
+        pub rotation: KvRotation = choice(),
     }
 
     #[derive(Copy, Eq)]
@@ -120,6 +121,16 @@ pub enum KvFormat {
     Bf16,
     Q8,
     Q4,
+    Tq4,
+    Tq3,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum KvRotation {
+    Auto,
+    On,
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

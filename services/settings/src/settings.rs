@@ -143,6 +143,7 @@ sections! {
         pub lora: Vec<AdapterChoice> = adapters(),
         pub models_dir: PathBuf = path(),
         pub presets_dir: Option<PathBuf> = optional_path(),
+        pub thinking_ctx_size: u32 = whole(0..=1 << 24),
     }
 
     pub struct DraftSettings {

@@ -1,5 +1,7 @@
 use kernels::attention::PageLayout;
+use kernels::cpu::CpuLevel;
 use kernels::format::Format;
+use kernels::hadamard::{self, Signs};
 use kernels::rotation::{Rotation, rotate};
 use proptest::prelude::*;
 use reference::{QueryRows, assert_close, random};
@@ -13,7 +15,9 @@ use gpu::rotation::{TurnsArguments, turns};
 use gpu::rows::{DeviceRows, Forms, Halves};
 use testing::{cases, device_of_tests, is_emulated};
 
-const FORMATS: [Format; 5] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
+const FORMATS: [Format; 7] =
+    [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0, Format::TQ4, Format::TQ3];
+const SIGNS: Signs = Signs { seed: 0x5265_7072_6973_6531 };
 
 #[derive(Debug, Clone)]
 struct Problem {
@@ -27,6 +31,26 @@ struct Problem {
     splits: usize,
     shared_bytes: usize,
     seed: u64,
+    /// True if keys and values are rotated that need not be.
+    rotated: bool,
+}
+
+impl Problem {
+    fn layout(&self) -> PageLayout {
+        let signs = |format: Format| {
+            let is_rotated = format.is_of_rotated_rows() || self.rotated && format.is_quantised();
+            is_rotated.then_some(SIGNS)
+        };
+        PageLayout {
+            key_format: self.key,
+            value_format: self.value,
+            kv_heads: self.kv_heads,
+            head_dim: self.dim,
+            page: 256,
+            key_signs: signs(self.key),
+            value_signs: signs(self.value),
+        }
+    }
 }
 
 const SHARED_BYTES: [usize; 2] = [99 << 10, 227 << 10];
@@ -40,18 +64,10 @@ fn problem() -> impl Strategy<Value = Problem> {
         prop::sample::select(vec![32usize, 64, 128, 256]),
         (format(), format()),
         (1usize..6, prop::sample::select(SHARED_BYTES.to_vec())),
-        any::<u64>(),
+        (any::<u64>(), any::<bool>()),
     )
-        .prop_map(|(lanes, (kv_heads, group), dim, (key, value), (splits, shared_bytes), seed)| Problem {
-            lanes,
-            kv_heads,
-            group,
-            dim,
-            key,
-            value,
-            splits,
-            shared_bytes,
-            seed,
+        .prop_map(|(lanes, (kv_heads, group), dim, (key, value), (splits, shared_bytes), (seed, rotated))| {
+            Problem { lanes, kv_heads, group, dim, key, value, splits, shared_bytes, seed, rotated }
         })
 }
 
@@ -60,8 +76,7 @@ const EPS: f32 = 1e-6;
 
 fn check_problem(p: &Problem) {
     let Some(device) = device_of_tests() else { return };
-    let layout =
-        PageLayout { key_format: p.key, value_format: p.value, kv_heads: p.kv_heads, head_dim: p.dim, page: 256 };
+    let layout = p.layout();
     let (q_heads, width) = (p.kv_heads * p.group, p.kv_heads * p.dim);
     let rows: usize = p.lanes.iter().map(|lane| lane.1).sum();
     let q = random(rows * q_heads * 2 * p.dim, p.seed);
@@ -76,7 +91,7 @@ fn check_problem(p: &Problem) {
         let past = random(before * width * 2, p.seed + 10 + i as u64);
         for (position, row) in past.chunks_exact(2 * width).enumerate() {
             let page = &mut own[position / 256][LAYER * layout.bytes()..][..layout.bytes()];
-            layout.write(page, position % 256, &row[..width], &row[width..]);
+            layout.write(CpuLevel::detect(), page, position % 256, &row[..width], &row[width..]);
         }
         pages.push(own);
     }
@@ -95,6 +110,8 @@ fn check_problem(p: &Problem) {
             position: *before as u32,
             key_kind: DeviceFormat::of(p.key) as u32,
             value_kind: DeviceFormat::of(p.value) as u32,
+            turned: u32::from(layout.key_signs.is_some()) * TURNED_KEYS
+                | u32::from(layout.value_signs.is_some()) * TURNED_VALUES,
             ..LaneArguments::default()
         });
         lane_of_row.resize(lane_of_row.len() + count, i as u32);
@@ -123,6 +140,7 @@ fn check_problem(p: &Problem) {
         kv_heads: p.kv_heads as u32,
         dim: p.dim as u32,
         layer: LAYER as u32,
+        seed: SIGNS.seed,
     };
     let of_prepare = PrepareArguments {
         heads,
@@ -150,7 +168,7 @@ fn check_problem(p: &Problem) {
     let halves = if p.seed.is_multiple_of(2) { Halves::One } else { Halves::No };
     let forms = Forms { values: true, halves, ..Forms::default() };
     let out = DeviceRows::new(&device, rows, q_heads * p.dim, forms).unwrap();
-    combine(&device, heads, rows, p.splits, parts, out.arguments(forms)).unwrap();
+    combine(&device, heads, (rows, layout.value_signs.is_some()), p.splits, parts, out.arguments(forms)).unwrap();
     let ours = out.values.to_vec().unwrap();
     let ours: Vec<f32> = ours.chunks(out.padded).flat_map(|row| row[..out.cols].to_vec()).collect();
 
@@ -191,12 +209,19 @@ fn check_problem(p: &Problem) {
             }
         }
         let written = [&keys[..], &v[first * width..][..count * width]];
-        for (format, (all, written)) in [p.key, p.value].into_iter().zip(all.iter().zip(written)) {
-            let mut bytes = vec![0; format.row_bytes(written.len()).unwrap()];
-            let mut expected = vec![0.0; written.len()];
-            kernels::format::quantize(format, written, &mut bytes);
-            kernels::format::dequantize(format, &bytes, &mut expected);
-            assert_quantized_as_well(&all[before * width..], &expected, written);
+        let kept = [(p.key, layout.key_signs), (p.value, layout.value_signs)];
+        for ((format, signs), (all, written)) in kept.into_iter().zip(all.iter().zip(written)) {
+            let mut expected = written.to_vec();
+            for row in expected.chunks_exact_mut(p.dim) {
+                let mut bytes = vec![0; format.row_bytes(p.dim).unwrap()];
+                signs.iter().for_each(|signs| hadamard::turn(CpuLevel::Portable, *signs, p.dim, row));
+                kernels::format::quantize(format, row, &mut bytes);
+                kernels::format::dequantize(format, &bytes, row);
+                signs.iter().for_each(|signs| hadamard::turn_back(CpuLevel::Portable, *signs, p.dim, row));
+            }
+            // A scale of rotated rows is for more than a block.
+            let block = if signs.is_some() { p.dim } else { 32 };
+            assert_quantized_as_well(block, &all[before * width..], &expected, written);
         }
         let stride = q_heads * 2 * p.dim;
         let of_reference =
@@ -215,11 +240,11 @@ fn check_problem(p: &Problem) {
 /// A value on the border between two codes may fall to either side of it, in any number of places, and of two scales that
 /// serve a block equally well either may be chosen. So a block may differ from the reference's, but may be no further from what
 /// was written than the reference's is.
-fn assert_quantized_as_well(ours: &[f32], reference: &[f32], written: &[f32]) {
+fn assert_quantized_as_well(block: usize, ours: &[f32], reference: &[f32], written: &[f32]) {
     let distance = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt();
-    for ((ours, reference), written) in ours.chunks(32).zip(reference.chunks(32)).zip(written.chunks(32)) {
+    for ((ours, reference), written) in ours.chunks(block).zip(reference.chunks(block)).zip(written.chunks(block)) {
         let (off, reference_off) = (distance(ours, written), distance(reference, written));
-        let size = distance(written, &[0.0; 32]);
+        let size = distance(written, &vec![0.0; written.len()]);
         assert!(
             off <= 1.02 * reference_off + 1e-3 * size,
             "{ours:?} is {off} from {written:?}, and the reference {reference_off}: {reference:?}"
@@ -246,9 +271,14 @@ fn many_rows_with_heads_of_every_size_are_the_reference() {
         (Format::Q4_0, Format::Q8_0),
         (Format::F32, Format::Q8_0),
         (Format::Q4_0, Format::BF16),
+        (Format::TQ4, Format::TQ3),
+        (Format::TQ3, Format::TQ4),
+        (Format::F16, Format::TQ4),
     ];
     for ((dim, shared_bytes), (key, value)) in sizes.into_iter().flat_map(|size| formats.map(|format| (size, format))) {
         let lanes = vec![(75, 23), (3, 5)];
-        check_problem(&Problem { lanes, kv_heads: 1, group: 6, dim, key, value, splits: 2, shared_bytes, seed: 3 });
+        let rotated = shared_bytes == SHARED_BYTES[1];
+        let (kv_heads, group, splits, seed) = (1, 6, 2, 3);
+        check_problem(&Problem { lanes, kv_heads, group, dim, key, value, splits, shared_bytes, seed, rotated });
     }
 }

@@ -4,6 +4,7 @@
 use super::{Shape, TILE};
 use crate::cpu::{CpuLevel, Lanes, at_level, lanes::prefetch};
 use crate::format::Format;
+use crate::format::levels::signs_at;
 use crate::unpack::unpack_columns;
 
 /// Divisor of the head widths that this module handles: no register holds more numbers.
@@ -21,8 +22,7 @@ pub(super) struct PageRows<'a> {
 
 impl PageRows<'_> {
     pub fn unpack(&self, level: CpuLevel, columns: std::ops::Range<usize>, out: &mut [f32]) {
-        let row_bytes = |columns| self.format.row_bytes(columns).expect("whole blocks");
-        unpack_columns(level, self.format, &self.bytes[row_bytes(columns.start)..], self.stride, columns.len(), out);
+        unpack_columns(level, self.format, self.bytes, self.stride, columns, out);
     }
 
     fn check(&self, shape: Shape) {
@@ -55,9 +55,20 @@ pub(super) fn weigh(
 }
 
 trait Stored {
+    /// Loads numbers of a row of `dim`, without the row's scale.
+    ///
     /// # Safety
     /// The row has `COUNT` numbers from this column on, which is a multiple of `COUNT`.
-    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V;
+    unsafe fn load<L: Lanes>(row: *const u8, dim: usize, column: usize) -> L::V;
+
+    /// Returns the scale of a whole row.
+    ///
+    /// # Safety
+    /// A row begins here.
+    #[inline(always)]
+    unsafe fn row_scale<L: Lanes>(_row: *const u8) -> f32 {
+        1.0
+    }
 }
 
 struct Singles;
@@ -65,10 +76,12 @@ struct Halves;
 struct UpperHalves;
 struct Bytes;
 struct Nibbles;
+struct Levels4;
+struct Levels3;
 
 impl Stored for Singles {
     #[inline(always)]
-    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+    unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: the caller's promise; so below. No level needs an alignment.
         unsafe { L::load(row.add(4 * column).cast()) }
     }
@@ -76,7 +89,7 @@ impl Stored for Singles {
 
 impl Stored for Halves {
     #[inline(always)]
-    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+    unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: see above.
         unsafe { L::load_f16(row.add(2 * column)) }
     }
@@ -84,7 +97,7 @@ impl Stored for Halves {
 
 impl Stored for UpperHalves {
     #[inline(always)]
-    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+    unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: see above.
         unsafe { L::load_bf16(row.add(2 * column)) }
     }
@@ -94,7 +107,7 @@ const BLOCK: usize = 32; // a block of 32 numbers: its scale, then their codes
 
 impl Stored for Bytes {
     #[inline(always)]
-    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+    unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: see above.
         unsafe {
             let block = row.add(column / BLOCK * 34);
@@ -105,13 +118,41 @@ impl Stored for Bytes {
 
 impl Stored for Nibbles {
     #[inline(always)]
-    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+    unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: see above.
         unsafe {
             let block = row.add(column / BLOCK * 18);
             let codes = L::load_i4(block.add(2 + column % WIDTH), column % BLOCK >= WIDTH);
             L::mul(scale::<L>(block), codes)
         }
+    }
+}
+
+impl Stored for Levels4 {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
+        // SAFETY: see above.
+        unsafe { L::load_tq4(row.add(2 + column / BLOCK * WIDTH + column % WIDTH), column % BLOCK >= WIDTH) }
+    }
+
+    #[inline(always)]
+    unsafe fn row_scale<L: Lanes>(row: *const u8) -> f32 {
+        // SAFETY: the caller's promise.
+        L::half(unsafe { u16::from_le_bytes([*row, *row.add(1)]) })
+    }
+}
+
+impl Stored for Levels3 {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(row: *const u8, dim: usize, column: usize) -> L::V {
+        // SAFETY: see above.
+        unsafe { L::load_tq3(row.add(2 + column / 4), row.add(signs_at(dim) + column / 8), column % 8) }
+    }
+
+    #[inline(always)]
+    unsafe fn row_scale<L: Lanes>(row: *const u8) -> f32 {
+        // SAFETY: the caller's promise.
+        L::half(unsafe { u16::from_le_bytes([*row, *row.add(1)]) })
     }
 }
 
@@ -130,6 +171,8 @@ fn scores_body<L: Lanes>(shape: Shape, q: &[f32], keys: PageRows, scores: &mut [
         Format::BF16 => score_all::<L, UpperHalves>(shape, q, keys, scores),
         Format::Q8_0 => score_all::<L, Bytes>(shape, q, keys, scores),
         Format::Q4_0 => score_all::<L, Nibbles>(shape, q, keys, scores),
+        Format::TQ4 => score_all::<L, Levels4>(shape, q, keys, scores),
+        Format::TQ3 => score_all::<L, Levels3>(shape, q, keys, scores),
         _ => score_all::<L, Singles>(shape, q, keys, scores),
     }
 }
@@ -193,7 +236,7 @@ unsafe fn dots<L: Lanes, S: Stored, const M: usize, const N: usize>(
         for column in (0..dim).step_by(L::COUNT) {
             let mut key = [L::splat(0.0); N];
             for n in 0..N {
-                key[n] = S::load::<L>(first.add(n * keys.stride), column);
+                key[n] = S::load::<L>(first.add(n * keys.stride), dim, column);
             }
             for m in 0..M {
                 let q = L::load(q.add(m * dim + column));
@@ -202,6 +245,10 @@ unsafe fn dots<L: Lanes, S: Stored, const M: usize, const N: usize>(
                 }
             }
         }
+        let mut scales = [1.0; N];
+        for n in 0..N {
+            scales[n] = S::row_scale::<L>(first.add(n * keys.stride));
+        }
         for group in (0..M * N).step_by(4) {
             let mut four = [L::splat(0.0); 4];
             for i in group..(group + 4).min(M * N) {
@@ -209,7 +256,7 @@ unsafe fn dots<L: Lanes, S: Stored, const M: usize, const N: usize>(
             }
             let four = L::sums(four);
             for i in group..(group + 4).min(M * N) {
-                *scores.add(i / N * TILE + at + i % N) = four[i - group];
+                *scores.add(i / N * TILE + at + i % N) = four[i - group] * scales[i % N];
             }
         }
     }
@@ -223,6 +270,8 @@ fn weigh_body<L: Lanes>(shape: Shape, weights: &[f32], values: PageRows, correct
         Format::BF16 => weigh_all::<L, UpperHalves>(shape, weights, values, corrections, sums),
         Format::Q8_0 => weigh_all::<L, Bytes>(shape, weights, values, corrections, sums),
         Format::Q4_0 => weigh_all::<L, Nibbles>(shape, weights, values, corrections, sums),
+        Format::TQ4 => weigh_all::<L, Levels4>(shape, weights, values, corrections, sums),
+        Format::TQ3 => weigh_all::<L, Levels3>(shape, weights, values, corrections, sums),
         _ => weigh_all::<L, Singles>(shape, weights, values, corrections, sums),
     }
 }
@@ -306,10 +355,11 @@ unsafe fn add<L: Lanes, S: Stored, const M: usize, const N: usize>(
             }
             let mut value = [L::splat(0.0); N];
             for n in 0..N {
-                value[n] = S::load::<L>(row, column + n * L::COUNT);
+                value[n] = S::load::<L>(row, dim, column + n * L::COUNT);
             }
+            let scale = S::row_scale::<L>(row);
             for m in 0..M {
-                let weight = L::splat(*weights.add(m * TILE + position));
+                let weight = L::splat(*weights.add(m * TILE + position) * scale);
                 for n in 0..N {
                     acc[m][n] = L::madd(weight, value[n], acc[m][n]);
                 }

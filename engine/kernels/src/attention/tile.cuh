@@ -19,7 +19,7 @@ enum Loading {
     AT_ONCE, // numbers that become halves on their way
 };
 
-DEVICE bool is_of_blocks(u32 kind) { return kind == Q8_0 || kind == Q4_0; }
+DEVICE bool is_of_blocks(u32 kind) { return kind == Q8_0 || kind == Q4_0 || kind == TQ4 || kind == TQ3; }
 
 DEVICE u32 loading_of(const Lane& lane) {
     if (lane.key_kind == F16 && lane.value_kind == F16) return DIRECT;
@@ -103,6 +103,62 @@ DEVICE void blocks_to_halves(const u8* rows, u32 count, u16* tile) {
     }
 }
 
+// Two bytes of a row at an even place.
+DEVICE u32 two_bytes(const u8* from) { return *reinterpret_cast<const u16*>(from); }
+
+// Levels of four codes as halves, in two words of neighbours. `selector` has the codes' numbers, four bits each; the tables have
+// lower and upper bytes of the levels.
+DEVICE void look_up(u32 selector, const u32* lower, const u32* upper, u32& low, u32& high) {
+    low = bytes_by(lower[0], lower[1], selector);
+    high = bytes_by(upper[0], upper[1], selector);
+}
+
+// Rows of levels as halves, with a group of 32 values a thread.
+template <u32 DIM, u32 TILE, bool FOUR_BITS>
+DEVICE void levels_to_halves(const u8* rows, u32 count, u16* tile) {
+    const u32 GROUPS = DIM / 32, BYTES = FOUR_BITS ? 2 + DIM / 2 : 2 + DIM / 8 * 3;
+    const u32 LOWER[2] = {FOUR_BITS ? 0x8A41351Cu : 0x4E600CD8u, FOUR_BITS ? 0x77237906u : 0u};
+    const u32 UPPER[2] = {FOUR_BITS ? 0x3B393630u : 0x403D3A33u, FOUR_BITS ? 0x41403E3Du : 0u};
+    for (u32 i = threadIdx.x; i < TILE * GROUPS; i += blockDim.x) {
+        u32 row = i % 8 + i / (8 * GROUPS) * 8, group = i / 8 % GROUPS;
+        u32 out[16] = {}; // pairs of neighbours
+        if (row < count) {
+            const u8* from = rows + row * BYTES;
+            u32 scale = two_bytes(from);
+            scale |= scale << 16;
+            const u8* codes = from + 2 + group * (FOUR_BITS ? 16 : 8);
+            u32 low, high;
+            if (FOUR_BITS) {
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) {
+                    // Values 2j and 2j + 1, and those sixteen further, alternate.
+                    u32 four = two_bytes(codes + 2 * j);
+                    look_up(four & 0x7777u, LOWER, UPPER, low, high);
+                    u32 near = bytes_by(low, high, 0x6240u) ^ ((four & 0x8u) << 12 | (four & 0x800u) << 20);
+                    u32 far = bytes_by(low, high, 0x7351u) ^ ((four & 0x80u) << 8 | (four & 0x8000u) << 16);
+                    out[j] = times_halves(near, scale);
+                    out[j + 8] = times_halves(far, scale);
+                }
+            } else {
+                const u8* signs = from + 2 + DIM / 4 + group * 4;
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) {
+                    u32 four = codes[j], sign = static_cast<u32>(signs[j / 2]) >> (j % 2 * 4);
+                    u32 selector = (four & 0x3u) | (four & 0xCu) << 2 | (four & 0x30u) << 4 | (four & 0xC0u) << 6;
+                    look_up(selector, LOWER, UPPER, low, high);
+                    u32 near = bytes_by(low, high, 0x5140u) ^ ((sign & 1u) << 15 | (sign & 2u) << 30);
+                    u32 far = bytes_by(low, high, 0x7362u) ^ ((sign & 4u) << 13 | (sign & 8u) << 28);
+                    out[2 * j] = times_halves(near, scale);
+                    out[2 * j + 1] = times_halves(far, scale);
+                }
+            }
+        }
+        uint4* to = reinterpret_cast<uint4*>(tile + row * pitch_of<DIM>() + group * 32);
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) to[j] = {out[4 * j], out[4 * j + 1], out[4 * j + 2], out[4 * j + 3]};
+    }
+}
+
 template <u32 DIM, u32 TILE>
 DEVICE void numbers_to_halves(const u8* rows, u32 kind, u32 count, u16* tile) {
     for (u32 i = threadIdx.x; i < TILE * (DIM / 8); i += blockDim.x) {
@@ -132,10 +188,11 @@ DEVICE void make_halves(const Past& past, u32 first) {
     if (loading == DIRECT) return;
     u32 count = first < past.end ? min(TILE, past.end - first) : 0, kind = kind_of(past);
     const u8* rows = rows_at(past, first);
-    if (loading == STAGED && kind == Q8_0) blocks_to_halves<DIM, TILE, true>(past.raw, count, past.tile);
-    else if (loading == STAGED) blocks_to_halves<DIM, TILE, false>(past.raw, count, past.tile);
-    else if (kind == Q8_0) blocks_to_halves<DIM, TILE, true>(rows, count, past.tile);
-    else if (kind == Q4_0) blocks_to_halves<DIM, TILE, false>(rows, count, past.tile);
+    const u8* from = loading == STAGED ? past.raw : rows;
+    if (kind == Q8_0) blocks_to_halves<DIM, TILE, true>(from, count, past.tile);
+    else if (kind == Q4_0) blocks_to_halves<DIM, TILE, false>(from, count, past.tile);
+    else if (kind == TQ4) levels_to_halves<DIM, TILE, true>(from, count, past.tile);
+    else if (kind == TQ3) levels_to_halves<DIM, TILE, false>(from, count, past.tile);
     else numbers_to_halves<DIM, TILE>(rows, kind, count, past.tile);
 }
 

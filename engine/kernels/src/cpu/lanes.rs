@@ -6,6 +6,8 @@
 //! function (`array::map`, iterators): where the compiler does not inline one, it has no wide registers and passes them
 //! through memory, and a product takes twice the time.
 
+use crate::format::levels::{LEVELS_3, LEVELS_4};
+
 const LEAST_EXP: f32 = -87.3; // argument below which eˣ counts as 0
 const ROUND: f32 = 12_582_912.0; // adding 1.5 · 2²³ leaves a rounded number in the low bits
 /// ln 2 in two parts, so that subtracting it keeps all digits.
@@ -29,6 +31,9 @@ pub(crate) trait Lanes {
     unsafe fn load_bf16(from: *const u8) -> Self::V; // upper halves of f32
     unsafe fn load_i8(from: *const i8) -> Self::V;
     unsafe fn load_i4(from: *const u8, upper: bool) -> Self::V; // the lower or the upper halves of bytes, less 8
+    unsafe fn load_tq4(from: *const u8, upper: bool) -> Self::V; // levels of the lower or the upper halves of bytes
+    /// Returns levels of two bits each, with signs from this bit of a byte on: 0 where there are more than four lanes.
+    unsafe fn load_tq3(codes: *const u8, signs: *const u8, bit: usize) -> Self::V;
     /// Transposes a square of `COUNT` rows, `from_stride` apart.
     unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
     fn half(bits: u16) -> f32;
@@ -146,6 +151,25 @@ impl Lanes for Portable {
         bytes.map(|byte| f32::from(if upper { byte >> 4 } else { byte & 15 }) - 8.0)
     }
     #[inline(always)]
+    unsafe fn load_tq4(from: *const u8, upper: bool) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { from.cast::<[u8; 4]>().read_unaligned() };
+        bytes.map(|byte| {
+            let code = if upper { byte >> 4 } else { byte & 15 };
+            let level = LEVELS_4[usize::from(code & 7)];
+            if code > 7 { -level } else { level }
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_tq3(codes: *const u8, signs: *const u8, bit: usize) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        let (codes, signs) = unsafe { (*codes, *signs >> bit) };
+        std::array::from_fn(|i| {
+            let level = LEVELS_3[usize::from(codes >> (2 * i) & 3)];
+            if signs >> i & 1 == 1 { -level } else { level }
+        })
+    }
+    #[inline(always)]
     unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         for row in 0..4 {
             for column in 0..4 {
@@ -191,7 +215,7 @@ impl Lanes for Portable {
 #[cfg(target_arch = "x86_64")]
 macro_rules! x86 {
     ($name:ident: $v:ty, $count:literal lanes, $wide:literal wide, $splat:ident, $load:ident, $store:ident, $add:ident,
-     $mul:ident, $madd:ident, $max:ident, power: $power:expr, where_more: $where_more:expr, f16: $f16:expr, bf16: $bf16:expr, i8: $i8:expr, i4: $i4:expr, turn: $turn:expr, sums: $sums:expr) => {
+     $mul:ident, $madd:ident, $max:ident, power: $power:expr, where_more: $where_more:expr, f16: $f16:expr, bf16: $bf16:expr, i8: $i8:expr, i4: $i4:expr, tq4: $tq4:ident, tq3: $tq3:ident, turn: $turn:expr, sums: $sums:expr) => {
         pub(crate) struct $name;
 
         impl Lanes for $name {
@@ -234,6 +258,16 @@ macro_rules! x86 {
             unsafe fn load_i4(from: *const u8, upper: bool) -> $v {
                 // SAFETY: the caller's promise.
                 unsafe { $i4(from, upper) }
+            }
+            #[inline(always)]
+            unsafe fn load_tq4(from: *const u8, upper: bool) -> $v {
+                // SAFETY: the caller's promise.
+                unsafe { $tq4(from, upper) }
+            }
+            #[inline(always)]
+            unsafe fn load_tq3(codes: *const u8, signs: *const u8, _: usize) -> $v {
+                // SAFETY: the caller's promise.
+                unsafe { $tq3(codes, signs) }
             }
             #[inline(always)]
             unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
@@ -300,7 +334,7 @@ pub(crate) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Lanes;
+    use super::{LEVELS_3, LEVELS_4, Lanes};
     use std::arch::x86_64::*;
 
     #[inline(always)]
@@ -309,6 +343,69 @@ mod x86 {
         unsafe {
             let halves = if upper { _mm_srli_epi16::<4>(bytes) } else { bytes };
             _mm_sub_epi8(_mm_and_si128(halves, _mm_set1_epi8(15)), _mm_set1_epi8(8))
+        }
+    }
+
+    /// # Safety
+    /// Only bodies of this level call it, with memory for a register; so below.
+    #[inline(always)]
+    unsafe fn levels_4_256(from: *const u8, upper: bool) -> __m256 {
+        // SAFETY: the caller's promise; so below.
+        unsafe {
+            let bytes = _mm_loadl_epi64(from.cast());
+            let codes = _mm256_cvtepu8_epi32(if upper { _mm_srli_epi16::<4>(bytes) } else { bytes });
+            // The look-up takes three bits, and the fourth becomes the sign.
+            let levels = _mm256_permutevar8x32_ps(_mm256_loadu_ps(LEVELS_4.as_ptr()), codes);
+            let sign = _mm256_and_si256(_mm256_slli_epi32::<28>(codes), _mm256_set1_epi32(i32::MIN));
+            _mm256_xor_ps(levels, _mm256_castsi256_ps(sign))
+        }
+    }
+
+    /// # Safety
+    /// The same as above.
+    #[inline(always)]
+    unsafe fn levels_3_256(codes: *const u8, signs: *const u8) -> __m256 {
+        // SAFETY: see above.
+        unsafe {
+            let codes = _mm256_set1_epi32(i32::from(codes.cast::<u16>().read_unaligned()));
+            let codes = _mm256_srlv_epi32(codes, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
+            let levels = _mm256_broadcast_ps(&_mm_loadu_ps(LEVELS_3.as_ptr()));
+            let levels = _mm256_permutevar_ps(levels, codes);
+            let signs = _mm256_set1_epi32(i32::from(*signs));
+            let sign = _mm256_sllv_epi32(signs, _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
+            let sign = _mm256_and_si256(sign, _mm256_set1_epi32(i32::MIN));
+            _mm256_xor_ps(levels, _mm256_castsi256_ps(sign))
+        }
+    }
+
+    /// # Safety
+    /// The same as above.
+    #[inline(always)]
+    unsafe fn levels_4_512(from: *const u8, upper: bool) -> __m512 {
+        // SAFETY: see above.
+        unsafe {
+            let bytes = _mm_loadu_si128(from.cast());
+            let codes = _mm512_cvtepu8_epi32(if upper { _mm_srli_epi16::<4>(bytes) } else { bytes });
+            // The look-up takes four bits.
+            let half = _mm256_loadu_ps(LEVELS_4.as_ptr());
+            let minus = _mm256_xor_ps(half, _mm256_set1_ps(-0.0));
+            let levels = _mm512_insertf32x8::<1>(_mm512_castps256_ps512(half), minus);
+            _mm512_permutexvar_ps(codes, levels)
+        }
+    }
+
+    /// # Safety
+    /// The same as above.
+    #[inline(always)]
+    unsafe fn levels_3_512(codes: *const u8, signs: *const u8) -> __m512 {
+        // SAFETY: see above.
+        unsafe {
+            let codes = _mm512_set1_epi32(codes.cast::<i32>().read_unaligned());
+            let steps = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let levels = _mm512_broadcast_f32x4(_mm_loadu_ps(LEVELS_3.as_ptr()));
+            let levels = _mm512_permutevar_ps(levels, _mm512_srlv_epi32(codes, steps));
+            let signs = signs.cast::<u16>().read_unaligned();
+            _mm512_mask_xor_ps(levels, signs, levels, _mm512_set1_ps(-0.0))
         }
     }
 
@@ -420,6 +517,7 @@ mod x86 {
     bf16: |from: *const u8| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))),
     i8: |from: *const i8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))),
     i4: |from: *const u8, upper| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(halves_of(_mm_loadl_epi64(from.cast()), upper))),
+    tq4: levels_4_256, tq3: levels_3_256,
     turn: turn_256, sums: sums_256);
     x86!(Avx512: __m512, 16 lanes, 4 wide, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps,
     _mm512_mul_ps, _mm512_fmadd_ps, _mm512_max_ps,
@@ -429,6 +527,7 @@ mod x86 {
     bf16: |from: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))),
     i8: |from: *const i8| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))),
     i4: |from: *const u8, upper| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(halves_of(_mm_loadu_si128(from.cast()), upper))),
+    tq4: levels_4_512, tq3: levels_3_512,
     turn: turn_512, sums: sums_512);
 }
 

@@ -5,7 +5,8 @@
 // bit 8·(v % 4) + v / 4 belongs to value v. Fifth and sixth: two of these numbers a group, one for each 16 values, with
 // pairs of bits: bits 8·(v % 4) + 2·(v / 4). Whole bytes: 32 bytes a group.
 
-enum Kind { F32, F16, BF16, WIDE, Q8_0, Q4_0, IQ4_XS, Q4_K, Q5_K, Q6_K };
+// The last two are of keys and values alone (`values.cuh`).
+enum Kind { F32, F16, BF16, WIDE, Q8_0, Q4_0, IQ4_XS, Q4_K, Q5_K, Q6_K, TQ4, TQ3 };
 
 struct Matrix {
     const u8* codes;

@@ -7,7 +7,7 @@ struct Lane {
     u32 first, count;  // rows
     u32 position;      // of the first row
     u32 key_kind, value_kind;
-    u32 unused;
+    u32 turned; // bits: 1, keys are rotated; 2, values are
 };
 
 // In registers, whatever is written meanwhile. From the memory that all processors share: kernels that come before their turn

@@ -4,6 +4,9 @@ DEVICE u32 bytes_of_values(u32 kind, u32 count) {
     if (kind == F32) return 4 * count;
     if (kind == Q8_0) return count / 32 * 34;
     if (kind == Q4_0) return count / 32 * 18;
+    // Rows that are one block each.
+    if (kind == TQ4) return 2 + count / 2;
+    if (kind == TQ3) return 2 + count / 8 * 3;
     return 2 * count;
 }
 
@@ -26,9 +29,63 @@ DEVICE float q4_scale(float value) {
     return best;
 }
 
+// The level next to a value that was made normal, and its number: of eight for four bits, of four for three.
+template <u32 LEVELS>
+DEVICE float level_of(float value, u32& number) {
+    const float ALL[12] = {0.128395f, 0.388048f, 0.656759f, 0.94234f,  1.256231f, 1.618046f,
+                           2.069017f, 2.73259f,  0.245094f, 0.756005f, 1.343909f, 2.151946f};
+    const float* levels = ALL + (LEVELS == 8 ? 0 : 8);
+    float size = fabsf(value), level = levels[0];
+    number = 0;
+#pragma unroll
+    for (u32 i = 1; i < LEVELS; i++)
+        if (size > (levels[i - 1] + levels[i]) * 0.5f) level = levels[i], number = i;
+    return level;
+}
+
+// Writes a rotated row as levels with one scale, as the CPU's encoder does.
+template <u32 LEVELS>
+DEVICE void write_levels(u8* to, const float* row, u32 dim) {
+    u32 lane = threadIdx.x % 32, number;
+    float squares = 0.0f, of_levels = 0.0f;
+    for (u32 i = lane; i < dim; i += 32) squares += row[i] * row[i];
+    squares = warp_sum(squares);
+    bool plain = squares > 0.0f && squares <= 3.4e38f;
+    float inverse = plain ? sqrtf(static_cast<float>(dim) / squares) : 0.0f;
+    for (u32 i = lane; i < dim; i += 32) {
+        float level = level_of<LEVELS>(row[i] * inverse, number);
+        of_levels += level * level;
+    }
+    of_levels = warp_sum(of_levels);
+    u16 scale = float_to_half(plain ? fminf(sqrtf(squares / of_levels), 65504.0f) : 0.0f);
+    if (lane == 0) *reinterpret_cast<u16*>(to) = scale;
+    for (u32 first = 0; first < dim; first += 32) {
+        float value = row[first + lane];
+        level_of<LEVELS>(value * inverse, number);
+        int code = static_cast<int>(number), sign = value < 0.0f ? 1 : 0;
+        if (LEVELS == 8) {
+            code |= sign << 3;
+            int above = shuffle_xor(code, 16);
+            if (lane < 16) to[2 + first / 2 + lane] = static_cast<u8>(code | above << 4);
+        } else {
+            code <<= 2 * (lane % 4);
+            code |= shuffle_xor(code, 1);
+            code |= shuffle_xor(code, 2);
+            if (lane % 4 == 0) to[2 + (first + lane) / 4] = static_cast<u8>(code);
+            sign <<= lane % 8;
+            sign |= shuffle_xor(sign, 1);
+            sign |= shuffle_xor(sign, 2);
+            sign |= shuffle_xor(sign, 4);
+            if (lane % 8 == 0) to[2 + dim / 4 + (first + lane) / 8] = static_cast<u8>(sign);
+        }
+    }
+}
+
 // Writes a head's row, which lies in shared memory. A warp does it.
 DEVICE void write_values(u8* to, u32 kind, const float* row, u32 dim) {
     u32 lane = threadIdx.x % 32;
+    if (kind == TQ4) return write_levels<8>(to, row, dim);
+    if (kind == TQ3) return write_levels<4>(to, row, dim);
     for (u32 first = 0; first < dim; first += 32) {
         float value = row[first + lane];
         if (kind == F32) reinterpret_cast<float*>(to)[first + lane] = value;

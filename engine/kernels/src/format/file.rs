@@ -32,14 +32,16 @@ pub fn quantize_for_file(format: Format, row: &[f32], importance: Option<&[f32]>
         Format::Q4_K => blocks256(row, importance, bytes, affine::q4_k),
         Format::Q5_K => blocks256(row, importance, bytes, affine::q5_k),
         Format::Q6_K => blocks256(row, importance, bytes, symmetric::q6_k),
-        Format::Q2_K | Format::Q3_K | Format::MXFP4 => panic!("{} has no encoder", format.name()),
+        Format::Q2_K | Format::Q3_K | Format::MXFP4 | Format::TQ4 | Format::TQ3 => {
+            panic!("{} has no encoder", format.name())
+        }
     }
 }
 
 pub fn is_weighted(format: Format) -> Option<bool> {
     match format {
         Format::F32 | Format::F16 | Format::BF16 | Format::Q8_0 => Some(false),
-        Format::Q2_K | Format::Q3_K | Format::MXFP4 => None,
+        Format::Q2_K | Format::Q3_K | Format::MXFP4 | Format::TQ4 | Format::TQ3 => None,
         _ => Some(true),
     }
 }

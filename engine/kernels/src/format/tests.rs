@@ -61,7 +61,13 @@ fn the_table_is_in_the_order_of_the_enum() {
         assert_eq!(Format::from_name(&format.name().to_uppercase()), Some(format));
         assert_eq!(Format::from_gguf(format.to_gguf()), Some(format));
     }
-    assert_eq!(TABLE.len(), Format::ALL.len());
+    for (i, format) in [Format::TQ4, Format::TQ3].into_iter().enumerate() {
+        assert_eq!((TABLE[Format::ALL.len() + i].0, format as usize), (format, Format::ALL.len() + i));
+        let number = format.to_gguf();
+        assert_eq!((Format::from_number(number), Format::from_gguf(number)), (Some(format), None));
+        assert_eq!(Format::from_name(format.name()), None, "no file of a model has it");
+    }
+    assert_eq!(TABLE.len(), Format::ALL.len() + 2);
     assert_eq!(Format::from_gguf(9), None);
     assert_eq!(Format::from_name("q9_k"), None);
 }

@@ -167,3 +167,32 @@ pub fn attention((kv_heads, dim): (usize, usize), keys: &[f32], values: &[f32], 
     }
     out
 }
+
+/// Multiplies rows with their signs and a Walsh-Hadamard matrix in natural order, normalised.
+pub fn hadamard(rows: &[f32], signs: &[f32]) -> Vec<f32> {
+    let width = signs.len();
+    let row = |row: &[f32]| -> Vec<f32> {
+        let of = |i: usize| -> f64 {
+            let entry = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+            (0..width).map(|j| entry(j) * f64::from(signs[j]) * f64::from(row[j])).sum()
+        };
+        (0..width).map(|i| (of(i) / (width as f64).sqrt()) as f32).collect()
+    };
+    rows.chunks_exact(width).flat_map(row).collect()
+}
+
+/// Replaces the values of a rotated row, made normal, by the nearest of `levels` and of their mirror images, and gives the
+/// result the row's norm.
+pub fn nearest_levels(row: &[f32], levels: &[f64]) -> Vec<f32> {
+    let norm = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let row: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
+    let unit = norm(&row) / (row.len() as f64).sqrt();
+    let distance = |level: &f64, x: f64| (level - x.abs() / unit).abs();
+    let nearest = |x: &f64| {
+        let level = levels.iter().copied().min_by(|a, b| distance(a, *x).total_cmp(&distance(b, *x)));
+        level.unwrap_or_default().copysign(*x)
+    };
+    let found: Vec<f64> = row.iter().map(nearest).collect();
+    let scale = norm(&row) / norm(&found);
+    found.iter().map(|level| (level * scale) as f32).collect()
+}

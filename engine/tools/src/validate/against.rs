@@ -346,7 +346,7 @@ fn predictions(
     }
     model.leave_out_prediction();
     other.leave_out_prediction();
-    let kv = KvFormats { key: Format::F32, value: Format::F32 };
+    let kv = KvFormats::new(Format::F32, Format::F32);
     let networks = [model, other].map(|model| Network::new(model, Precision::F32));
     let meter = MemoryMeter::default();
     let [ours, theirs] = &networks;

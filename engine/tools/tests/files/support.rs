@@ -65,7 +65,7 @@ pub fn error(ours: &[f32], exact: &[f32]) -> f64 {
 }
 
 pub fn logits(path: &Path, tokens: &[u32]) -> Vec<f32> {
-    const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+    const F32: KvFormats = KvFormats::new(Format::F32, Format::F32);
     let network = Network::new(weights::open(path, true).unwrap(), Precision::F32);
     let mut state = SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap();
     let mut lanes = [StepLane {

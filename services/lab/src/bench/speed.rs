@@ -94,7 +94,7 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     if device.is_some() && args.batch.iter().any(|batch| *batch > most) {
         bail!("a GPU has room for the {most} sequences of engine.max_sequences at once; raise it or lower --batch");
     }
-    let chunk = settings.engine.chunk_tokens(device.is_some()).max(1);
+    let chunk = device.as_ref().map_or(settings.engine.prefill_chunk_tokens, |memory| memory.chunk_tokens).max(1);
     let machine = Hardware::new(settings);
     let (threads, memory_bytes) = (machine.threads.unwrap_or(1), args.memory_mib << 20);
     // The speed of this machine's memory changes by the minute, so each round is held against its own.

@@ -33,7 +33,7 @@ pub enum ProbedDevice {
     Gpu,
 }
 
-const SNAPSHOTS: usize = 3;
+const SNAPSHOTS: usize = 2;
 
 pub fn run(
     model: &ModelArgs,
@@ -46,14 +46,14 @@ pub fn run(
     let mut settings = settings.clone();
     (settings.memory.total, settings.memory.gpu_total) = (Some(memory), settings.memory.gpu_total.or(Some(memory)));
     let ReadyModel { opened, mut executor, device, kv: preset_kv, .. } = model.open(&settings)?;
-    let kv = kv.map_or(preset_kv, |[k, v]| KvFormats { key: model::kv_format(k), value: model::kv_format(v) });
+    let kv = kv.map_or(preset_kv, |[k, v]| KvFormats::new(model::kv_format(k), model::kv_format(v)));
     let network = &opened.model.network;
     let mapped: u64 =
         network.model.mapped_files().iter().filter_map(|file| Some(file.mapped_file()?.metadata().ok()?.len())).sum();
     if device.is_none() && !limit(before + memory.saturating_sub(mapped))? {
         return Ok(Trial::Full { why: "the model alone takes more".to_owned() });
     }
-    let chunk = settings.engine.chunk_tokens(device.is_some());
+    let chunk = device.as_ref().map_or(settings.engine.prefill_chunk_tokens, |memory| memory.chunk_tokens);
     let (kv_bytes, own_bytes) = match take_all(network, &mut executor, kv, tokens as usize, chunk, &settings) {
         Ok(taken) => taken,
         // A GPU says that it is full.
@@ -81,7 +81,7 @@ fn data_bytes() -> u64 {
     line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// Takes the states, snapshots, logs and pages of a full window, and computes a chunk at its begin and a token at its end. Returns
+/// Takes the state, snapshots, log and pages of a full window, and computes a chunk at its begin and a token at its end. Returns
 /// the bytes of pages, and the memory of the process.
 fn take_all(
     network: &Network,
@@ -94,11 +94,8 @@ fn take_all(
     let (shape, meter) = (&network.state_shape, executor.meter());
     let mut state = SequenceState::new(*shape, kv, &meter)?;
     let limits = model::limits(settings, network.precision, executor.cpu().is_none());
-    let logs = [limits.recurrence_log_tokens, chunk].map(|tokens| {
-        let mut log = RecurrenceLog::new(shape, tokens, &meter);
-        log.begin(0, tokens);
-        log
-    });
+    let mut log = RecurrenceLog::new(shape, limits.recurrence_log_tokens, &meter);
+    log.begin(0, limits.recurrence_log_tokens);
     let snapshots: Vec<Snapshot> =
         (0..SNAPSHOTS).map(|_| Snapshot::unwritten(0, shape, limits.snapshots, &meter)).collect();
     let first: Vec<u32> = (0..chunk.min(tokens)).map(|at| (at % 100) as u32).collect();
@@ -114,10 +111,9 @@ fn take_all(
         state.position = tokens - 1;
         feed(&mut state, &first[..1])?;
     }
-    let branch = state.branch();
     let pages = state.pages.len() * shape.page_bytes(&state.layout);
     let own_bytes = data_bytes();
     // Up to here all of it was there at the same time.
-    drop((branch, snapshots, logs));
+    drop((snapshots, log));
     Ok((pages as u64, own_bytes))
 }

@@ -475,6 +475,7 @@ pub(super) fn failure_of(error: &engine::Error) -> Failure {
         engine::Error::Empty
         | engine::Error::Token { .. }
         | engine::Error::KvFormat { .. }
+        | engine::Error::KvRotation { .. }
         | engine::Error::LogitBias { .. }
         | engine::Error::Grammar(_)
         | engine::Error::Sampling(_)

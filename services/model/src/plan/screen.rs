@@ -5,11 +5,13 @@ use std::fmt;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let states = self.sequences as u64 * self.sequence_bytes;
-        let each = format!("{} sequences at once, {} each", self.sequences, Bytes(self.sequence_bytes));
+        let each = format!("one for each sequence, of which {} are computed at once", self.sequences);
         let spacing =
-            format!("each state to come back to, as {}, every {} tokens", self.snapshots, self.snapshot_spacing_tokens);
-        let program = ("the program", self.process_bytes, "with what allocators leave unused");
+            format!("a state to come back to, as {}, every {} tokens", self.snapshots, self.snapshot_spacing_tokens);
+        let program = [
+            ("the program", self.process_bytes, "its file, threads, store and connections"),
+            ("allocators", self.unused_bytes, "what they hold and do not use"),
+        ];
         let texts = [
             ("vocabulary", self.vocabulary_bytes, ""),
             ("tokens of old turns", self.token_cache_bytes, ""),
@@ -18,19 +20,19 @@ impl fmt::Display for Plan {
         ];
         let weights = |weights, scratch| [("weights", weights, ""), ("buffers of a step", scratch, "")];
         let sequences = [
-            ("states", states, each.as_str()),
-            ("remembered pasts", self.left_bytes, "what is left of the ceiling"),
-            ("  of them", self.snapshot_bytes, &spacing),
+            ("conversations", self.left_bytes, "what is left of the ceiling"),
+            ("  a state", self.sequence_bytes, each.as_str()),
+            ("  a snapshot", self.snapshot_bytes, &spacing),
         ];
         let ceiling = ("ceiling", self.total_bytes, "memory.total");
         let Some(device) = &self.device else {
             let weights = weights(self.weight_bytes, self.scratch_bytes);
-            let all = [program].into_iter().chain(weights).chain(texts).chain(sequences).chain([ceiling]);
+            let all = program.into_iter().chain(weights).chain(texts).chain(sequences).chain([ceiling]);
             all.into_iter().try_for_each(|(what, bytes, note)| line(f, what, bytes, note))?;
             return self.write_windows(f);
         };
         let on_host = weights(self.weight_bytes, self.scratch_bytes).into_iter().filter(|(_, bytes, _)| *bytes > 0);
-        for (what, bytes, note) in [program].into_iter().chain(on_host).chain(texts).chain([ceiling]) {
+        for (what, bytes, note) in program.into_iter().chain(on_host).chain(texts).chain([ceiling]) {
             line(f, what, bytes, note)?;
         }
         writeln!(f, "  on {}", device.name)?;

@@ -59,7 +59,7 @@ fn cell(
         Err(error) => return Err(error.into()),
     };
     let plan = Plan::without_windows(settings, network, device.as_ref(), ctx_size);
-    let limits = limits(settings, precision, device.is_some());
+    let limits = plan.limits_there(settings, precision);
     let conversation_bytes = limits.bytes_of(state, kv, tokens)? as u64;
     let pages = tokens.div_ceil(PAGE_TOKENS);
     // A model on both devices needs room on both.

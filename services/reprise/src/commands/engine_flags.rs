@@ -10,7 +10,7 @@ pub struct EngineFlags {
     /// Layers on the GPU: a number, auto or all; 0 leaves all to the CPU (also -ngl)
     #[arg(long, visible_alias = "n-gpu-layers", value_name = "LAYERS", value_parser = gpu_layers)]
     gpu_layers: Option<Flag>,
-    /// Format of cached keys: f32, f16, bf16, q8_0 or q4_0 (also -ctk)
+    /// Format of cached keys: f32, f16, bf16, q8_0, q4_0, tq4 or tq3 (also -ctk)
     #[arg(long, value_name = "FORMAT", value_parser = cache_type)]
     cache_type_k: Option<&'static str>,
     /// Format of cached values (also -ctv)
@@ -60,7 +60,9 @@ fn cache_type(word: &str) -> Result<&'static str, String> {
         "bf16" => Ok("bf16"),
         "q8_0" | "q8" => Ok("q8"),
         "q4_0" | "q4" => Ok("q4"),
-        _ => Err("use f32, f16, bf16, q8_0 or q4_0".to_owned()),
+        "tq4" => Ok("tq4"),
+        "tq3" => Ok("tq3"),
+        _ => Err("use f32, f16, bf16, q8_0, q4_0, tq4 or tq3".to_owned()),
     }
 }
 

@@ -42,7 +42,8 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         bail!("--tokens is empty");
     }
     let mut state = SequenceState::new(network.state_shape, kv, &executor.meter())?;
-    let chunk = args.chunk.unwrap_or(settings.engine.chunk_tokens(device.is_some())).max(1);
+    let of_device = device.as_ref().map_or(settings.engine.prefill_chunk_tokens, |memory| memory.chunk_tokens);
+    let chunk = args.chunk.unwrap_or(of_device).max(1);
     let mut logits: Vec<f32> = Vec::new();
     let mut feed = |tokens: &[u32], wanted: WantedLogits| -> Result<Vec<f32>> {
         let logits =

@@ -105,7 +105,7 @@ fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
     let mut rows = Vec::new();
     let mut ceiling_bytes = 0;
     for [k, v] in FORMATS {
-        let kv = KvFormats { key: model::kv_format(k), value: model::kv_format(v) };
+        let kv = KvFormats::new(model::kv_format(k), model::kv_format(v));
         for cell in windows(settings, &network, card.as_ref(), kv, &sizes)? {
             notes.extend(cell.not_on_gpu.clone());
             ceiling_bytes = cell.plan.device.as_ref().map_or(cell.plan.total_bytes, |gpu| gpu.total_bytes as u64);
@@ -140,10 +140,12 @@ fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<St
     }
 }
 
-/// Formats of keys and values to choose from: exact, half the size, and less for values, which lose less by it than
-/// keys.
-const FORMATS: [[KvFormat; 2]; 3] =
-    [[KvFormat::F16, KvFormat::F16], [KvFormat::Q8, KvFormat::Q8], [KvFormat::Q8, KvFormat::Q4]];
+/// Formats of keys and values to choose from: exact, half the size, less for values, which lose less by it than keys, and
+/// a quarter.
+const FORMATS: [[KvFormat; 2]; 4] = {
+    use KvFormat::{F16, Q4, Q8, Tq4};
+    [[F16, F16], [Q8, Q8], [Q8, Q4], [Tq4, Tq4]]
+};
 
 fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> PlannedWindow {
     let (weight_bytes, scratch_bytes) = match &cell.plan.device {
@@ -248,15 +250,15 @@ fn print(report: &MemoryPlan) -> Result<()> {
     let mut sizes: Vec<u32> = windows.iter().map(|row| row.cell.ctx_size).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let [exact, half, less] = FORMATS
+    let [exact, half, less, least] = FORMATS
         .map(|[k, v]| [k.into_str(), v.into_str()])
         .map(|[k, v]| if k == v { format!(">{k}") } else { format!(">{k} and {v}") });
-    let mut table = TextTable::new(&[">window", &exact, &half, &less, ""]);
+    let mut table = TextTable::new(&[">window", &exact, &half, &less, &least, ""]);
     for size in sizes {
         let mut of_size = windows.iter().filter(|row| row.cell.ctx_size == size);
         let presets: Vec<&str> = of_size.clone().flat_map(|row| &row.presets).map(String::as_str).collect();
-        let [exact, half, less] = std::array::from_fn(|_| of_size.next().map(says).unwrap_or_default());
-        table.row([size.to_string(), exact, half, less, presets.join(", ")]);
+        let [exact, half, less, least] = std::array::from_fn(|_| of_size.next().map(says).unwrap_or_default());
+        table.row([size.to_string(), exact, half, less, least, presets.join(", ")]);
     }
     table.print()?;
     println!("\nMemory of the model and one conversation that fills its window, by the format of keys and values;");

@@ -36,6 +36,7 @@ sections! {
         pub snapshots: SnapshotFormat = choice(),
         pub snapshot_spacing_tokens: Option<usize> = whole_or_auto(16..=1 << 20),
         pub recurrence_log_tokens: usize = whole(0..=1 << 20),
+        pub gpu_recurrence_log_tokens: usize = whole(0..=1 << 20),
         pub token_cache_bytes: usize = bytes(0..=1 << 40),
         pub prepare_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
         pub text_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),

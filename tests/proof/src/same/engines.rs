@@ -16,7 +16,7 @@ use weights::ModelWeights;
 
 pub const MODELS: [&str; 6] = ["dense-tied", "dense-gva2", "dense-gva3", "moe", "dense-yarn", "dense-wide"];
 
-const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+const F32: KvFormats = KvFormats::new(Format::F32, Format::F32);
 const MOST_TOKENS: usize = 4096; // not a window: more than a conversation here gets
 
 /// Small chunks and snapshots near to each other, so that a short conversation meets their borders.
