@@ -1,4 +1,5 @@
-//! What is learned of sentences that people say, held out from rules and heads (tests/data/said), with words alone and by meaning.
+//! Figures of learning from sentences that people say, held out from rules and heads (tests/data/said), with words alone and
+//! by meaning.
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use model::{Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory};
