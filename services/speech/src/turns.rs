@@ -1,6 +1,6 @@
 //! Begin and end of what a user says, from scores of a detector of voice.
 
-use crate::meaning::Ending;
+use crate::meaning::TurnEnding;
 use crate::{HEARD_RATE, samples_of};
 
 /// Samples of one score.
@@ -13,7 +13,7 @@ const RELEASE: f32 = 0.15;
 
 /// Silence that ends a turn, by what the words so far look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waits {
+pub struct TurnWaits {
     pub finished_ms: u64,
     pub unknown_ms: u64,
     pub open_ms: u64,
@@ -25,7 +25,7 @@ pub struct Detection {
     pub threshold: f32,
     /// Audio before the first voice that belongs to the turn: without it the first sound is lost.
     pub prefix_ms: u64,
-    pub waits: Waits,
+    pub waits: TurnWaits,
     /// Silence after which the words so far are worth a look. `None`: never.
     pub pause_ms: Option<u64>,
 }
@@ -55,7 +55,7 @@ pub struct TurnDetector {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Silent { voiced: u32 },
-    Speaking { start: u64, voiced_until: u64, ending: Option<Ending>, is_paused: bool },
+    Speaking { start: u64, voiced_until: u64, ending: Option<TurnEnding>, is_paused: bool },
 }
 
 /// Step of a turn, in places of samples.
@@ -71,7 +71,7 @@ pub enum Step {
 impl Detection {
     /// Turns that end after the same silence whatever was said.
     pub fn silence(threshold: f32, prefix_ms: u64, silence_ms: u64) -> Detection {
-        let waits = Waits { finished_ms: silence_ms, unknown_ms: silence_ms, open_ms: silence_ms };
+        let waits = TurnWaits { finished_ms: silence_ms, unknown_ms: silence_ms, open_ms: silence_ms };
         Detection { threshold, prefix_ms, waits, pause_ms: None }
     }
 
@@ -126,10 +126,10 @@ impl TurnDetector {
                 let silence = at - *voiced_until;
                 let waits = self.detection.waits;
                 let wait_ms = match ending {
-                    Some(Ending::Finished) => waits.finished_ms,
-                    Some(Ending::Open) => waits.open_ms,
-                    Some(Ending::Unknown) => waits.unknown_ms,
-                    // Words that nobody has looked at yet may be looked at.
+                    Some(TurnEnding::Finished) => waits.finished_ms,
+                    Some(TurnEnding::Open) => waits.open_ms,
+                    Some(TurnEnding::Unknown) => waits.unknown_ms,
+                    // The words may still be looked at.
                     None if self.detection.pause_ms.is_some() => waits.open_ms,
                     None => waits.unknown_ms,
                 };
@@ -150,7 +150,7 @@ impl TurnDetector {
     }
 
     /// Tells what the words of the pause look like. Voice since then makes it void.
-    pub fn judge(&mut self, found: Ending) {
+    pub fn judge(&mut self, found: TurnEnding) {
         if let State::Speaking { ending, is_paused: true, .. } = &mut self.state {
             *ending = Some(found);
         }
@@ -202,11 +202,14 @@ mod tests {
 
     #[test]
     fn words_decide_how_long_a_silence_is_waited_for() {
-        let waits = Waits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
+        let waits = TurnWaits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
         let detection = Detection { threshold: 0.5, prefix_ms: 0, waits, pause_ms: Some(160) };
-        for (ending, wait_ms) in
-            [(Some(Ending::Finished), 320), (Some(Ending::Unknown), 960), (Some(Ending::Open), 3200), (None, 3200)]
-        {
+        for (ending, wait_ms) in [
+            (Some(TurnEnding::Finished), 320),
+            (Some(TurnEnding::Unknown), 960),
+            (Some(TurnEnding::Open), 3200),
+            (None, 3200),
+        ] {
             let mut detector = TurnDetector::new(detection, 0);
             steps(&mut detector, [0.9; 10]);
             assert!(matches!(steps(&mut detector, vec![0.0; frames(160)])[..], [Step::Paused { start: 0, .. }]));
@@ -218,12 +221,12 @@ mod tests {
 
     #[test]
     fn voice_makes_a_judgement_void() {
-        let waits = Waits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
+        let waits = TurnWaits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
         let mut detector = TurnDetector::new(Detection { threshold: 0.5, prefix_ms: 0, waits, pause_ms: Some(160) }, 0);
         steps(&mut detector, [vec![0.9; 10], vec![0.0; frames(160)]].concat());
-        detector.judge(Ending::Finished);
+        detector.judge(TurnEnding::Finished);
         assert_eq!(steps(&mut detector, [0.9]), [Step::Resumed]);
-        detector.judge(Ending::Finished); // too late
+        detector.judge(TurnEnding::Finished); // too late
         let quiet = steps(&mut detector, vec![0.0; frames(800)]);
         assert!(matches!(quiet[..], [Step::Paused { .. }]), "{quiet:?}");
     }

@@ -1,4 +1,4 @@
-//! What ears and voices share: an address, its limits, and what is known of the server behind it.
+//! Server of speech: an address, its limits, and what is known of the server behind it.
 
 use crate::Error;
 use crate::frames::FrameLimits;

@@ -7,7 +7,7 @@ mod turns;
 
 use super::audio::AudioConfig;
 use super::parse::AudioEvent;
-use super::websocket::SpeakingClient;
+use super::speaking_client::SpeakingClient;
 use super::{ErrorBody, Renderer};
 use crate::App;
 use listening::Microphone;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use turns::{HeardTurn, SpokenTurns};
 use voices::SpeechServers;
 
-/// What a client says, in its order.
+/// Input of a client, in its order.
 pub struct ClientInput {
     pub event_id: Option<String>,
     pub input: Input,
@@ -30,7 +30,7 @@ pub struct ClientInput {
     pub _held: Option<HeldShare>,
 }
 
-/// What a connection that hears and speaks waits for.
+/// Event that a connection that hears and speaks waits for.
 pub enum Happened {
     Input(Box<ClientInput>),
     Heard(HeardTurn),
@@ -117,7 +117,7 @@ impl Talk {
         }
     }
 
-    /// Waits for the next thing that happens. `None`: the client says no more. The caller may drop the future.
+    /// TurnWaits for the next thing that happens. `None`: the client says no more. The caller may drop the future.
     pub async fn next(&mut self) -> Option<Happened> {
         let is_due = self.idle_at;
         let idle = async {

@@ -14,13 +14,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use voices::{Error, Saying, Speaker, VOICE_RATE, Voice};
+use voices::{Error, Saying, VOICE_RATE, Voice, WantedVoice};
 
 pub struct SpokenReply {
     response_id: String,
     in_conversation: bool,
     voice: Arc<Voice>,
-    speaker: Speaker,
+    speaker: WantedVoice,
     output: AudioFormat,
     chars_per_second: f64,
     /// Text that comes from the session.
@@ -95,7 +95,7 @@ impl SpokenReply {
             response_id: response.id.clone(),
             in_conversation: response.conversation_id.is_some(),
             voice,
-            speaker: Speaker { name: audio.voice.clone(), language: settings.language.clone(), speed: audio.speed },
+            speaker: WantedVoice { name: audio.voice.clone(), language: settings.language.clone(), speed: audio.speed },
             output: audio.output,
             chars_per_second: f64::from(settings.words_per_minute) * LETTERS_PER_WORD / 60.0,
             incoming: Incoming::default(),
@@ -213,7 +213,7 @@ impl SpokenReply {
         self.unsaid.clone()
     }
 
-    /// Waits for the next audio, when the client has nearly played what it has.
+    /// TurnWaits for the next audio, when the client has nearly played what it has.
     pub async fn next_audio(&mut self, begun: Instant, ahead_ms: u64) -> PieceAudio {
         let plays_until = self.plays_until();
         let Some(current) = &mut self.current else { return std::future::pending().await };
