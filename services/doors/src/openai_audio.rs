@@ -111,7 +111,7 @@ pub async fn speech(State(app): State<App>, body: Bytes) -> Result<Response, Api
     Ok(([(CONTENT_TYPE, kind)], Body::from_stream(begun.chain(rest))).into_response())
 }
 
-/// Sentences of a text, as a voice is given them.
+// Sentences of a text, as a voice is given them.
 fn pieces(input: &str, limits: SentenceLimits) -> VecDeque<String> {
     let (mut sentences, mut out) = (Sentences::new(limits), Vec::new());
     sentences.push(input, &mut out);

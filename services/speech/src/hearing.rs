@@ -16,7 +16,7 @@ pub struct HeardAudio {
 pub struct Hearing {
     turns: Option<Turns>,
     kept: VecDeque<i16>,
-    /// Place of the first kept sample.
+    // Place of the first kept sample.
     first: u64,
     most: usize,
 }
@@ -24,15 +24,15 @@ pub struct Hearing {
 struct Turns {
     detector: TurnDetector,
     voice: Box<Detector>,
-    /// Samples that are no whole frame yet.
+    // Samples that are no whole frame yet.
     unframed: Vec<i16>,
-    /// Frames of nothing at all so far, up to the detector's memory.
+    // Frames of nothing at all so far, up to the detector's memory.
     blank: u32,
 }
 
-/// Loudest sample of a frame in which nothing can be heard.
+// Loudest sample of a frame in which nothing can be heard.
 const BLANK: u16 = 3;
-/// Blank frames after which the detector of voice remembers no others.
+// Blank frames after which the detector of voice remembers no others.
 const FORGETS: u32 = 8;
 
 impl HeardAudio {
@@ -81,7 +81,6 @@ impl Hearing {
         }
     }
 
-    /// Takes the next samples.
     pub fn hear(&mut self, samples: &[i16]) -> Vec<TurnEvent<HeardAudio>> {
         let mut events = Vec::new();
         if self.turns.is_none() {
@@ -137,14 +136,12 @@ impl Hearing {
         }
     }
 
-    /// Tells what the words of the pause look like.
     pub fn judge(&mut self, ending: TurnEnding) {
         if let Some(turns) = &mut self.turns {
             turns.detector.judge(ending);
         }
     }
 
-    /// True while a turn is under way.
     pub fn is_speaking(&self) -> bool {
         self.turns.as_ref().is_some_and(|turns| turns.detector.start().is_some())
     }
@@ -214,7 +211,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A buzz with the formants of an open vowel: enough of a voice for the detector.
+    // A buzz with the formants of an open vowel: enough of a voice for the detector.
     fn vowel(ms: u64) -> Vec<i16> {
         let count = ms as usize * HEARD_RATE as usize / 1000;
         let mut state = [[0.0_f32; 2]; 3];
@@ -287,7 +284,7 @@ mod tests {
     }
 
     proptest! {
-        /// Holds for any sound: places never run back, and no more is kept than may be.
+        // Holds for any sound: places never run back, and no more is kept than may be.
         #[test]
         fn any_sound_keeps_its_places(pieces in prop::collection::vec((0_usize..3, 0_u64..700), 0..12), cut in 1_usize..2000, by_hand in any::<bool>()) {
             let most = 12_000;

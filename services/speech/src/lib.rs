@@ -35,7 +35,6 @@ pub use turns::{Detection, TurnDetector, TurnEvent, TurnWaits};
 /// Samples a second of all audio that is heard: ears and the detector of voice take it.
 pub const HEARD_RATE: u32 = 16_000;
 
-/// Whole milliseconds of this number of samples.
 pub fn ms_of(samples: u64, rate: u32) -> u64 {
     samples * 1000 / u64::from(rate.max(1))
 }

@@ -6,16 +6,16 @@ use std::sync::LazyLock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnding {
-    /// The words can stand alone.
+    // The words can stand alone.
     Finished,
     Unknown,
-    /// More must follow: 'turn on the'.
+    // More must follow: 'turn on the'.
     Open,
 }
 
 #[derive(Deserialize)]
 struct Lists {
-    /// Lists by language.
+    // Lists by language.
     open: std::collections::BTreeMap<String, Vec<String>>,
 }
 
@@ -24,7 +24,7 @@ static OPEN: LazyLock<HashSet<String>> = LazyLock::new(|| {
     lists.map(|lists| lists.open.into_values().flatten().collect()).unwrap_or_default()
 });
 
-/// Marks of recognisers. Those that write none leave it unknown.
+// Marks of recognisers. Those that write none leave it unknown.
 const STOPS: [char; 8] = ['.', '!', '?', '。', '！', '？', '؟', '।'];
 const PAUSES: [char; 7] = [',', ';', ':', '-', '–', '…', '、'];
 

@@ -6,9 +6,9 @@ use crate::{HEARD_RATE, samples_of};
 /// Samples of one score.
 pub const FRAME: usize = 256; // not a window: samples at 16,000 a second
 
-/// Frames in a row that begin a turn: a click or a door is shorter.
+// Frames in a row that begin a turn: a click or a door is shorter.
 const BEGINS: u32 = 3;
-/// A frame with this much less than the threshold is silence.
+// A frame with this much less than the threshold is silence.
 const RELEASE: f32 = 0.15;
 
 /// Silence that ends a turn, by what the words so far look like.
@@ -32,22 +32,22 @@ pub struct Detection {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnEvent<Audio> {
-    /// A user speaks. The turn begins at this sample, its prefix included.
+    // A user speaks. The turn begins at this sample, its prefix included.
     Began { start: u64 },
-    /// Silence, which may be the turn's end.
+    // Silence, which may be the turn's end.
     Paused { so_far: Audio },
-    /// The silence was none.
+    // The silence was none.
     Resumed,
-    /// The turn's audio with its silence.
+    // The turn's audio with its silence.
     Ended { turn: Audio },
 }
 
 #[derive(Clone, Debug)]
 pub struct TurnDetector {
     detection: Detection,
-    /// Place behind the last frame.
+    // Place behind the last frame.
     at: u64,
-    /// Place before which nothing belongs to a next turn.
+    // Place before which nothing belongs to a next turn.
     free_from: u64,
     state: State,
 }
@@ -94,7 +94,6 @@ impl TurnDetector {
         self.detection = detection;
     }
 
-    /// Place where the current turn began. `None`: no user speaks.
     pub fn start(&self) -> Option<u64> {
         match self.state {
             State::Silent { .. } => None,
@@ -102,7 +101,6 @@ impl TurnDetector {
         }
     }
 
-    /// Takes the score of the next frame.
     pub fn frame(&mut self, score: f32) -> Step {
         self.at += FRAME as u64;
         let at = self.at;
@@ -232,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// Turns lie one behind the other, and each has begun before it ends.
+        // Turns lie one behind the other, and each has begun before it ends.
         #[test]
         fn turns_never_overlap(scores in prop::collection::vec((0.0_f32..1.0, 1_usize..60), 0..60), prefix in 0_u64..800, silence in 0_u64..900, cuts in any::<bool>()) {
             let mut detector = TurnDetector::new(Detection::silence(0.5, prefix, silence), 0);

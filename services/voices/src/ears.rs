@@ -19,7 +19,7 @@ pub struct HeardWords {
     pub tokens: Option<(u64, u64)>,
 }
 
-/// Samples of a piece that is sent at once.
+// Samples of a piece that is sent at once.
 const PIECE: usize = 16_000;
 
 impl Ears {

@@ -131,7 +131,7 @@ async fn a_server_that_is_down_is_asked_again() {
     watching.await.unwrap();
 }
 
-/// Answers one HTTP request with these bytes, and returns the request.
+// Answers one HTTP request with these bytes, and returns the request.
 async fn http(answer: Vec<u8>) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -197,7 +197,7 @@ async fn both_are_asked_over_http() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Sends anything: the request ends, and nothing breaks.
+    // Sends anything: the request ends, and nothing breaks.
     #[test]
     fn random_answers_break_nothing(bytes in prop::collection::vec(any::<u8>(), 0..200), as_event in any::<bool>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -41,9 +41,9 @@ pub struct Saying {
     pieces: mpsc::Receiver<Result<Vec<i16>, Error>>,
 }
 
-/// Pieces of audio that wait for a reader.
+// Pieces of audio that wait for a reader.
 const WAITING: usize = 4;
-/// Samples of the largest piece.
+// Samples of the largest piece.
 const PIECE: usize = 4096; // not a window: samples
 
 impl Saying {
@@ -151,7 +151,7 @@ impl Voice {
         }
     }
 
-    /// Rate and channels of what comes.
+    // Rate and channels of what comes.
     fn form(&self, data: &serde_json::Map<String, Value>) -> Result<(u32, usize), Error> {
         let number = |name: &str| data.get(name).and_then(Value::as_u64);
         let rate = number("rate").and_then(|rate| u32::try_from(rate).ok()).filter(|rate| speech::RATES.contains(rate));
@@ -198,10 +198,10 @@ impl Voice {
     }
 }
 
-/// WantedVoice where neither the client nor the configuration names one, and an HTTP server wants a name.
+// WantedVoice where neither the client nor the configuration names one, and an HTTP server wants a name.
 const USUAL: &str = "alloy";
 
-/// Samples on their way to the reader.
+// Samples on their way to the reader.
 struct PieceWriter<'a> {
     sender: &'a mpsc::Sender<Result<Vec<i16>, Error>>,
     left: u64,

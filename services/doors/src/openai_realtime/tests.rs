@@ -346,12 +346,6 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn the_audio_error_names_the_text_way() {
-    let error = read(json!({"type": "output_audio_buffer.clear"})).unwrap_err();
-    insta::assert_snapshot!(error.message, @"this server takes no audio: send what the user said as text with conversation.item.create and response.create, or with the extension events input_text_buffer.update and input_text_buffer.commit");
-}
-
-#[test]
 fn items_are_written_as_the_schema_says() {
     let bodies = [
         ItemBody::message(Role::Assistant, "hello"),

@@ -16,9 +16,9 @@ pub struct Microphone {
     resampler: Option<Resampler>,
 }
 
-/// Milliseconds of the shortest turn by hand.
+// Milliseconds of the shortest turn by hand.
 const SHORTEST_MS: u64 = 100;
-/// Part of an append that is decoded at once.
+// Part of an append that is decoded at once.
 const PIECE_BYTES: usize = 64 << 10; // not a window: bytes of audio
 
 impl Microphone {

@@ -23,13 +23,13 @@ pub struct SpokenReply {
     speaker: WantedVoice,
     output: AudioFormat,
     chars_per_second: f64,
-    /// Text that comes from the session.
+    // Text that comes from the session.
     incoming: Incoming,
     queue: VecDeque<Queued>,
     current: Option<CurrentPiece>,
     items: Vec<SpokenMessage>,
     resampler: Option<Resampler>,
-    /// Time at which the client has played what came before.
+    // Time at which the client has played what came before.
     not_before: u64,
     stopped: Option<SpokenStop>,
     failed: Option<Error>,
@@ -47,7 +47,7 @@ pub enum SpokenStop {
 #[derive(Default)]
 struct Incoming {
     text: Vec<char>,
-    /// Character at which the next piece begins.
+    // Character at which the next piece begins.
     piece_at: usize,
 }
 
@@ -58,17 +58,17 @@ enum Queued {
 
 struct CurrentPiece {
     saying: Saying,
-    /// Its text, until the client is told.
+    // Its text, until the client is told.
     untold: Option<String>,
 }
 
-/// A message that is said.
+// A message that is said.
 struct SpokenMessage {
     item_id: String,
     output_index: usize,
     spoken: SpokenText,
     playback: Playback,
-    /// Text that the client has been told.
+    // Text that the client has been told.
     transcript: String,
 }
 
@@ -79,7 +79,7 @@ pub enum PieceAudio {
 }
 
 const CONTENT_INDEX: usize = 0;
-/// Letters of a usual word with the space behind it.
+// Letters of a usual word with the space behind it.
 const LETTERS_PER_WORD: f64 = 6.0;
 
 impl SpokenReply {
@@ -382,7 +382,7 @@ impl SpokenReply {
         }
     }
 
-    /// Returns an item with the words that the client was told.
+    // Returns an item with the words that the client was told.
     fn told(&self, item: &Item) -> Item {
         let mut told = item.clone();
         let said = self.items.iter().find(|said| said.item_id == item.id).filter(|_| self.stopped.is_some());

@@ -18,19 +18,19 @@ use voices::{Ears, Error, HeardWords};
 type Recognised = Result<HeardWords, Error>;
 
 pub struct SpokenTurns {
-    /// Item of the turn that is being said.
+    // Item of the turn that is being said.
     open: Option<String>,
     ended: VecDeque<EndedTurn>,
-    /// Answers of the ears: the number of the request, and the words.
+    // Answers of the ears: the number of the request, and the words.
     asked: FuturesUnordered<BoxFuture<'static, (u64, Option<Recognised>)>>,
     asked_count: u64,
     look: Option<Look>,
     most: usize,
-    /// Transcripts that are told when their items have been added.
+    // Transcripts that are told when their items have been added.
     untold: VecDeque<(String, HeardWords, f64)>,
 }
 
-/// Request about the words so far. Voice since then makes it void.
+// Request about the words so far. Voice since then makes it void.
 struct Look {
     request: u64,
     answer: Option<Recognised>,
@@ -47,9 +47,9 @@ pub struct EndedTurn {
 }
 
 pub enum HeardTurn {
-    /// Words so far of a turn that may go on.
+    // Words so far of a turn that may go on.
     SoFar { text: String },
-    /// A turn that has ended may be told.
+    // A turn that has ended may be told.
     Ended,
 }
 
@@ -171,7 +171,7 @@ impl SpokenTurns {
 
 const CONTENT_INDEX: usize = 0;
 
-/// Words that stand for a user's silence.
+// Words that stand for a user's silence.
 const SILENCE: &str = "[Note of the system, not said by the user: The user has said nothing for a while.]";
 
 impl Talk {
@@ -218,7 +218,7 @@ impl Talk {
         }
     }
 
-    /// Ends the responses that were to answer words that are none.
+    // Ends the responses that were to answer words that are none.
     fn refuse_held(&mut self, ended: SpokenEnd<'_>, renderer: &mut Renderer, frames: &mut Vec<String>) {
         for held in std::mem::take(&mut self.held) {
             let Input::Respond(request) = held.input else { continue };
@@ -240,7 +240,7 @@ impl Talk {
         }
     }
 
-    /// Shows the item of a turn that becomes none.
+    // Shows the item of a turn that becomes none.
     fn empty_item(&mut self, item_id: &str, renderer: &mut Renderer, frames: &mut Vec<String>) {
         let item = Item::new(item_id, ItemBody::message(Role::User, ""), ItemStatus::Completed);
         let previous_item_id = self.last_item.as_deref();

@@ -1,6 +1,7 @@
-use super::every_event;
+use super::{every_event, read};
 use crate::openai_realtime::frames::{Body, ContentPart, TranscriptionError, TranscriptionUsage};
 use crate::openai_realtime::{AudioConfig, Renderer};
+use serde_json::json;
 use session::Event;
 
 /// Frames of a connection that hears and speaks.
@@ -38,4 +39,10 @@ pub fn frames(renderer: &mut Renderer, frames: &mut Vec<String>) {
     ] {
         frames.push(renderer.frame(body));
     }
+}
+
+#[test]
+fn the_audio_error_names_the_text_way() {
+    let error = read(json!({"type": "output_audio_buffer.clear"})).unwrap_err();
+    insta::assert_snapshot!(error.message, @"this server takes no audio: send what the user said as text with conversation.item.create and response.create, or with the extension events input_text_buffer.update and input_text_buffer.commit");
 }
