@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a server does in place of answering well.
+/// Fault of a server, in place of a good answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     #[default]

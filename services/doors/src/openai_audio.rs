@@ -21,7 +21,7 @@ use session::sentences::{Sentence, SentenceLimits, Sentences};
 use speech::{HEARD_RATE, Resampler, wav};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use voices::{Error, Saying, Speaker, VOICE_RATE, Voice};
+use voices::{Error, Saying, VOICE_RATE, Voice, WantedVoice};
 
 /// Request for speech, with OpenAI's fields.
 #[derive(Deserialize, JsonSchema)]
@@ -103,7 +103,7 @@ pub async fn speech(State(app): State<App>, body: Bytes) -> Result<Response, Api
     };
     let pieces = heavy::run(input.len(), || pieces(&input, sentences)).await;
     let language = limits.speech.language.clone();
-    let mut reading = Reading { voice, speaker: Speaker { name, language, speed }, pieces, saying: None };
+    let mut reading = Reading { voice, speaker: WantedVoice { name, language, speed }, pieces, saying: None };
     // What fails at once is an error, and what fails later breaks the answer off.
     let first = reading.next().await.transpose().map_err(failed)?.unwrap_or_default();
     let begun = stream::iter(head.into_iter().chain([first]).map(Ok::<_, Error>));
@@ -111,7 +111,7 @@ pub async fn speech(State(app): State<App>, body: Bytes) -> Result<Response, Api
     Ok(([(CONTENT_TYPE, kind)], Body::from_stream(begun.chain(rest))).into_response())
 }
 
-/// Sentences of a text, as a voice is given them.
+// Sentences of a text, as a voice is given them.
 fn pieces(input: &str, limits: SentenceLimits) -> VecDeque<String> {
     let (mut sentences, mut out) = (Sentences::new(limits), Vec::new());
     sentences.push(input, &mut out);
@@ -121,7 +121,7 @@ fn pieces(input: &str, limits: SentenceLimits) -> VecDeque<String> {
 
 struct Reading {
     voice: Arc<Voice>,
-    speaker: Speaker,
+    speaker: WantedVoice,
     pieces: VecDeque<String>,
     saying: Option<Saying>,
 }

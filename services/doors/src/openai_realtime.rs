@@ -13,6 +13,7 @@ mod frames;
 mod parse;
 mod render;
 mod schema;
+mod speaking_client;
 mod spoken_items;
 mod talk;
 #[cfg(test)]

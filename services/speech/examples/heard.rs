@@ -11,7 +11,7 @@ const CUTS: u64 = 1000;
 struct Sentence {
     text: String,
     samples: Vec<i16>,
-    /// Begin of each word in milliseconds, and its end in characters.
+    // Begin of each word in milliseconds, and its end in characters.
     words: Vec<(u64, usize)>,
 }
 

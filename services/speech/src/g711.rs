@@ -1,6 +1,5 @@
 //! µ-law and A-law (ITU-T G.711): one byte a sample, at 8,000 samples a second.
 
-/// Samples a second of both laws.
 pub const RATE: u32 = 8000;
 
 const MU_BIAS: i32 = 132;
@@ -50,8 +49,8 @@ pub fn sample_to_a_law(sample: i16) -> u8 {
 mod tests {
     use super::*;
 
-    /// Sums of all values, computed with the module `audioop` of Python 3.11: `ulaw2lin`, `lin2ulaw` and their like over
-    /// every byte and every sample, each weighted with its place.
+    // Sums of all values, computed with the module `audioop` of Python 3.11: `ulaw2lin`, `lin2ulaw` and their like over
+    // every byte and every sample, each weighted with its place.
     const SUMS: [i64; 4] = [98_107_392, 100_139_008, 255_309_330_014, 297_161_535_488];
 
     #[test]

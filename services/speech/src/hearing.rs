@@ -1,6 +1,6 @@
 //! Audio of one microphone: what is kept of it, and the turns in it.
 
-use crate::meaning::Ending;
+use crate::meaning::TurnEnding;
 use crate::turns::{Detection, FRAME, Step, TurnDetector, TurnEvent};
 use crate::{HEARD_RATE, ms_of};
 use earshot::Detector;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// A stretch of audio with its places, at the rate of all that is heard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Utterance {
+pub struct HeardAudio {
     pub samples: Vec<i16>,
     pub start: u64,
 }
@@ -16,7 +16,7 @@ pub struct Utterance {
 pub struct Hearing {
     turns: Option<Turns>,
     kept: VecDeque<i16>,
-    /// Place of the first kept sample.
+    // Place of the first kept sample.
     first: u64,
     most: usize,
 }
@@ -24,18 +24,18 @@ pub struct Hearing {
 struct Turns {
     detector: TurnDetector,
     voice: Box<Detector>,
-    /// Samples that are no whole frame yet.
+    // Samples that are no whole frame yet.
     unframed: Vec<i16>,
-    /// Frames of nothing at all so far, up to the detector's memory.
+    // Frames of nothing at all so far, up to the detector's memory.
     blank: u32,
 }
 
-/// Loudest sample of a frame in which nothing can be heard.
+// Loudest sample of a frame in which nothing can be heard.
 const BLANK: u16 = 3;
-/// Blank frames after which the detector of voice remembers no others.
+// Blank frames after which the detector of voice remembers no others.
 const FORGETS: u32 = 8;
 
-impl Utterance {
+impl HeardAudio {
     pub fn start_ms(&self) -> u64 {
         ms_of(self.start, HEARD_RATE)
     }
@@ -81,8 +81,7 @@ impl Hearing {
         }
     }
 
-    /// Takes the next samples.
-    pub fn hear(&mut self, samples: &[i16]) -> Vec<TurnEvent<Utterance>> {
+    pub fn hear(&mut self, samples: &[i16]) -> Vec<TurnEvent<HeardAudio>> {
         let mut events = Vec::new();
         if self.turns.is_none() {
             let beyond = samples.len().saturating_sub(self.most);
@@ -108,7 +107,7 @@ impl Hearing {
         events
     }
 
-    fn follow(&mut self, step: Step, events: &mut Vec<TurnEvent<Utterance>>) {
+    fn follow(&mut self, step: Step, events: &mut Vec<TurnEvent<HeardAudio>>) {
         let Some(turns) = &mut self.turns else { return };
         match step {
             Step::Began { start } => events.push(TurnEvent::Began { start }),
@@ -137,26 +136,24 @@ impl Hearing {
         }
     }
 
-    /// Tells what the words of the pause look like.
-    pub fn judge(&mut self, ending: Ending) {
+    pub fn judge(&mut self, ending: TurnEnding) {
         if let Some(turns) = &mut self.turns {
             turns.detector.judge(ending);
         }
     }
 
-    /// True while a turn is under way.
     pub fn is_speaking(&self) -> bool {
         self.turns.as_ref().is_some_and(|turns| turns.detector.start().is_some())
     }
 
     /// Takes all that is kept: a turn by hand.
-    pub fn take(&mut self) -> Utterance {
+    pub fn take(&mut self) -> HeardAudio {
         if let Some(turns) = &mut self.turns {
             turns.detector.cut();
         }
         let start = self.first;
         self.first = self.heard();
-        Utterance { samples: std::mem::take(&mut self.kept).into(), start }
+        HeardAudio { samples: std::mem::take(&mut self.kept).into(), start }
     }
 
     pub fn clear(&mut self) {
@@ -180,11 +177,11 @@ impl Hearing {
         self.kept.capacity() * size_of::<i16>()
     }
 
-    fn copy(&self, start: u64, end: u64) -> Utterance {
+    fn copy(&self, start: u64, end: u64) -> HeardAudio {
         let start = start.max(self.first);
         let from = (start - self.first) as usize;
         let until = ((end.max(start) - self.first) as usize).min(self.kept.len());
-        Utterance { samples: self.kept.range(from.min(until)..until).copied().collect(), start }
+        HeardAudio { samples: self.kept.range(from.min(until)..until).copied().collect(), start }
     }
 
     fn keep(&mut self, most: usize) {
@@ -214,7 +211,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A buzz with the formants of an open vowel: enough of a voice for the detector.
+    // A buzz with the formants of an open vowel: enough of a voice for the detector.
     fn vowel(ms: u64) -> Vec<i16> {
         let count = ms as usize * HEARD_RATE as usize / 1000;
         let mut state = [[0.0_f32; 2]; 3];
@@ -283,11 +280,11 @@ mod tests {
         hearing.hear(&audio);
         hearing.clear();
         assert_eq!((hearing.kept_ms(), hearing.heard()), (0, 5000));
-        assert_eq!(hearing.take(), Utterance { samples: vec![], start: 5000 });
+        assert_eq!(hearing.take(), HeardAudio { samples: vec![], start: 5000 });
     }
 
     proptest! {
-        /// Whatever is heard: places never run back, and no more is kept than may be.
+        // Holds for any sound: places never run back, and no more is kept than may be.
         #[test]
         fn any_sound_keeps_its_places(pieces in prop::collection::vec((0_usize..3, 0_u64..700), 0..12), cut in 1_usize..2000, by_hand in any::<bool>()) {
             let most = 12_000;

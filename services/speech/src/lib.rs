@@ -25,17 +25,16 @@ mod spoken;
 mod turns;
 pub mod wav;
 
-pub use hearing::{Hearing, Utterance};
-pub use meaning::{Ending, ending_of};
+pub use hearing::{HeardAudio, Hearing};
+pub use meaning::{TurnEnding, ending_of};
 pub use playback::Playback;
 pub use resample::{RATES, Resampler};
 pub use spoken::{SpokenText, word_end};
-pub use turns::{Detection, TurnDetector, TurnEvent, Waits};
+pub use turns::{Detection, TurnDetector, TurnEvent, TurnWaits};
 
 /// Samples a second of all audio that is heard: ears and the detector of voice take it.
 pub const HEARD_RATE: u32 = 16_000;
 
-/// Whole milliseconds of this number of samples.
 pub fn ms_of(samples: u64, rate: u32) -> u64 {
     samples * 1000 / u64::from(rate.max(1))
 }

@@ -28,7 +28,6 @@ impl SampleBytes {
         }
     }
 
-    /// True if the last piece ended inside a sample.
     pub fn is_inside(&self) -> bool {
         self.half.is_some()
     }

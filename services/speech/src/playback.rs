@@ -3,7 +3,7 @@
 /// Audio of one item as it was sent. Times are the caller's milliseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Playback {
-    /// Pieces without a gap: the position of each in the audio, and the time at which its sound begins.
+    // Pieces without a gap: the position of each in the audio, and the time at which its sound begins.
     stretches: Vec<(u64, u64)>,
     sent_ms: u64,
     ends_at: u64,

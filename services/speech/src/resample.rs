@@ -8,11 +8,11 @@ use std::ops::RangeInclusive;
 /// Rates that are taken. Servers of speech have 8,000 to 48,000.
 pub const RATES: RangeInclusive<u32> = 4000..=192_000;
 
-/// Zeros of the sine on each side of a tap's centre.
+// Zeros of the sine on each side of a tap's centre.
 const ZEROS: usize = 16;
-/// Share of the lower rate's band that passes.
+// Share of the lower rate's band that passes.
 const PASSES: f32 = 0.92;
-/// Most sets of taps. Rates that need more take the nearest.
+// Most sets of taps. Rates that need more take the nearest.
 const PHASES: u64 = 320;
 
 #[derive(Clone, Debug)]
@@ -20,15 +20,15 @@ pub struct Resampler {
     from: u64,
     to: u64,
     half: u64,
-    /// `phases` sets of `2 * half` taps.
+    // `phases` sets of `2 * half` taps.
     taps: Vec<f32>,
     phases: u64,
-    /// Input that outputs still need, and the place of its first sample. Places begin at `half` of silence.
+    // Input that outputs still need, and the place of its first sample. Places begin at `half` of silence.
     kept: VecDeque<i16>,
     first: u64,
-    /// Place of the next output.
+    // Place of the next output.
     next: u64,
-    /// Input samples so far.
+    // Input samples so far.
     taken: u64,
 }
 
@@ -62,7 +62,6 @@ impl Resampler {
         out
     }
 
-    /// Ends the audio: returns the rest, as if silence followed.
     pub fn finish(&mut self) -> Vec<i16> {
         if self.from == self.to {
             return Vec::new();
@@ -98,7 +97,7 @@ impl Resampler {
     }
 }
 
-/// Taps for an output that lies `part` behind an input sample. Their sum is 1.
+// Taps for an output that lies `part` behind an input sample. Their sum is 1.
 fn taps(part: f32, half: u64, band: f32) -> Vec<f32> {
     let tap = |at: u64| {
         let x = at as f32 - half as f32 - part;

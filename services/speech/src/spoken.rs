@@ -10,21 +10,21 @@ use crate::{ms_of, samples_of};
 pub struct SpokenText {
     rate: u32,
     pieces: Vec<Piece>,
-    /// Samples of a character where no piece has been spoken yet.
+    // Samples of a character where no piece has been spoken yet.
     usual: f64,
 }
 
 #[derive(Clone, Debug)]
 struct Piece {
-    /// Place of its first character in the reply.
+    // Place of its first character in the reply.
     text_start: usize,
-    /// Characters, without space at both ends.
+    // Characters, without space at both ends.
     chars: usize,
-    /// Ends of its words, in characters of the piece.
+    // Ends of its words, in characters of the piece.
     word_ends: Vec<usize>,
     start: u64,
     samples: u64,
-    /// Stretches with sound, in samples of the piece.
+    // Stretches with sound, in samples of the piece.
     sounds: Vec<(u64, u64)>,
     block: Block,
     is_whole: bool,
@@ -36,13 +36,13 @@ struct Block {
     loudest: u16,
 }
 
-/// Milliseconds of a block that sounds or does not.
+// Milliseconds of a block that sounds or does not.
 const BLOCK_MS: u64 = 5;
-/// Loudest sample of a block in which nothing sounds.
+// Loudest sample of a block in which nothing sounds.
 const QUIET: u16 = 160;
-/// A shorter silence is part of a word.
+// A shorter silence is part of a word.
 const GAP_MS: u64 = 90;
-/// Share of a character by which a word's end may be missed.
+// Share of a character by which a word's end may be missed.
 const SLACK: f64 = 0.05;
 
 impl SpokenText {
@@ -51,7 +51,6 @@ impl SpokenText {
         SpokenText { rate, pieces: Vec::new(), usual: f64::from(rate) / chars_per_second.max(1.0) }
     }
 
-    /// Begins the piece of text that begins at this character of the reply.
     pub fn begin(&mut self, text_start: usize, text: &str) {
         self.end();
         let start = self.samples();
@@ -69,7 +68,6 @@ impl SpokenText {
         });
     }
 
-    /// Adds samples of the current piece.
     pub fn push(&mut self, samples: &[i16]) {
         let (block, gap) = (samples_of(BLOCK_MS, self.rate).max(1), samples_of(GAP_MS, self.rate));
         if let Some(piece) = self.pieces.last_mut() {
@@ -131,7 +129,7 @@ impl SpokenText {
         if whole == 0.0 { 0.0 } else { piece.chars as f64 * sounding / whole }
     }
 
-    /// Samples of a character, in the pieces that were spoken whole.
+    // Samples of a character, in the pieces that were spoken whole.
     fn pace(&self) -> f64 {
         let spoken = self.pieces.iter().filter(|piece| piece.is_whole && piece.chars > 0);
         let sums = spoken.map(|piece| (piece.sounding(piece.samples) as f64, piece.chars as f64));
@@ -159,7 +157,7 @@ impl Piece {
         }
     }
 
-    /// Samples with sound before this one. A piece without any sound counts all of them.
+    // Samples with sound before this one. A piece without any sound counts all of them.
     fn sounding(&self, into: u64) -> u64 {
         if self.sounds.is_empty() {
             return into;
@@ -173,7 +171,7 @@ pub fn word_end(text: &str, chars: usize) -> usize {
     word_ends(text).into_iter().rfind(|end| *end <= chars).unwrap_or(0)
 }
 
-/// Ends of words: where space follows, and behind each character of a script without spaces.
+// Ends of words: where space follows, and behind each character of a script without spaces.
 fn word_ends(text: &str) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut letters = text.chars().enumerate().peekable();
@@ -189,7 +187,7 @@ fn word_ends(text: &str) -> Vec<usize> {
     ends
 }
 
-/// True for ideographs, kana and Hangul.
+// True for ideographs, kana and Hangul.
 fn is_wide(letter: char) -> bool {
     matches!(letter, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{9FFF}' | '\u{AC00}'..='\u{D7AF}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFF}')
 }
@@ -200,7 +198,7 @@ mod tests {
     use proptest::prelude::*;
 
     const RATE: u32 = 24_000;
-    /// Samples of a character of the voice in these tests.
+    // Samples of a character of the voice in these tests.
     const CHAR: usize = 1440;
 
     fn said(text: &str) -> Vec<i16> {

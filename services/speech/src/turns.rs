@@ -1,19 +1,19 @@
 //! Begin and end of what a user says, from scores of a detector of voice.
 
-use crate::meaning::Ending;
+use crate::meaning::TurnEnding;
 use crate::{HEARD_RATE, samples_of};
 
 /// Samples of one score.
 pub const FRAME: usize = 256; // not a window: samples at 16,000 a second
 
-/// Frames in a row that begin a turn: a click or a door is shorter.
+// Frames in a row that begin a turn: a click or a door is shorter.
 const BEGINS: u32 = 3;
-/// A frame with this much less than the threshold is silence.
+// A frame with this much less than the threshold is silence.
 const RELEASE: f32 = 0.15;
 
 /// Silence that ends a turn, by what the words so far look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waits {
+pub struct TurnWaits {
     pub finished_ms: u64,
     pub unknown_ms: u64,
     pub open_ms: u64,
@@ -25,29 +25,29 @@ pub struct Detection {
     pub threshold: f32,
     /// Audio before the first voice that belongs to the turn: without it the first sound is lost.
     pub prefix_ms: u64,
-    pub waits: Waits,
+    pub waits: TurnWaits,
     /// Silence after which the words so far are worth a look. `None`: never.
     pub pause_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnEvent<Audio> {
-    /// A user speaks. The turn begins at this sample, its prefix included.
+    // A user speaks. The turn begins at this sample, its prefix included.
     Began { start: u64 },
-    /// Silence, which may be the turn's end.
+    // Silence, which may be the turn's end.
     Paused { so_far: Audio },
-    /// The silence was none.
+    // The silence was none.
     Resumed,
-    /// The turn's audio with its silence.
+    // The turn's audio with its silence.
     Ended { turn: Audio },
 }
 
 #[derive(Clone, Debug)]
 pub struct TurnDetector {
     detection: Detection,
-    /// Place behind the last frame.
+    // Place behind the last frame.
     at: u64,
-    /// Place before which nothing belongs to a next turn.
+    // Place before which nothing belongs to a next turn.
     free_from: u64,
     state: State,
 }
@@ -55,7 +55,7 @@ pub struct TurnDetector {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Silent { voiced: u32 },
-    Speaking { start: u64, voiced_until: u64, ending: Option<Ending>, is_paused: bool },
+    Speaking { start: u64, voiced_until: u64, ending: Option<TurnEnding>, is_paused: bool },
 }
 
 /// Step of a turn, in places of samples.
@@ -71,7 +71,7 @@ pub enum Step {
 impl Detection {
     /// Turns that end after the same silence whatever was said.
     pub fn silence(threshold: f32, prefix_ms: u64, silence_ms: u64) -> Detection {
-        let waits = Waits { finished_ms: silence_ms, unknown_ms: silence_ms, open_ms: silence_ms };
+        let waits = TurnWaits { finished_ms: silence_ms, unknown_ms: silence_ms, open_ms: silence_ms };
         Detection { threshold, prefix_ms, waits, pause_ms: None }
     }
 
@@ -94,7 +94,6 @@ impl TurnDetector {
         self.detection = detection;
     }
 
-    /// Place where the current turn began. `None`: no user speaks.
     pub fn start(&self) -> Option<u64> {
         match self.state {
             State::Silent { .. } => None,
@@ -102,7 +101,6 @@ impl TurnDetector {
         }
     }
 
-    /// Takes the score of the next frame.
     pub fn frame(&mut self, score: f32) -> Step {
         self.at += FRAME as u64;
         let at = self.at;
@@ -126,10 +124,10 @@ impl TurnDetector {
                 let silence = at - *voiced_until;
                 let waits = self.detection.waits;
                 let wait_ms = match ending {
-                    Some(Ending::Finished) => waits.finished_ms,
-                    Some(Ending::Open) => waits.open_ms,
-                    Some(Ending::Unknown) => waits.unknown_ms,
-                    // Words that nobody has looked at yet may be looked at.
+                    Some(TurnEnding::Finished) => waits.finished_ms,
+                    Some(TurnEnding::Open) => waits.open_ms,
+                    Some(TurnEnding::Unknown) => waits.unknown_ms,
+                    // The words may still be looked at.
                     None if self.detection.pause_ms.is_some() => waits.open_ms,
                     None => waits.unknown_ms,
                 };
@@ -150,7 +148,7 @@ impl TurnDetector {
     }
 
     /// Tells what the words of the pause look like. Voice since then makes it void.
-    pub fn judge(&mut self, found: Ending) {
+    pub fn judge(&mut self, found: TurnEnding) {
         if let State::Speaking { ending, is_paused: true, .. } = &mut self.state {
             *ending = Some(found);
         }
@@ -202,11 +200,14 @@ mod tests {
 
     #[test]
     fn words_decide_how_long_a_silence_is_waited_for() {
-        let waits = Waits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
+        let waits = TurnWaits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
         let detection = Detection { threshold: 0.5, prefix_ms: 0, waits, pause_ms: Some(160) };
-        for (ending, wait_ms) in
-            [(Some(Ending::Finished), 320), (Some(Ending::Unknown), 960), (Some(Ending::Open), 3200), (None, 3200)]
-        {
+        for (ending, wait_ms) in [
+            (Some(TurnEnding::Finished), 320),
+            (Some(TurnEnding::Unknown), 960),
+            (Some(TurnEnding::Open), 3200),
+            (None, 3200),
+        ] {
             let mut detector = TurnDetector::new(detection, 0);
             steps(&mut detector, [0.9; 10]);
             assert!(matches!(steps(&mut detector, vec![0.0; frames(160)])[..], [Step::Paused { start: 0, .. }]));
@@ -218,18 +219,18 @@ mod tests {
 
     #[test]
     fn voice_makes_a_judgement_void() {
-        let waits = Waits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
+        let waits = TurnWaits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
         let mut detector = TurnDetector::new(Detection { threshold: 0.5, prefix_ms: 0, waits, pause_ms: Some(160) }, 0);
         steps(&mut detector, [vec![0.9; 10], vec![0.0; frames(160)]].concat());
-        detector.judge(Ending::Finished);
+        detector.judge(TurnEnding::Finished);
         assert_eq!(steps(&mut detector, [0.9]), [Step::Resumed]);
-        detector.judge(Ending::Finished); // too late
+        detector.judge(TurnEnding::Finished); // too late
         let quiet = steps(&mut detector, vec![0.0; frames(800)]);
         assert!(matches!(quiet[..], [Step::Paused { .. }]), "{quiet:?}");
     }
 
     proptest! {
-        /// Turns lie one behind the other, and each has begun before it ends.
+        // Turns lie one behind the other, and each has begun before it ends.
         #[test]
         fn turns_never_overlap(scores in prop::collection::vec((0.0_f32..1.0, 1_usize..60), 0..60), prefix in 0_u64..800, silence in 0_u64..900, cuts in any::<bool>()) {
             let mut detector = TurnDetector::new(Detection::silence(0.5, prefix, silence), 0);

@@ -4,7 +4,6 @@ use crate::pcm::SampleBytes;
 
 pub const HEAD_BYTES: usize = 44;
 
-/// Audio of a WAV file, mixed to one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wav {
     pub rate: u32,

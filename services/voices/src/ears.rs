@@ -1,7 +1,7 @@
 use crate::Error;
 use crate::http;
 use crate::server::{Server, ServerState};
-use crate::wyoming::{WyomingRequest, describe};
+use crate::wyoming::{WyomingCall, describe};
 use serde_json::{Value, json};
 use settings::{SpeechServer, SpeechSettings};
 use speech::{HEARD_RATE, wav};
@@ -13,13 +13,13 @@ pub struct Ears {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Transcript {
+pub struct HeardWords {
     pub text: String,
     /// Tokens that the server read and wrote, where it counts them.
     pub tokens: Option<(u64, u64)>,
 }
 
-/// Samples of a piece that is sent at once.
+// Samples of a piece that is sent at once.
 const PIECE: usize = 16_000;
 
 impl Ears {
@@ -45,7 +45,7 @@ impl Ears {
     }
 
     /// Returns the text of audio at `HEARD_RATE`. `language`: `None` for that of the configuration.
-    pub async fn hear(&self, samples: &[i16], language: Option<&str>) -> Result<Transcript, Error> {
+    pub async fn hear(&self, samples: &[i16], language: Option<&str>) -> Result<HeardWords, Error> {
         let language = language.or(self.language.as_deref());
         let asked = async {
             let _place = self.server.place().await?;
@@ -62,8 +62,8 @@ impl Ears {
         heard
     }
 
-    async fn over_wyoming(&self, place: &str, samples: &[i16], language: Option<&str>) -> Result<Transcript, Error> {
-        let mut request = WyomingRequest::connect(&self.server, place).await?;
+    async fn over_wyoming(&self, place: &str, samples: &[i16], language: Option<&str>) -> Result<HeardWords, Error> {
+        let mut request = WyomingCall::connect(&self.server, place).await?;
         let sent = async {
             let language = language.map_or_else(|| json!({}), |language| json!({ "language": language }));
             request.send("transcribe", language).await?;
@@ -84,12 +84,12 @@ impl Ears {
             if event.kind == "transcript" {
                 let text = event.data.get("text").and_then(Value::as_str);
                 let text = text.ok_or_else(|| self.server.nonsense("a transcript without text"))?;
-                return Ok(Transcript { text: text.trim().to_owned(), tokens: None });
+                return Ok(HeardWords { text: text.trim().to_owned(), tokens: None });
             }
         }
     }
 
-    async fn over_http(&self, base: &str, samples: &[i16], language: Option<&str>) -> Result<Transcript, Error> {
+    async fn over_http(&self, base: &str, samples: &[i16], language: Option<&str>) -> Result<HeardWords, Error> {
         let mut fields = vec![("model", self.server.model.as_str()), ("response_format", "json")];
         fields.extend(language.map(|language| ("language", language)));
         let (kind, body) = http::form(&wav::file(HEARD_RATE, samples), &fields);
@@ -98,6 +98,6 @@ impl Ears {
         let answer: Value = serde_json::from_slice(&answer).map_err(|error| self.server.nonsense(error))?;
         let text = answer["text"].as_str().ok_or_else(|| self.server.nonsense("an answer without text"))?;
         let tokens = answer["usage"]["input_tokens"].as_u64().zip(answer["usage"]["output_tokens"].as_u64());
-        Ok(Transcript { text: text.trim().to_owned(), tokens })
+        Ok(HeardWords { text: text.trim().to_owned(), tokens })
     }
 }

@@ -26,12 +26,12 @@ pub struct WyomingEvent {
 pub struct FrameReader {
     limits: FrameLimits,
     buffer: Vec<u8>,
-    /// Begin of the unread rest in the buffer.
+    // Begin of the unread rest in the buffer.
     at: usize,
-    /// Bytes behind `at` without an end of a line.
+    // Bytes behind `at` without an end of a line.
     searched: usize,
     stage: Stage,
-    /// Payload of the last event. `None`: payloads are let go.
+    // Payload of the last event. `None`: payloads are let go.
     payload: Option<Vec<u8>>,
 }
 
@@ -41,7 +41,7 @@ enum Stage {
     Payload { event: WyomingEvent, bytes: u64 },
 }
 
-/// The line. `version` and whatever else stands there is let go.
+// The line. `version` and whatever else stands there is let go.
 #[derive(Deserialize)]
 struct Head {
     r#type: String,
@@ -124,7 +124,7 @@ impl FrameReader {
         }
     }
 
-    /// The next whole line, without its end.
+    // The next whole line, without its end.
     fn line(&mut self) -> Read<Option<&[u8]>> {
         let most = self.limits.line_bytes;
         let from = self.at;
@@ -173,7 +173,7 @@ pub fn write_with_payload(kind: &str, data: Value, payload: &[u8]) -> Vec<u8> {
     [format!("{head}\n{data}").as_bytes(), payload].concat()
 }
 
-/// Version of the library whose events these are.
+// Version of the library whose events these are.
 const VERSION: &str = "1.10.2";
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(events[1], WyomingEvent { kind: "handled-stop".into(), data: Map::new() });
     }
 
-    /// Readers take a line of more than 64 KiB for a connection that was closed, and `data: null` for a mistake.
+    // Readers take a line of more than 64 KiB for a connection that was closed, and `data: null` for a mistake.
     #[test]
     fn what_is_long_stands_behind_its_line_and_nothing_is_null() {
         let data = json!({ "text": "so long ".repeat(100_000) });
@@ -327,13 +327,13 @@ mod tests {
             prop_assert_eq!(events_in(&chunks), events_in(&[&whole]));
         }
 
-        /// Reads random lines that nearly are events.
+        // Reads random lines that nearly are events.
         #[test]
         fn random_lines_break_nothing(line in r#"\{"type":"[a-z]{0,3}"(,"(data|data_length|payload_length)":(-?[0-9]{1,20}|null|\{\}|"[a-z]"|[0-9]e[0-9]{1,3}))*\}\n.{0,30}"#) {
             events_in(&[line.as_bytes()]);
         }
 
-        /// Events are the same however the network cuts them.
+        // Events are the same however the network cuts them.
         #[test]
         fn cuts_change_nothing(events in prop::collection::vec(any_event(), 1..6), cuts in prop::collection::vec(1_usize..70, 1..40)) {
             let bytes = events.concat();

@@ -93,7 +93,7 @@ pub fn form(wav: &[u8], fields: &[(&str, &str)]) -> (String, Vec<u8>) {
     (format!("multipart/form-data; boundary={BOUNDARY}"), body)
 }
 
-/// Boundary between the parts of a form: audio of 16 bits never spells it.
+// Boundary between the parts of a form: audio of 16 bits never spells it.
 const BOUNDARY: &str = "reprise-7d0f2b6e94c14a5f8b3e";
 
 pub fn speech(server: &Server, text: &str, speaker: &str, speed: f64) -> Value {

@@ -23,11 +23,11 @@ mod tests;
 mod voice;
 mod wyoming;
 
-pub use ears::{Ears, Transcript};
+pub use ears::{Ears, HeardWords};
 pub use error::Error;
 pub use frames::{FrameLimits, FrameReader, WyomingEvent, write, write_with_payload};
 pub use server::ServerState;
-pub use voice::{Saying, Speaker, VOICE_RATE, Voice};
+pub use voice::{Saying, VOICE_RATE, Voice, WantedVoice};
 
 use settings::SpeechSettings;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What ears and voices share: an address, its limits, and what is known of the server behind it.
+//! Server of speech: an address, its limits, and what is known of the server behind it.
 
 use crate::Error;
 use crate::frames::FrameLimits;
@@ -15,9 +15,9 @@ pub enum ServerState {
     #[default]
     Unknown,
     Up {
-        /// Program and its models, as it names itself.
+        // Program and its models, as it names itself.
         program: String,
-        /// Names of its speakers, or of the languages that its ears know.
+        // Names of its speakers, or of the languages that its ears know.
         names: Vec<String>,
     },
     Down {
@@ -124,7 +124,7 @@ impl Server {
         Error::BrokeOff { server: self.name.clone() }
     }
 
-    /// Words of the server as they may be told: short, printable, without the key.
+    // Words of the server as they may be told: short, printable, without the key.
     fn told(&self, words: &str) -> String {
         let words: String = words.chars().take(MOST_TOLD).collect();
         let words = match self.key.as_deref().filter(|key| !key.is_empty()) {
@@ -135,7 +135,7 @@ impl Server {
     }
 }
 
-/// Bytes of one piece of audio that a server may send.
+// Bytes of one piece of audio that a server may send.
 const MOST_PAYLOAD: u64 = 4 << 20;
-/// Characters of a server's words that are told to a client.
+// Characters of a server's words that are told to a client.
 const MOST_TOLD: usize = 300;

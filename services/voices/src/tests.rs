@@ -1,4 +1,4 @@
-use crate::{Ears, Error, Saying, ServerState, Speaker, SpeechServers, VOICE_RATE, Voice};
+use crate::{Ears, Error, Saying, ServerState, SpeechServers, VOICE_RATE, Voice, WantedVoice};
 use proptest::prelude::*;
 use settings::{Settings, Sources, SpeechServer as Address, SpeechSettings};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ async fn both_are_asked_over_wyoming() {
     assert_eq!(voice.state(), up("scripted voice", &["anna", "ben"]));
     let heard = ears.hear(&[7; 40_000], Some("en")).await.unwrap();
     assert_eq!(heard.text, "Turn on the light.");
-    let speaker = Speaker { name: Some("ben".into()), ..Speaker::default() };
+    let speaker = WantedVoice { name: Some("ben".into()), ..WantedVoice::default() };
     let said = all(voice.say("The light is on.".into(), speaker)).await.unwrap();
     let expected = u64::from(VOICE_RATE) * CHAR_MS * 16 / 1000;
     assert!(said.len().abs_diff(expected as usize) <= 2, "{} of {expected}", said.len());
@@ -81,7 +81,7 @@ async fn a_hostile_server_is_given_up_and_named() {
         let begun = Instant::now();
         let heard = ears.hear(&[0; 1600], None).await.unwrap_err();
         if fault != Fault::NeverEnds {
-            let (_, said) = all(voice.say("Hello.".into(), Speaker::default())).await.unwrap_err();
+            let (_, said) = all(voice.say("Hello.".into(), WantedVoice::default())).await.unwrap_err();
             assert!(said.to_string().starts_with(&format!("the voice at {}", server.url())), "{said}");
         }
         assert!(heard.to_string().starts_with(&format!("the ears at {}", server.url())), "{heard}");
@@ -89,7 +89,7 @@ async fn a_hostile_server_is_given_up_and_named() {
     }
     server.set_fault(Fault::DiesAfter(3));
     let text = "This is long enough for many pieces.";
-    let (samples, died) = all(voice.say(text.into(), Speaker::default())).await.unwrap_err();
+    let (samples, died) = all(voice.say(text.into(), WantedVoice::default())).await.unwrap_err();
     assert!(samples > 2500 && matches!(died, Error::BrokeOff { .. }), "{samples} {died}");
     // It is there again.
     server.set_fault(Fault::None);
@@ -104,7 +104,7 @@ async fn speech_without_an_end_is_cut() {
     server.set_fault(Fault::NeverEnds);
     let settings = SpeechSettings { piece_s: 2, ..settings(&server.url()) };
     let voice = SpeechServers::new(&settings, |_| None).unwrap().voice.unwrap();
-    let (samples, error) = all(voice.say("Hello.".into(), Speaker::default())).await.unwrap_err();
+    let (samples, error) = all(voice.say("Hello.".into(), WantedVoice::default())).await.unwrap_err();
     assert!((44_000..=48_000).contains(&samples) && matches!(error, Error::Nonsense { .. }), "{samples} {error}");
 }
 
@@ -131,7 +131,7 @@ async fn a_server_that_is_down_is_asked_again() {
     watching.await.unwrap();
 }
 
-/// Answers one HTTP request with these bytes, and returns the request.
+// Answers one HTTP request with these bytes, and returns the request.
 async fn http(answer: Vec<u8>) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -177,7 +177,7 @@ async fn both_are_asked_over_http() {
     );
     assert!(request.contains("RIFF") && request.contains("whisper-1"));
     let (base, request) = http(answer("200 OK", "audio/pcm", &[1, 0, 2, 0, 3, 0])).await;
-    let speaker = Speaker { speed: 1.5, ..Speaker::default() };
+    let speaker = WantedVoice { speed: 1.5, ..WantedVoice::default() };
     assert_eq!(all(both(&base).1.say("Hello.".into(), speaker)).await.unwrap(), [1, 2, 3]);
     let request = request.await.unwrap();
     assert!(request.contains(r#""input":"Hello.""#) && request.contains(r#""speed":1.5"#), "{request}");
@@ -191,13 +191,13 @@ async fn both_are_asked_over_http() {
         let (base, _) = http(wrong.clone()).await;
         assert!(both(&base).0.hear(&[0], None).await.is_err(), "{}", String::from_utf8_lossy(&wrong));
         let (base, _) = http(wrong.clone()).await;
-        assert!(all(both(&base).1.say("Hello.".into(), Speaker::default())).await.is_err());
+        assert!(all(both(&base).1.say("Hello.".into(), WantedVoice::default())).await.is_err());
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever a server sends, the request ends, and nothing breaks.
+    // Sends anything: the request ends, and nothing breaks.
     #[test]
     fn random_answers_break_nothing(bytes in prop::collection::vec(any::<u8>(), 0..200), as_event in any::<bool>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -212,7 +212,7 @@ proptest! {
                 }
             });
             assert!(ears.hear(&[0; 160], None).await.is_err());
-            assert!(all(voice.say("Hello.".into(), Speaker::default())).await.is_err());
+            assert!(all(voice.say("Hello.".into(), WantedVoice::default())).await.is_err());
         });
     }
 }

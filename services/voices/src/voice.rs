@@ -1,7 +1,7 @@
 use crate::Error;
 use crate::http;
 use crate::server::{Server, ServerState};
-use crate::wyoming::{WyomingRequest, describe};
+use crate::wyoming::{WyomingCall, describe};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use settings::{SpeechServer, SpeechSettings};
@@ -20,9 +20,9 @@ pub struct Voice {
 /// Samples a second of all that a voice says here.
 pub const VOICE_RATE: u32 = 24_000;
 
-/// How a text is spoken.
+/// Wishes of a client about the voice.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Speaker {
+pub struct WantedVoice {
     /// Name that a client wants. `None`: that of the configuration.
     pub name: Option<String>,
     pub language: Option<String>,
@@ -30,9 +30,9 @@ pub struct Speaker {
     pub speed: f64,
 }
 
-impl Default for Speaker {
-    fn default() -> Speaker {
-        Speaker { name: None, language: None, speed: 1.0 }
+impl Default for WantedVoice {
+    fn default() -> WantedVoice {
+        WantedVoice { name: None, language: None, speed: 1.0 }
     }
 }
 
@@ -41,9 +41,9 @@ pub struct Saying {
     pieces: mpsc::Receiver<Result<Vec<i16>, Error>>,
 }
 
-/// Pieces of audio that wait for a reader.
+// Pieces of audio that wait for a reader.
 const WAITING: usize = 4;
-/// Samples of the largest piece.
+// Samples of the largest piece.
 const PIECE: usize = 4096; // not a window: samples
 
 impl Saying {
@@ -76,7 +76,7 @@ impl Voice {
         self.server.set(found);
     }
 
-    /// Name of the speaker that a client gets who asks for `wanted`.
+    /// Returns the name of the speaker that a client gets for the name `wanted`.
     pub fn speaker(&self, wanted: Option<&str>) -> Option<String> {
         let listed = match &*wanted.unwrap_or_default() {
             "" => None,
@@ -88,11 +88,12 @@ impl Voice {
         listed.or_else(|| self.speaker.clone())
     }
 
-    pub fn say(self: &Arc<Voice>, text: String, speaker: Speaker) -> Saying {
+    pub fn say(self: &Arc<Voice>, text: String, speaker: WantedVoice) -> Saying {
         let (sender, pieces) = mpsc::channel(WAITING);
         let voice = self.clone();
         tokio::spawn(async move {
-            let mut told = Told { sender: &sender, left: voice.piece_samples, server: &voice.server, resampler: None };
+            let mut told =
+                PieceWriter { sender: &sender, left: voice.piece_samples, server: &voice.server, resampler: None };
             let said = tokio::select! {
                 said = voice.speak(&text, &speaker, &mut told) => said,
                 () = sender.closed() => return,
@@ -105,7 +106,7 @@ impl Voice {
         Saying { pieces }
     }
 
-    async fn speak(&self, text: &str, speaker: &Speaker, told: &mut Told<'_>) -> Result<(), Error> {
+    async fn speak(&self, text: &str, speaker: &WantedVoice, told: &mut PieceWriter<'_>) -> Result<(), Error> {
         let _place = self.server.place().await?;
         match &self.server.address {
             SpeechServer::Wyoming(place) => self.over_wyoming(place, text, speaker, told).await,
@@ -113,8 +114,14 @@ impl Voice {
         }
     }
 
-    async fn over_wyoming(&self, place: &str, text: &str, speaker: &Speaker, told: &mut Told<'_>) -> Result<(), Error> {
-        let mut request = WyomingRequest::connect(&self.server, place).await?;
+    async fn over_wyoming(
+        &self,
+        place: &str,
+        text: &str,
+        speaker: &WantedVoice,
+        told: &mut PieceWriter<'_>,
+    ) -> Result<(), Error> {
+        let mut request = WyomingCall::connect(&self.server, place).await?;
         let mut voice = json!({});
         if let Some(name) = self.speaker(speaker.name.as_deref()) {
             voice["name"] = json!(name);
@@ -144,7 +151,7 @@ impl Voice {
         }
     }
 
-    /// Rate and channels of what comes.
+    // Rate and channels of what comes.
     fn form(&self, data: &serde_json::Map<String, Value>) -> Result<(u32, usize), Error> {
         let number = |name: &str| data.get(name).and_then(Value::as_u64);
         let rate = number("rate").and_then(|rate| u32::try_from(rate).ok()).filter(|rate| speech::RATES.contains(rate));
@@ -156,7 +163,13 @@ impl Voice {
         Ok((rate, channels as usize))
     }
 
-    async fn over_http(&self, base: &str, text: &str, speaker: &Speaker, told: &mut Told<'_>) -> Result<(), Error> {
+    async fn over_http(
+        &self,
+        base: &str,
+        text: &str,
+        speaker: &WantedVoice,
+        told: &mut PieceWriter<'_>,
+    ) -> Result<(), Error> {
         let name = self.speaker(speaker.name.as_deref()).unwrap_or_else(|| USUAL.to_owned());
         let body = http::speech(&self.server, text, &name, speaker.speed);
         let request = http::post(&self.server, base, "audio/speech").json(&body);
@@ -185,18 +198,18 @@ impl Voice {
     }
 }
 
-/// Speaker where neither the client nor the configuration names one, and an HTTP server wants a name.
+// WantedVoice where neither the client nor the configuration names one, and an HTTP server wants a name.
 const USUAL: &str = "alloy";
 
-/// Samples on their way to the reader.
-struct Told<'a> {
+// Samples on their way to the reader.
+struct PieceWriter<'a> {
     sender: &'a mpsc::Sender<Result<Vec<i16>, Error>>,
     left: u64,
     server: &'a Server,
     resampler: Option<((u32, usize), SampleBytes, Resampler)>,
 }
 
-impl Told<'_> {
+impl PieceWriter<'_> {
     async fn bytes(&mut self, form: (u32, usize), bytes: &[u8]) -> Result<(), Error> {
         if self.resampler.as_ref().is_none_or(|(before, ..)| *before != form) {
             let resampler = Resampler::new(form.0, VOICE_RATE).ok_or_else(|| self.server.nonsense("a wrong rate"))?;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-pub struct WyomingRequest<'a> {
+pub struct WyomingCall<'a> {
     server: &'a Server,
     stream: TcpStream,
     reader: FrameReader,
@@ -17,8 +17,8 @@ pub struct WyomingRequest<'a> {
 
 const READ_BYTES: usize = 16 << 10; // not a window: bytes of a buffer
 
-impl WyomingRequest<'_> {
-    pub async fn connect<'a>(server: &'a Server, place: &str) -> Result<WyomingRequest<'a>, Error> {
+impl WyomingCall<'_> {
+    pub async fn connect<'a>(server: &'a Server, place: &str) -> Result<WyomingCall<'a>, Error> {
         let stream = match timeout(server.connect, TcpStream::connect(place)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(server.unreachable(error)),
@@ -26,7 +26,7 @@ impl WyomingRequest<'_> {
         };
         let _ = stream.set_nodelay(true);
         let reader = FrameReader::with_payloads(server.limits());
-        Ok(WyomingRequest { server, stream, reader, buffer: vec![0; READ_BYTES] })
+        Ok(WyomingCall { server, stream, reader, buffer: vec![0; READ_BYTES] })
     }
 
     pub async fn send(&mut self, kind: &str, data: Value) -> Result<(), Error> {
@@ -74,7 +74,7 @@ impl WyomingRequest<'_> {
 
 /// Asks what the server has, of the kind `asr` or `tts`: its name and its speakers, or languages.
 pub async fn describe(server: &Server, place: &str, kind: &str) -> Result<(String, Vec<String>), Error> {
-    let mut request = WyomingRequest::connect(server, place).await?;
+    let mut request = WyomingCall::connect(server, place).await?;
     request.send("describe", json!({})).await?;
     let info = loop {
         let (event, _) = request.next().await?;

@@ -7,7 +7,7 @@ pub struct SpeechForm<'a> {
     texts: Vec<(&'a str, &'a str)>,
 }
 
-/// Parts that a form may have.
+// Parts that a form may have.
 const MOST_PARTS: usize = 32;
 
 impl SpeechForm<'_> {

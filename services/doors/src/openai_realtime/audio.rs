@@ -3,12 +3,12 @@
 use super::frames::{AudioInput, AudioOutput, AudioView, FormatView, Modality, TranscriptionView, TurnDetectionView};
 use fields::{FieldError, Read};
 use serde_json::{Map, Value};
-use speech::{Detection, Waits, g711};
+use speech::{Detection, TurnWaits, g711};
 
 /// Settings of a connection that hears or speaks. The session does not know them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AudioConfig {
-    /// Whether there are ears, and whether there is a voice.
+    /// True if there are ears; `speaks`: if there is a voice.
     pub hears: bool,
     pub speaks: bool,
     pub is_audio: bool,
@@ -39,13 +39,13 @@ pub struct Transcription {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TurnSettings {
-    pub kind: TurnKind,
+    pub kind: TurnDetectionKind,
     pub create_response: bool,
     pub interrupt_response: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TurnKind {
+pub enum TurnDetectionKind {
     Silence { threshold: f64, prefix_ms: u64, silence_ms: u64, idle_ms: Option<u64> },
     Meaning { eagerness: &'static str },
 }
@@ -53,7 +53,8 @@ pub enum TurnKind {
 /// Samples a second of the format `audio/pcm`.
 pub const PCM_RATE: u32 = 24_000;
 const PREFIX_MS: u64 = 300;
-const SILENCE: TurnKind = TurnKind::Silence { threshold: 0.5, prefix_ms: PREFIX_MS, silence_ms: 500, idle_ms: None };
+const SILENCE: TurnDetectionKind =
+    TurnDetectionKind::Silence { threshold: 0.5, prefix_ms: PREFIX_MS, silence_ms: 500, idle_ms: None };
 const LONGEST_MS: u64 = 60_000;
 
 impl AudioFormat {
@@ -176,17 +177,17 @@ impl AudioConfig {
     pub fn detection(&self, pause_ms: u64) -> Option<Detection> {
         let turns = self.turns?;
         Some(match turns.kind {
-            TurnKind::Silence { threshold, prefix_ms, silence_ms, .. } => {
+            TurnDetectionKind::Silence { threshold, prefix_ms, silence_ms, .. } => {
                 let pause_ms = Some(pause_ms).filter(|pause| (1..silence_ms).contains(pause));
                 Detection { pause_ms, ..Detection::silence(threshold as f32, prefix_ms, silence_ms) }
             }
-            TurnKind::Meaning { eagerness } => {
+            TurnDetectionKind::Meaning { eagerness } => {
                 let (finished_ms, unknown_ms, open_ms) = match eagerness {
                     "low" => (900, 2500, 8000),
                     "high" => (350, 700, 2000),
                     _ => (500, 1300, 4000),
                 };
-                let waits = Waits { finished_ms, unknown_ms, open_ms };
+                let waits = TurnWaits { finished_ms, unknown_ms, open_ms };
                 let pause_ms = Some(if pause_ms == 0 { finished_ms / 2 } else { pause_ms.min(finished_ms / 2) });
                 Detection { threshold: 0.5, prefix_ms: PREFIX_MS, waits, pause_ms }
             }
@@ -195,8 +196,8 @@ impl AudioConfig {
 
     pub fn idle_ms(&self) -> Option<u64> {
         match self.turns?.kind {
-            TurnKind::Silence { idle_ms, .. } => idle_ms,
-            TurnKind::Meaning { .. } => None,
+            TurnDetectionKind::Silence { idle_ms, .. } => idle_ms,
+            TurnDetectionKind::Meaning { .. } => None,
         }
     }
 
@@ -207,24 +208,28 @@ impl AudioConfig {
     pub fn view(&self) -> AudioView<'_> {
         let turn_detection = self.turns.map(|turns| TurnDetectionView {
             kind: match turns.kind {
-                TurnKind::Silence { .. } => "server_vad",
-                TurnKind::Meaning { .. } => "semantic_vad",
+                TurnDetectionKind::Silence { .. } => "server_vad",
+                TurnDetectionKind::Meaning { .. } => "semantic_vad",
             },
             create_response: turns.create_response,
             interrupt_response: turns.interrupt_response,
-            threshold: if let TurnKind::Silence { threshold, .. } = turns.kind { Some(threshold) } else { None },
-            prefix_padding_ms: if let TurnKind::Silence { prefix_ms, .. } = turns.kind {
+            threshold: if let TurnDetectionKind::Silence { threshold, .. } = turns.kind {
+                Some(threshold)
+            } else {
+                None
+            },
+            prefix_padding_ms: if let TurnDetectionKind::Silence { prefix_ms, .. } = turns.kind {
                 Some(prefix_ms)
             } else {
                 None
             },
-            silence_duration_ms: if let TurnKind::Silence { silence_ms, .. } = turns.kind {
+            silence_duration_ms: if let TurnDetectionKind::Silence { silence_ms, .. } = turns.kind {
                 Some(silence_ms)
             } else {
                 None
             },
-            idle_timeout_ms: if let TurnKind::Silence { idle_ms, .. } = turns.kind { idle_ms } else { None },
-            eagerness: if let TurnKind::Meaning { eagerness } = turns.kind { Some(eagerness) } else { None },
+            idle_timeout_ms: if let TurnDetectionKind::Silence { idle_ms, .. } = turns.kind { idle_ms } else { None },
+            eagerness: if let TurnDetectionKind::Meaning { eagerness } = turns.kind { Some(eagerness) } else { None },
         });
         let transcription = self.transcription.as_ref().map(|transcription| TranscriptionView {
             model: transcription.model.as_deref(),
@@ -246,7 +251,7 @@ impl AudioConfig {
     }
 }
 
-/// Whether a list of modalities wants audio. `None`: there is no list.
+/// Tells if a list of modalities wants audio. `None`: there is no list.
 pub fn wants_audio(modalities: &Value) -> Option<bool> {
     let list = modalities.as_array()?;
     Some(list.iter().any(|modality| modality == "audio"))
@@ -283,13 +288,13 @@ fn turns(value: &Value, path: &str) -> Read<Option<TurnSettings>> {
                 return Err(FieldError::invalid(&format!("{path}.idle_timeout_ms"), "between 5000 and 30000"));
             }
             let (prefix_ms, silence_ms) = (ms("prefix_padding_ms", PREFIX_MS)?, ms("silence_duration_ms", 500)?);
-            TurnKind::Silence { threshold, prefix_ms, silence_ms, idle_ms }
+            TurnDetectionKind::Silence { threshold, prefix_ms, silence_ms, idle_ms }
         }
         "semantic_vad" => {
             let wanted = fields.get("eagerness").and_then(Value::as_str).unwrap_or("auto");
             let known = ["auto", "low", "medium", "high"].into_iter().find(|known| *known == wanted);
             let allowed = || FieldError::invalid(&format!("{path}.eagerness"), "auto, low, medium or high");
-            TurnKind::Meaning { eagerness: known.ok_or_else(allowed)? }
+            TurnDetectionKind::Meaning { eagerness: known.ok_or_else(allowed)? }
         }
         _ => return Err(FieldError::invalid(&format!("{path}.type"), "server_vad or semantic_vad")),
     };

@@ -1,8 +1,9 @@
 //! `GET /v1/realtime`: from a request to a connection of a session.
 
 use super::render::interest;
+use super::speaking_client::SpeakingClient;
 use super::talk::{Talk, WAITING_INPUTS};
-use super::websocket::{RealtimeClient, SpeakingClient};
+use super::websocket::RealtimeClient;
 use super::{EXTENSION, ErrorBody, Renderer, event_limits, session_update};
 use crate::entry::Peer;
 use crate::socket::{admit, upgrade as upgrade_socket};

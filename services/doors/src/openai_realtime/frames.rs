@@ -231,7 +231,7 @@ pub enum ItemPart<'a> {
     OutputText {
         text: &'a str,
     },
-    /// What a user said. The transcript is null until a client retrieves the item.
+    /// Speech of a user. The transcript is null until a client retrieves the item.
     InputAudio {
         transcript: Option<&'a str>,
     },

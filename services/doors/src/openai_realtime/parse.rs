@@ -139,7 +139,7 @@ pub const NO_ROOM: &str = "there is no memory for it (memory.text_bytes)";
 const NO_AUDIO: &str = "this server takes no audio: send what the user said as text with conversation.item.create and \
      response.create, or with the extension events input_text_buffer.update and input_text_buffer.commit";
 
-/// Input of an event, extensions that it opts in to, and its part for ears and voice.
+// Input of an event, extensions that it opts in to, and its part for ears and voice.
 type ParsedEvent = (Input, Option<Vec<String>>, Option<AudioEvent>);
 
 fn event(value: &Value, limits: &Limits) -> Read<ParsedEvent> {

@@ -244,7 +244,7 @@ pub fn shown_item<'a>(item: &'a Item, spoken: &SpokenItems, has_words: bool) -> 
     ItemView { id: &item.id, object: "realtime.item", body, status }
 }
 
-/// Why a response that was said ended otherwise than the session knows.
+/// End of a response that was said, if it is another than the session knows.
 #[derive(Clone, Copy, Debug)]
 pub enum SpokenEnd<'a> {
     Cancelled { reason: &'static str },

@@ -7,7 +7,7 @@ mod turns;
 
 use super::audio::AudioConfig;
 use super::parse::AudioEvent;
-use super::websocket::SpeakingClient;
+use super::speaking_client::SpeakingClient;
 use super::{ErrorBody, Renderer};
 use crate::App;
 use listening::Microphone;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use turns::{HeardTurn, SpokenTurns};
 use voices::SpeechServers;
 
-/// What a client says, in its order.
+/// Input of a client, in its order.
 pub struct ClientInput {
     pub event_id: Option<String>,
     pub input: Input,
@@ -30,7 +30,7 @@ pub struct ClientInput {
     pub _held: Option<HeldShare>,
 }
 
-/// What a connection that hears and speaks waits for.
+/// Event that a connection that hears and speaks waits for.
 pub enum Happened {
     Input(Box<ClientInput>),
     Heard(HeardTurn),
@@ -49,24 +49,24 @@ pub struct Talk {
     inputs: mpsc::Receiver<ClientInput>,
     microphone: Microphone,
     turns: SpokenTurns,
-    /// Requests of the client that wait for the words before them.
+    // Requests of the client that wait for the words before them.
     held: VecDeque<ClientInput>,
-    /// Replies that are said, the oldest first.
+    // Replies that are said, the oldest first.
     replies: Vec<SpokenReply>,
-    /// Modality that the client wants for each response it has asked for: `None` is that of the connection.
+    // Modality that the client wants for each response it has asked for: `None` is that of the connection.
     asked: VecDeque<Option<bool>>,
-    /// Response of the conversation that the session makes.
+    // Response of the conversation that the session makes.
     active: Option<String>,
-    /// The last reply that was said to its end: it may still be playing.
+    // The last reply that was said to its end: it may still be playing.
     last: Option<SpokenReply>,
-    /// A turn has ended that is answered when the present reply is over.
+    // A turn has ended that is answered when the present reply is over.
     owes_reply: bool,
     idle_at: Option<Instant>,
     begun: Instant,
-    /// Inputs that the session has not answered: the client's id, and what a refusal means.
+    // Inputs that the session has not answered: the client's id, and what a refusal means.
     said: HashMap<String, SaidInput>,
     said_count: u64,
-    /// Cuts in their order: item, and the milliseconds that the client is told. `None`: it hears nothing of it.
+    // Cuts in their order: item, and the milliseconds that the client is told. `None`: it hears nothing of it.
     cuts: VecDeque<(String, Option<u64>)>,
     last_item: Option<String>,
     memory: HeldShare,
@@ -75,10 +75,10 @@ pub struct Talk {
 #[derive(Default)]
 struct SaidInput {
     event_id: Option<String>,
-    /// Item that the input was about to cut.
+    // Item that the input was about to cut.
     cuts: Option<String>,
     is_own: bool,
-    /// True if it asks for a response.
+    // True if it asks for a response.
     asks: bool,
 }
 
@@ -117,7 +117,7 @@ impl Talk {
         }
     }
 
-    /// Waits for the next thing that happens. `None`: the client says no more. The caller may drop the future.
+    /// TurnWaits for the next thing that happens. `None`: the client says no more. The caller may drop the future.
     pub async fn next(&mut self) -> Option<Happened> {
         let is_due = self.idle_at;
         let idle = async {
@@ -203,7 +203,7 @@ impl Talk {
         self.pass_on(said, renderer, frames).await;
     }
 
-    /// Says an input of the client to the session.
+    // Says an input of the client to the session.
     async fn pass_on(&mut self, said: ClientInput, renderer: &mut Renderer, frames: &mut Vec<String>) {
         let ClientInput { event_id, input, audio, .. } = said;
         if let Input::Respond(request) = &input {
@@ -222,7 +222,7 @@ impl Talk {
         self.say(SaidInput { event_id, ..SaidInput::default() }, input, is_audio).await;
     }
 
-    /// Says an input to the session. `is_audio`: the modality that a request for a response wants.
+    // Says an input to the session. `is_audio`: the modality that a request for a response wants.
     async fn say(&mut self, said: SaidInput, input: Input, is_audio: Option<bool>) {
         self.said_count += 1;
         let said = SaidInput { asks: input.wants_response(), ..said };
@@ -241,7 +241,7 @@ impl Talk {
         self.say(SaidInput { is_own: true, ..SaidInput::default() }, input, None).await;
     }
 
-    /// Cuts an item to the words that were heard. `told_ms`: `None` if the client did not ask for it.
+    // Cuts an item to the words that were heard. `told_ms`: `None` if the client did not ask for it.
     async fn cut(&mut self, event_id: Option<String>, item_id: String, chars: usize, told_ms: Option<u64>) {
         self.cuts.push_back((item_id.clone(), told_ms));
         let said = SaidInput { event_id, cuts: Some(item_id.clone()), is_own: told_ms.is_none(), asks: false };
@@ -284,7 +284,7 @@ impl Talk {
         }
     }
 
-    /// Stops a reply that is said: at once for the client, and in the session if it is still being made.
+    // Stops a reply that is said: at once for the client, and in the session if it is still being made.
     async fn stop(&mut self, response_id: &str, why: SpokenStop, renderer: &mut Renderer, frames: &mut Vec<String>) {
         let now = self.now();
         let Some(reply) = self.replies.iter_mut().find(|reply| reply.response_id() == response_id) else { return };
@@ -299,7 +299,7 @@ impl Talk {
         self.speak_on(renderer, frames).await;
     }
 
-    /// A user begins to speak over what is said.
+    // A user begins to speak over what is said.
     async fn interrupt(&mut self, renderer: &mut Renderer, frames: &mut Vec<String>) {
         self.owes_reply = false;
         let said: Vec<String> = self
@@ -412,7 +412,7 @@ impl Talk {
         }
     }
 
-    /// Says what can be said now, and ends replies that are over.
+    // Says what can be said now, and ends replies that are over.
     async fn speak_on(&mut self, renderer: &mut Renderer, frames: &mut Vec<String>) {
         let most = self.app.replies.settings.speech.kept_items;
         while let Some(reply) = self.replies.first_mut() {
@@ -456,14 +456,14 @@ impl Talk {
         self.idle_at = idle.map(|idle| Instant::now() + std::time::Duration::from_millis(left + idle));
     }
 
-    /// Asks for the reply to what a user said.
+    // Asks for the reply to what a user said.
     async fn respond(&mut self) {
         if self.is_allowed() {
             self.say_own(Input::Respond(Box::<ResponseRequest>::default())).await;
         }
     }
 
-    /// Counts a request that the connection makes by itself.
+    // Counts a request that the connection makes by itself.
     fn is_allowed(&self) -> bool {
         let allowed = self.app.access.gate.request(&self.speaker.caller);
         if let Err(error) = &allowed {
@@ -482,17 +482,17 @@ impl Talk {
     }
 }
 
-/// Inputs whose refusal is still waited for, at most.
+// Inputs whose refusal is still waited for, at most.
 const MOST_SAID: u64 = 256; // not a window: inputs
 
-/// Refusal of a turn that is too short to have been one.
+// Refusal of a turn that is too short to have been one.
 fn commit_empty(event_id: Option<String>, kept_ms: u64) -> ErrorBody {
     let message = format!("the buffer has {kept_ms} ms of audio, and a turn has at least 100 ms");
     ErrorBody::new("input_audio_buffer_commit_empty", message).caused_by(event_id)
 }
 
 impl Talk {
-    /// Takes the words of a turn, or of what was said so far.
+    // Takes the words of a turn, or of what was said so far.
     async fn recognised(&mut self, turn: HeardTurn, renderer: &mut Renderer, frames: &mut Vec<String>) {
         if let HeardTurn::SoFar { text } = turn {
             self.microphone.judge(&text);

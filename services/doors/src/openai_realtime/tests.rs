@@ -1,6 +1,7 @@
 mod random;
+mod spoken;
 
-use super::frames::{Body, ContentPart, RateLimit, TranscriptionError, TranscriptionUsage};
+use super::frames::RateLimit;
 use super::*;
 use serde_json::{Value, json};
 use session::sentences::Sentence;
@@ -345,12 +346,6 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn the_audio_error_names_the_text_way() {
-    let error = read(json!({"type": "output_audio_buffer.clear"})).unwrap_err();
-    insta::assert_snapshot!(error.message, @"this server takes no audio: send what the user said as text with conversation.item.create and response.create, or with the extension events input_text_buffer.update and input_text_buffer.commit");
-}
-
-#[test]
 fn items_are_written_as_the_schema_says() {
     let bodies = [
         ItemBody::message(Role::Assistant, "hello"),
@@ -513,45 +508,8 @@ fn frames(extensions: bool) -> Vec<Value> {
     every_event().iter().for_each(|event| renderer.render(event, &mut frames));
     let limit = RateLimit { name: "requests", limit: 600, remaining: 599, reset_seconds: 0.1 };
     frames.push(renderer.rate_limits(vec![limit]));
-    spoken(&mut renderer, &mut frames);
+    spoken::frames(&mut renderer, &mut frames);
     frames.iter().map(|frame| serde_json::from_str(frame).unwrap()).collect()
-}
-
-/// Frames of a connection that hears and speaks.
-fn spoken(renderer: &mut Renderer, frames: &mut Vec<String>) {
-    renderer.audio = AudioConfig::new(true, true);
-    ["item_1", "item_2", "resp_1"].iter().for_each(|id| renderer.spoken.add(id, 9));
-    every_event().iter().filter(|event| event.is_about("item_1")).for_each(|event| renderer.render(event, frames));
-    let configured = every_event().into_iter().find(|event| matches!(event, Event::Configured(_)));
-    configured.iter().for_each(|event| renderer.render(event, frames));
-    let (response_id, item_id, output_index, content_index) = ("resp_1", "item_2", 0, 0);
-    let tokens = TranscriptionUsage::Tokens { input_tokens: 9, output_tokens: 2, total_tokens: 11 };
-    let error = TranscriptionError { kind: "server_error", code: "speech_server_failed", message: "no", param: None };
-    let transcript = "Hello.";
-    let completed =
-        |usage| Body::TranscriptionCompleted { item_id: "item_1", content_index: 0, transcript: "Hi.", usage };
-    for body in [
-        Body::SpeechStarted { audio_start_ms: 700, item_id: "item_1" },
-        Body::SpeechStopped { audio_end_ms: 2000, item_id: "item_1" },
-        Body::TimeoutTriggered { audio_start_ms: 700, audio_end_ms: 5700, item_id: "item_1" },
-        Body::InputAudioBufferCommitted { item_id: "item_1", previous_item_id: None },
-        completed(TranscriptionUsage::Duration { seconds: 1.3 }),
-        completed(tokens),
-        Body::TranscriptionFailed { item_id: "item_1", content_index, error },
-        Body::AudioTranscriptDelta { response_id, item_id, output_index, content_index, delta: "Hel" },
-        Body::AudioDelta { response_id, item_id, output_index, content_index, delta: "AAAA" },
-        Body::AudioDone { response_id, item_id, output_index, content_index },
-        Body::AudioTranscriptDone { response_id, item_id, output_index, content_index, transcript },
-        Body::ContentPartDone {
-            response_id,
-            item_id,
-            output_index,
-            content_index,
-            part: ContentPart::Audio { transcript },
-        },
-    ] {
-        frames.push(renderer.frame(body));
-    }
 }
 
 #[test]

@@ -2,12 +2,11 @@
 
 use super::frames::RateLimit;
 use super::parse::{AudioEvent, Limits, NO_EARS, NO_ROOM, Received, note_audio, note_unread, parse};
+use super::speaking_client::SpeakingClient;
 use super::talk::{ClientInput, Happened, Talk};
 use super::{EXTENSION, ErrorBody, Renderer};
-use crate::{ApiError, App};
-use access::{Caller, Left};
-use axum::http::HeaderMap;
-use replies::BodyClues;
+use crate::App;
+use access::Left;
 use runtime::{Connected, End, ToWrite, Written, heavy};
 use session::{Event, Input};
 use sockets::{OwnFrames, SocketEnd, SocketMessage, SocketReader, SocketWriter};
@@ -31,23 +30,6 @@ pub struct RealtimeClient {
     pub own_frames: OwnFrames,
     /// Task that hears and speaks. `None`: there are neither ears nor a voice.
     pub to_talk: Option<mpsc::Sender<ClientInput>>,
-}
-
-/// Who speaks on a connection, as far as it says so.
-#[derive(Clone)]
-pub struct SpeakingClient {
-    pub caller: Caller,
-    /// Clues of the connection to its speakers.
-    pub headers: HeaderMap,
-    pub clues: BodyClues,
-}
-
-impl SpeakingClient {
-    /// Finds the persons of the speakers that an input names.
-    pub async fn name(&self, app: &App, input: &mut Input) -> Result<(), ApiError> {
-        let SpeakingClient { caller, headers, clues } = self;
-        Ok(app.replies.persons.name_speakers(caller, headers, clues, input).await?)
-    }
 }
 
 /// Bytes of a message that takes little memory while it is read.

@@ -1,4 +1,4 @@
-//! What the servers of speech say of themselves, for the start screen and for `doctor`.
+//! Servers of speech on the start screen and in `doctor`.
 
 use settings::Settings;
 use voices::{ServerState, SpeechServers};

@@ -32,9 +32,9 @@ sections! {
 /// Address of a server that hears or speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpeechServer {
-    /// Host and port.
+    // Host and port.
     Wyoming(String),
-    /// Base address of an OpenAI-compatible server, without a slash at its end.
+    // Base address of an OpenAI-compatible server, without a slash at its end.
     Http(String),
 }
 

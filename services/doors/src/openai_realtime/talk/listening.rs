@@ -7,7 +7,7 @@ use crate::openai_realtime::Renderer;
 use runtime::heavy;
 use settings::SpeechSettings;
 use speech::pcm::SampleBytes;
-use speech::{HEARD_RATE, Hearing, Resampler, TurnEvent, Utterance, ending_of, g711};
+use speech::{HEARD_RATE, HeardAudio, Hearing, Resampler, TurnEvent, ending_of, g711};
 
 pub struct Microphone {
     hearing: Hearing,
@@ -16,9 +16,9 @@ pub struct Microphone {
     resampler: Option<Resampler>,
 }
 
-/// Milliseconds of the shortest turn by hand.
+// Milliseconds of the shortest turn by hand.
 const SHORTEST_MS: u64 = 100;
-/// Part of an append that is decoded at once.
+// Part of an append that is decoded at once.
 const PIECE_BYTES: usize = 64 << 10; // not a window: bytes of audio
 
 impl Microphone {
@@ -37,7 +37,7 @@ impl Microphone {
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> Vec<TurnEvent<Utterance>> {
+    fn hear(&mut self, bytes: &[u8]) -> Vec<TurnEvent<HeardAudio>> {
         let mut events = Vec::new();
         for piece in bytes.chunks(PIECE_BYTES) {
             let samples = match self.format {
@@ -129,7 +129,7 @@ impl Talk {
     fn commit_turn(
         &mut self,
         item_id: String,
-        turn: Utterance,
+        turn: HeardAudio,
         respond: bool,
         renderer: &mut Renderer,
         frames: &mut Vec<String>,

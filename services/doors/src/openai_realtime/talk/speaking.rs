@@ -14,22 +14,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use voices::{Error, Saying, Speaker, VOICE_RATE, Voice};
+use voices::{Error, Saying, VOICE_RATE, Voice, WantedVoice};
 
 pub struct SpokenReply {
     response_id: String,
     in_conversation: bool,
     voice: Arc<Voice>,
-    speaker: Speaker,
+    speaker: WantedVoice,
     output: AudioFormat,
     chars_per_second: f64,
-    /// Text that comes from the session.
+    // Text that comes from the session.
     incoming: Incoming,
     queue: VecDeque<Queued>,
     current: Option<CurrentPiece>,
     items: Vec<SpokenMessage>,
     resampler: Option<Resampler>,
-    /// Time at which the client has played what came before.
+    // Time at which the client has played what came before.
     not_before: u64,
     stopped: Option<SpokenStop>,
     failed: Option<Error>,
@@ -47,7 +47,7 @@ pub enum SpokenStop {
 #[derive(Default)]
 struct Incoming {
     text: Vec<char>,
-    /// Character at which the next piece begins.
+    // Character at which the next piece begins.
     piece_at: usize,
 }
 
@@ -58,17 +58,17 @@ enum Queued {
 
 struct CurrentPiece {
     saying: Saying,
-    /// Its text, until the client is told.
+    // Its text, until the client is told.
     untold: Option<String>,
 }
 
-/// A message that is said.
+// A message that is said.
 struct SpokenMessage {
     item_id: String,
     output_index: usize,
     spoken: SpokenText,
     playback: Playback,
-    /// Text that the client has been told.
+    // Text that the client has been told.
     transcript: String,
 }
 
@@ -79,7 +79,7 @@ pub enum PieceAudio {
 }
 
 const CONTENT_INDEX: usize = 0;
-/// Letters of a usual word with the space behind it.
+// Letters of a usual word with the space behind it.
 const LETTERS_PER_WORD: f64 = 6.0;
 
 impl SpokenReply {
@@ -95,7 +95,7 @@ impl SpokenReply {
             response_id: response.id.clone(),
             in_conversation: response.conversation_id.is_some(),
             voice,
-            speaker: Speaker { name: audio.voice.clone(), language: settings.language.clone(), speed: audio.speed },
+            speaker: WantedVoice { name: audio.voice.clone(), language: settings.language.clone(), speed: audio.speed },
             output: audio.output,
             chars_per_second: f64::from(settings.words_per_minute) * LETTERS_PER_WORD / 60.0,
             incoming: Incoming::default(),
@@ -213,7 +213,7 @@ impl SpokenReply {
         self.unsaid.clone()
     }
 
-    /// Waits for the next audio, when the client has nearly played what it has.
+    /// TurnWaits for the next audio, when the client has nearly played what it has.
     pub async fn next_audio(&mut self, begun: Instant, ahead_ms: u64) -> PieceAudio {
         let plays_until = self.plays_until();
         let Some(current) = &mut self.current else { return std::future::pending().await };
@@ -382,7 +382,7 @@ impl SpokenReply {
         }
     }
 
-    /// Returns an item with the words that the client was told.
+    // Returns an item with the words that the client was told.
     fn told(&self, item: &Item) -> Item {
         let mut told = item.clone();
         let said = self.items.iter().find(|said| said.item_id == item.id).filter(|_| self.stopped.is_some());

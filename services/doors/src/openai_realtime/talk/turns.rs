@@ -10,27 +10,27 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use session::{
     Input, Item, ItemBody, ItemPlace, ItemStatus, MaxTokens, NewItem, Response, ResponseStatus, Role, Usage,
 };
-use speech::Utterance;
+use speech::HeardAudio;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use voices::{Ears, Error, Transcript};
+use voices::{Ears, Error, HeardWords};
 
-type Recognised = Result<Transcript, Error>;
+type Recognised = Result<HeardWords, Error>;
 
 pub struct SpokenTurns {
-    /// Item of the turn that is being said.
+    // Item of the turn that is being said.
     open: Option<String>,
     ended: VecDeque<EndedTurn>,
-    /// Answers of the ears: the number of the request, and the words.
+    // Answers of the ears: the number of the request, and the words.
     asked: FuturesUnordered<BoxFuture<'static, (u64, Option<Recognised>)>>,
     asked_count: u64,
     look: Option<Look>,
     most: usize,
-    /// Transcripts that are told when their items have been added.
-    untold: VecDeque<(String, Transcript, f64)>,
+    // Transcripts that are told when their items have been added.
+    untold: VecDeque<(String, HeardWords, f64)>,
 }
 
-/// Request about the words so far. Voice since then makes it void.
+// Request about the words so far. Voice since then makes it void.
 struct Look {
     request: u64,
     answer: Option<Recognised>,
@@ -47,9 +47,9 @@ pub struct EndedTurn {
 }
 
 pub enum HeardTurn {
-    /// Words so far of a turn that may go on.
+    // Words so far of a turn that may go on.
     SoFar { text: String },
-    /// A turn that has ended may be told.
+    // A turn that has ended may be told.
     Ended,
 }
 
@@ -94,7 +94,7 @@ impl SpokenTurns {
     }
 
     /// Asks for the words so far.
-    pub fn look(&mut self, ears: Arc<Ears>, so_far: Utterance, language: Option<String>) {
+    pub fn look(&mut self, ears: Arc<Ears>, so_far: HeardAudio, language: Option<String>) {
         self.look_away();
         let (request, cancel) = self.ask(ears, so_far, language);
         self.look = Some(Look { request, answer: None, cancel });
@@ -107,7 +107,7 @@ impl SpokenTurns {
     }
 
     /// Ends a turn. Where its words were asked for in the silence before, nothing else has been said since.
-    pub fn end(&mut self, ears: Arc<Ears>, item_id: String, turn: Utterance, respond: bool, language: Option<String>) {
+    pub fn end(&mut self, ears: Arc<Ears>, item_id: String, turn: HeardAudio, respond: bool, language: Option<String>) {
         let (seconds, bytes) = (turn.ms() as f64 / 1000.0, turn.samples.len() * 2);
         let (request, heard) = match self.look.take() {
             Some(Look { request, answer, .. }) if !matches!(answer, Some(Err(_))) => (request, answer),
@@ -126,7 +126,7 @@ impl SpokenTurns {
         self.ended.push_back(EndedTurn { item_id, seconds, respond, request, bytes, heard });
     }
 
-    fn ask(&mut self, ears: Arc<Ears>, audio: Utterance, language: Option<String>) -> (u64, AbortHandle) {
+    fn ask(&mut self, ears: Arc<Ears>, audio: HeardAudio, language: Option<String>) -> (u64, AbortHandle) {
         self.asked_count += 1;
         let request = self.asked_count;
         let (cancel, registration) = AbortHandle::new_pair();
@@ -136,7 +136,7 @@ impl SpokenTurns {
         (request, cancel)
     }
 
-    /// Waits for words.
+    /// TurnWaits for words.
     pub async fn next(&mut self) -> HeardTurn {
         if self.ended.front().is_some_and(|turn| turn.heard.is_some()) {
             return HeardTurn::Ended;
@@ -171,7 +171,7 @@ impl SpokenTurns {
 
 const CONTENT_INDEX: usize = 0;
 
-/// Words that stand for the silence of a user who was waited for.
+// Words that stand for a user's silence.
 const SILENCE: &str = "[Note of the system, not said by the user: The user has said nothing for a while.]";
 
 impl Talk {
@@ -218,7 +218,7 @@ impl Talk {
         }
     }
 
-    /// Ends the responses that were to answer words that are none.
+    // Ends the responses that were to answer words that are none.
     fn refuse_held(&mut self, ended: SpokenEnd<'_>, renderer: &mut Renderer, frames: &mut Vec<String>) {
         for held in std::mem::take(&mut self.held) {
             let Input::Respond(request) = held.input else { continue };
@@ -240,7 +240,7 @@ impl Talk {
         }
     }
 
-    /// Shows the item of a turn that becomes none.
+    // Shows the item of a turn that becomes none.
     fn empty_item(&mut self, item_id: &str, renderer: &mut Renderer, frames: &mut Vec<String>) {
         let item = Item::new(item_id, ItemBody::message(Role::User, ""), ItemStatus::Completed);
         let previous_item_id = self.last_item.as_deref();
@@ -262,7 +262,7 @@ impl Talk {
     fn tell_completed(
         &self,
         item_id: &str,
-        transcript: &Transcript,
+        transcript: &HeardWords,
         seconds: f64,
         renderer: &mut Renderer,
         frames: &mut Vec<String>,
@@ -281,7 +281,7 @@ impl Talk {
         frames.push(renderer.frame(Body::TranscriptionCompleted { item_id, content_index, transcript, usage }));
     }
 
-    /// A user who was waited for says nothing: the assistant speaks again.
+    /// Speaks again, because the user has said nothing for a while.
     pub(super) async fn idle(&mut self, renderer: &mut Renderer, frames: &mut Vec<String>) {
         self.idle_at = None;
         let item_id = renderer.next_id("item");
