@@ -219,6 +219,9 @@ export class Conversation extends Emitter<ConversationEvents> {
         return this.finish(event.item);
       case "response.reasoning.delta":
         return this.think(event.response_id, event.delta);
+      case "conversation.item.input_audio_transcription.completed":
+        return this.change(event.item_id, (item) => ({ ...item, text: event.transcript }));
+      case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
         this.change(event.item_id, (item) => ({ ...item, text: item.text + event.delta }));
         return this.emit("delta", { item_id: event.item_id, text: event.delta });
@@ -309,7 +312,8 @@ export class Conversation extends Emitter<ConversationEvents> {
     const common = { id, status, response_id, reasoning, sentences: [] };
     switch (view.type) {
       case "message": {
-        const text = view.content.map((part) => part.text).join("");
+        // What was spoken is shown in its words.
+        const text = view.content.map((part) => ("text" in part ? part.text : (part.transcript ?? ""))).join("");
         return { ...common, kind: "message", role: view.role, text, speaker: view.speaker ?? undefined };
       }
       case "function_call":

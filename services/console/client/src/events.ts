@@ -5,8 +5,8 @@
  * OpenAI Realtime (GA) in text. Fields that a schema does not name are ignored in client events and never sent in server events. Events marked x-extension are for connections that opted in with ?extensions=reprise or session.extensions.
  */
 export type RealtimeEvent = (ClientEvent | ServerEvent)
-export type ClientEvent = (SessionUpdate | ConversationItemCreate | ConversationItemRetrieve | ConversationItemTruncate | ConversationItemDelete | ResponseCreate | ResponseCancel | ResponseStopThinking | ResponseResume | InputAudioBufferClear | InputTextBufferUpdate | InputTextBufferCommit | InputTextBufferClear)
-export type Modality = ("text" | "audio")
+export type ClientEvent = (SessionUpdate | ConversationItemCreate | ConversationItemRetrieve | ConversationItemTruncate | ConversationItemDelete | ResponseCreate | ResponseCancel | ResponseStopThinking | ResponseResume | InputAudioBufferAppend | InputAudioBufferCommit | InputAudioBufferClear | InputTextBufferUpdate | InputTextBufferCommit | InputTextBufferClear)
+export type ModalityName = ("text" | "audio")
 export type ToolChoiceView = (ToolChoiceWord | ToolName)
 export type ToolChoiceWord = ("auto" | "none" | "required")
 export type ToolName = {
@@ -33,7 +33,7 @@ type: "function_call_output"
 type: "item_reference"
 id: string
 })
-export type ServerEvent = (Error | SessionCreated | SessionUpdated | ConversationItemAdded | ConversationItemDone | ConversationItemRetrieved | ConversationItemTruncated | ConversationItemDeleted | InputAudioBufferCleared | ResponseCreated | ResponseDone | ResponseOutputItemAdded | ResponseOutputItemDone | ResponseContentPartAdded | ResponseContentPartDone | ResponseOutputTextDelta | ResponseOutputTextDone | ResponseFunctionCallArgumentsDelta | ResponseFunctionCallArgumentsDone | RateLimitsUpdated | ResponseOutputTextLogprobs | ResponseSentenceDone | ResponseReasoningDelta | ResponseThinkingStopped | ResponseRecallDone | ContextUpdated | CompactionStarted | CompactionCompleted | CompactionDropped | CompactionFailed | PinRefused | TurnReport)
+export type ServerEvent = (Error | SessionCreated | SessionUpdated | ConversationItemAdded | ConversationItemDone | ConversationItemRetrieved | ConversationItemTruncated | ConversationItemDeleted | InputAudioBufferCleared | InputAudioBufferCommitted | InputAudioBufferSpeechStarted | InputAudioBufferSpeechStopped | InputAudioBufferTimeoutTriggered | ConversationItemInputAudioTranscriptionCompleted | ConversationItemInputAudioTranscriptionFailed | ResponseCreated | ResponseDone | ResponseOutputItemAdded | ResponseOutputItemDone | ResponseContentPartAdded | ResponseContentPartDone | ResponseOutputTextDelta | ResponseOutputTextDone | ResponseOutputAudioDelta | ResponseOutputAudioDone | ResponseOutputAudioTranscriptDelta | ResponseOutputAudioTranscriptDone | ResponseFunctionCallArgumentsDelta | ResponseFunctionCallArgumentsDone | RateLimitsUpdated | ResponseOutputTextLogprobs | ResponseSentenceDone | ResponseReasoningDelta | ResponseThinkingStopped | ResponseRecallDone | ContextUpdated | CompactionStarted | CompactionCompleted | CompactionDropped | CompactionFailed | PinRefused | TurnReport)
 export type ItemView = ({
 id: string
 object: "realtime.item"
@@ -67,10 +67,25 @@ text: string
 } | {
 type: "output_text"
 text: string
+} | {
+type: "input_audio"
+transcript: (string | null)
+} | {
+type: "output_audio"
+transcript: string
+})
+export type TranscriptionUsage = ({
+type: "duration"
+seconds: number
+} | {
+type: "tokens"
+input_tokens: number
+output_tokens: number
+total_tokens: number
 })
 export type DetailsView = ({
 type: "cancelled"
-reason: "client_cancelled"
+reason: ("client_cancelled" | "turn_detected")
 } | {
 type: "incomplete"
 reason: "max_output_tokens"
@@ -79,12 +94,15 @@ type: "failed"
 error: FailureView
 })
 /**
- * Part in `response.content_part.*` events, which call its type `text` instead of `output_text`.
+ * Part in `response.content_part.*` events, which call its type `text` or `audio`.
  */
-export type ContentPart = {
+export type ContentPart = ({
 type: "text"
 text: string
-}
+} | {
+type: "audio"
+transcript: string
+})
 
 export interface SessionUpdate {
 type: "session.update"
@@ -97,9 +115,13 @@ event_id?: (string | null)
 export interface SessionFields {
 type?: ("realtime" | null)
 /**
- * Modalities that the client asks for. The service always answers in text.
+ * Modalities that the client asks for. A service without a voice answers in text.
  */
-output_modalities?: (Modality[] | null)
+output_modalities?: (ModalityName[] | null)
+/**
+ * Older name of `output_modalities`.
+ */
+modalities?: (ModalityName[] | null)
 instructions?: (string | null)
 tools?: (NewTool[] | null)
 tool_choice?: (ToolChoiceView | null)
@@ -120,6 +142,18 @@ prompt?: ({
 [k: string]: unknown
 } | null)
 extensions?: (string[] | null)
+audio?: (AudioFields | null)
+/**
+ * Older names of what stands in `audio`.
+ */
+voice?: {
+[k: string]: unknown
+}
+speed?: unknown
+input_audio_format?: unknown
+output_audio_format?: unknown
+input_audio_transcription?: unknown
+turn_detection?: unknown
 }
 export interface NewTool {
 type?: ("function" | null)
@@ -134,6 +168,39 @@ parameters?: ({
 }
 export interface Reasoning {
 effort?: (Effort | null)
+}
+/**
+ * Audio settings. They mean nothing to a service without ears and a voice.
+ */
+export interface AudioFields {
+input?: (AudioInputFields | null)
+output?: (AudioOutputFields | null)
+}
+export interface AudioInputFields {
+/**
+ * `audio/pcm` at 24000, `audio/pcmu` or `audio/pcma`.
+ */
+format?: {
+[k: string]: unknown
+}
+noise_reduction?: unknown
+transcription?: unknown
+/**
+ * `server_vad` or `semantic_vad`; null: turns end by hand.
+ */
+turn_detection?: {
+[k: string]: unknown
+}
+}
+export interface AudioOutputFields {
+format?: unknown
+/**
+ * Name of a speaker that the voice server has.
+ */
+voice?: {
+[k: string]: unknown
+}
+speed?: unknown
 }
 export interface ConversationItemCreate {
 type: "conversation.item.create"
@@ -208,9 +275,13 @@ event_id?: (string | null)
  */
 export interface ResponseFields {
 /**
- * Modalities that the client asks for. The service always answers in text.
+ * Modalities that the client asks for. A service without a voice answers in text.
  */
-output_modalities?: (Modality[] | null)
+output_modalities?: (ModalityName[] | null)
+/**
+ * Older name of `output_modalities`.
+ */
+modalities?: (ModalityName[] | null)
 instructions?: (string | null)
 tools?: (NewTool[] | null)
 tool_choice?: (ToolChoiceView | null)
@@ -269,6 +340,24 @@ audio_end_ms?: (number | null)
  * Characters (Unicode scalar values) that were heard of it.
  */
 text_end?: (number | null)
+event_id?: (string | null)
+}
+/**
+ * Audio of the microphone, in the input's format. It is never acknowledged.
+ */
+export interface InputAudioBufferAppend {
+type: "input_audio_buffer.append"
+/**
+ * Base64.
+ */
+audio: string
+event_id?: (string | null)
+}
+/**
+ * Ends a turn by hand.
+ */
+export interface InputAudioBufferCommit {
+type: "input_audio_buffer.commit"
 event_id?: (string | null)
 }
 export interface InputAudioBufferClear {
@@ -330,12 +419,12 @@ object: "realtime.session"
 id: string
 model: string
 /**
- * Modality of every answer: text, even if the client asked for audio.
+ * Modality of the answers: text if the service has no voice, even if the client asked for audio.
  * 
  * @minItems 1
  * @maxItems 1
  */
-output_modalities: ["text"]
+output_modalities: [("text" | "audio")]
 instructions: string
 tools: ToolView[]
 tool_choice: ToolChoiceView
@@ -366,22 +455,46 @@ export interface ReasoningView {
 effort: Effort
 }
 /**
- * Empty audio settings. The service has no audio formats, no voice and no detection of a turn's end.
+ * Audio settings in effect. Without ears and a voice all of them are null.
  */
 export interface AudioView {
 input: AudioInput
 output: AudioOutput
 }
 export interface AudioInput {
-format: null
-noise_reduction: null
-transcription: null
-turn_detection: null
+format: (FormatView | null)
+noise_reduction: (NoiseReductionView | null)
+transcription: (TranscriptionView | null)
+turn_detection: (TurnDetectionView | null)
+}
+export interface FormatView {
+type: ("audio/pcm" | "audio/pcmu" | "audio/pcma")
+/**
+ * Samples a second, of `audio/pcm`.
+ */
+rate?: (number | null)
+}
+export interface NoiseReductionView {
+type: string
+}
+export interface TranscriptionView {
+model: (string | null)
+language: (string | null)
+}
+export interface TurnDetectionView {
+type: ("server_vad" | "semantic_vad")
+threshold?: (number | null)
+prefix_padding_ms?: (number | null)
+silence_duration_ms?: (number | null)
+create_response: boolean
+interrupt_response: boolean
+idle_timeout_ms: (number | null)
+eagerness?: (("auto" | "low" | "medium" | "high") | null)
 }
 export interface AudioOutput {
-format: null
-voice: null
-speed: null
+format: (FormatView | null)
+voice: (string | null)
+speed: (number | null)
 }
 export interface SessionUpdated {
 event_id: string
@@ -422,6 +535,52 @@ export interface InputAudioBufferCleared {
 event_id: string
 type: "input_audio_buffer.cleared"
 }
+export interface InputAudioBufferCommitted {
+event_id: string
+type: "input_audio_buffer.committed"
+item_id: string
+previous_item_id: (string | null)
+}
+export interface InputAudioBufferSpeechStarted {
+event_id: string
+type: "input_audio_buffer.speech_started"
+audio_start_ms: number
+item_id: string
+}
+export interface InputAudioBufferSpeechStopped {
+event_id: string
+type: "input_audio_buffer.speech_stopped"
+audio_end_ms: number
+item_id: string
+}
+export interface InputAudioBufferTimeoutTriggered {
+event_id: string
+type: "input_audio_buffer.timeout_triggered"
+audio_start_ms: number
+audio_end_ms: number
+item_id: string
+}
+export interface ConversationItemInputAudioTranscriptionCompleted {
+event_id: string
+type: "conversation.item.input_audio_transcription.completed"
+item_id: string
+content_index: number
+transcript: string
+usage: TranscriptionUsage
+}
+export interface ConversationItemInputAudioTranscriptionFailed {
+event_id: string
+type: "conversation.item.input_audio_transcription.failed"
+item_id: string
+content_index: number
+error: TranscriptionError
+}
+export interface TranscriptionError {
+type: "server_error"
+code: string
+message: string
+param: (string | null)
+}
 export interface ResponseCreated {
 event_id: string
 type: "response.created"
@@ -444,7 +603,7 @@ conversation_id: (string | null)
  * @minItems 1
  * @maxItems 1
  */
-output_modalities: ["text"]
+output_modalities: [("text" | "audio")]
 max_output_tokens: MaxTokensView
 usage: (UsageView | null)
 metadata: ({
@@ -533,6 +692,41 @@ item_id: string
 output_index: number
 content_index: number
 text: string
+}
+export interface ResponseOutputAudioDelta {
+event_id: string
+type: "response.output_audio.delta"
+response_id: string
+item_id: string
+output_index: number
+content_index: number
+delta: string
+}
+export interface ResponseOutputAudioDone {
+event_id: string
+type: "response.output_audio.done"
+response_id: string
+item_id: string
+output_index: number
+content_index: number
+}
+export interface ResponseOutputAudioTranscriptDelta {
+event_id: string
+type: "response.output_audio_transcript.delta"
+response_id: string
+item_id: string
+output_index: number
+content_index: number
+delta: string
+}
+export interface ResponseOutputAudioTranscriptDone {
+event_id: string
+type: "response.output_audio_transcript.done"
+response_id: string
+item_id: string
+output_index: number
+content_index: number
+transcript: string
 }
 export interface ResponseFunctionCallArgumentsDelta {
 event_id: string
