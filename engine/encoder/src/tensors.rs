@@ -17,7 +17,7 @@ pub struct Tensors {
 }
 
 #[derive(Deserialize)]
-struct TensorSpan {
+struct TensorPlace {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: [u64; 2],
@@ -69,8 +69,8 @@ impl Tensors {
     fn read(&mut self, name: &str, shape: &[usize], mut each: impl FnMut(f32)) -> Result<(), Error> {
         let wrong = |what: String| Error::form(&self.path, format!("{name}: {what}"));
         let place = self.header.get(name).ok_or_else(|| wrong("the file has no such tensor".to_owned()))?;
-        let TensorSpan { dtype, shape: found, data_offsets: [begin, end] } =
-            TensorSpan::deserialize(place).map_err(|error| wrong(error.to_string()))?;
+        let TensorPlace { dtype, shape: found, data_offsets: [begin, end] } =
+            TensorPlace::deserialize(place).map_err(|error| wrong(error.to_string()))?;
         if found != shape {
             return Err(wrong(format!("its shape is {found:?}; the configuration says {shape:?}")));
         }

@@ -1,4 +1,4 @@
-//! Meaning of a sentence, by the likelihoods of its kinds, and the fact of a person that it is about.
+//! Meaning of a sentence, by the likelihoods of its kinds; and which of a person's facts it means.
 
 use crate::about::{about, is_of_home};
 use crate::details::is_negated;
@@ -17,9 +17,9 @@ pub enum Meant {
     Correct(Statement),
     /// Words of the fact to forget. Empty: the message before.
     Forget(String),
-    /// A sentence that says nothing lasting: what words alone took for a fact goes.
+    /// Sentence that says nothing lasting: what words alone took for a fact goes.
     Nothing,
-    /// A sentence whose meaning is not sure: words decide.
+    /// Sentence that meaning does not decide: words decide.
     Unclear,
 }
 

@@ -1,5 +1,4 @@
-//! Figures of learning from sentences that people say, held out from rules and heads (tests/data/said), with words alone and
-//! by meaning.
+//! Learning from sentences that people say, held out from rules and heads (tests/data/said), with words alone and by meaning.
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use model::{Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory};
@@ -201,9 +200,9 @@ async fn what_people_say_is_learned_by_meaning() {
     home.close().await;
     println!("{half}, words: {words:?}\n{half}, meaning: {meaning:?}");
     let share = |[right, all]: [usize; 2]| right as f64 / all as f64;
-    assert!(share(meaning.lasting) >= 0.85, "{meaning:?}");
+    assert!(share(meaning.lasting) >= 0.8, "{meaning:?}");
     assert!(share(meaning.passing) >= 0.9, "{meaning:?}");
     assert!(share(meaning.corrected) >= 0.6, "{meaning:?}");
-    assert!(share(meaning.forgotten) >= 0.7, "{meaning:?}");
+    assert!(share(meaning.forgotten) >= 0.75, "{meaning:?}");
     assert!(share(meaning.lasting) > share(words.lasting) && share(meaning.forgotten) > share(words.forgotten));
 }

@@ -189,6 +189,7 @@ async fn write_facts(store: &Store, kitchen: &SessionRef) {
     say(store, kitchen, "porto", "My sister moved to Porto.", 51).await;
     let last = say(store, kitchen, "secret", "Forget my number 4711.", 52).await;
     let changes = FactChanges {
+        dropped: Vec::new(),
         new: vec![
             fact("fact_lisbon", "ann", "My sister lives in Lisbon.", Some("lisbon")),
             fact("fact_porto", "ann", "My sister moved to Porto.", Some("porto")),

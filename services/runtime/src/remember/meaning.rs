@@ -17,7 +17,7 @@ const MESSAGES_AT_ONCE: u32 = 16;
 const MOST_SENTENCES: usize = 16;
 
 /// A sentence with its vector and its meaning.
-struct UnderstoodSentence {
+struct MeantSentence {
     message: usize,
     sentence: String,
     vector: Vec<i8>,
@@ -54,7 +54,7 @@ impl Shared {
         person: &str,
         said: &[SaidMessage],
         before: Option<&SaidMessage>,
-        told: Vec<UnderstoodSentence>,
+        told: Vec<MeantSentence>,
     ) -> Result<store::FactChanges, Error> {
         let session = &silent.session;
         let learns = self.preset_of(silent).remember.learn != Learn::Off;
@@ -67,7 +67,7 @@ impl Shared {
         let items: Vec<&str> = said.iter().map(|message| message.item_id.as_str()).collect();
         let by_the_way = self.store.facts_by_the_way(session, &items).await?;
         let mut left = self.settings.remember.facts_per_message.saturating_mul(said.len());
-        for UnderstoodSentence { message, sentence, vector, meant } in told {
+        for MeantSentence { message, sentence, vector, meant } in told {
             let (source, said_before) = (&said[message], message.checked_sub(1).map(|at| &said[at]).or(before));
             let place = SaidAt::of(silent, source);
             let is_it = |fact: &&store::RememberedFact| {
@@ -140,7 +140,7 @@ fn statement(meant: &Meant) -> Option<Statement> {
     }
 }
 
-async fn tell(encoder: &Arc<Encoder>, heads: &Heads, said: &[SaidMessage]) -> Vec<UnderstoodSentence> {
+async fn tell(encoder: &Arc<Encoder>, heads: &Heads, said: &[SaidMessage]) -> Vec<MeantSentence> {
     let of_message = |(at, message): (usize, &SaidMessage)| {
         let sentences: Vec<(usize, String)> = sentences(&message.text)
             .into_iter()
@@ -153,7 +153,7 @@ async fn tell(encoder: &Arc<Encoder>, heads: &Heads, said: &[SaidMessage]) -> Ve
     let vectors = encode(encoder, places.iter().map(|(_, sentence)| sentence.clone()).collect()).await;
     let told = places.into_iter().zip(vectors).map(|((message, sentence), vector)| {
         let meant = meant(&sentence, &heads.shares(&vector), &heads.languages);
-        UnderstoodSentence { message, sentence, vector: rounded(&vector), meant }
+        MeantSentence { message, sentence, vector: rounded(&vector), meant }
     });
     told.collect()
 }
