@@ -56,14 +56,12 @@ pub fn turn_back(level: CpuLevel, signs: Signs, width: usize, rows: &mut [f32]) 
 fn turn_row<L: Lanes>(signs: Signs, row: &mut [f32]) {
     change_signs(signs, 1.0 / (row.len() as f32).sqrt(), row);
     multiply(row);
-    let _ = L::COUNT;
 }
 
 #[inline(always)]
 fn turn_row_back<L: Lanes>(signs: Signs, row: &mut [f32]) {
     multiply(row);
     change_signs(signs, 1.0 / (row.len() as f32).sqrt(), row);
-    let _ = L::COUNT;
 }
 
 #[inline(always)]

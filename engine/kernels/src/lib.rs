@@ -50,6 +50,7 @@ pub mod delta;
 mod dense;
 pub mod format;
 pub mod hadamard;
+mod levels;
 pub mod norm;
 pub mod peak;
 pub mod product;

@@ -5,8 +5,8 @@
 use std::ops::Range;
 
 use crate::cpu::{CpuLevel, Lanes, at_level};
-use crate::format::levels::signs_at;
 use crate::format::{Format, dequantize};
+use crate::levels::signs_at;
 
 pub(crate) fn unpack(level: CpuLevel, format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(format.row_bytes(out.len()), Some(bytes.len()));
