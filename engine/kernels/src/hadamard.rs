@@ -75,8 +75,8 @@ fn change_signs(signs: Signs, scale: f32, row: &mut [f32]) {
     }
 }
 
-/// Multiplies with the Walsh-Hadamard matrix in natural order, not normalised: pairs at distance 1, 2, 4 and so on
-/// become their sum and their difference. The short distances lie in the registers of one block.
+// Multiplies with the Walsh-Hadamard matrix in natural order, not normalised: pairs at distance 1, 2, 4 and so on
+// become their sum and their difference. The short distances lie in the registers of one block.
 #[inline(always)]
 fn multiply(row: &mut [f32]) {
     for block in row.as_chunks_mut::<16>().0 {

@@ -13,8 +13,8 @@ pub(crate) fn unpack(level: CpuLevel, format: Format, bytes: &[u8], out: &mut [f
     at_level!(level, unpacked(format: Format, bytes: &[u8], out: &mut [f32]));
 }
 
-/// Unpacks the same columns of many rows that lie `stride` bytes apart. Columns are whole blocks, or whole groups of 32
-/// where a row is one block. `out`: [row, width].
+// Unpacks the same columns of many rows that lie `stride` bytes apart. Columns are whole blocks, or whole groups of 32
+// where a row is one block. `out`: [row, width].
 pub(crate) fn unpack_columns(
     level: CpuLevel,
     format: Format,

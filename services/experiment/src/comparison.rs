@@ -35,11 +35,11 @@ pub enum ComparedUnit {
     Users,
     Sessions,    // with too few users
     Pairs,       // blocks of turns that all arms heard at the same time
-    OwnSessions, // of users who met all arms in turn
+    OwnSessions, // of users that met all arms in turn
     OwnDays,
 }
 
-/// What was drawn for the arms.
+/// Unit that was drawn for the arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrawnUnit {
     Turn, // a replay, where all arms hear the same
@@ -203,8 +203,8 @@ fn row(metric: Metric, arms: usize, turns: &[ArmTurn], unit: ComparedUnit, level
     MetricRow { metric, cells, differences }
 }
 
-/// Returns true where sessions or days were drawn and a user met more than one arm, so that users are compared with
-/// themselves.
+// Returns true where sessions or days were drawn and a user met more than one arm, so that users are compared with
+// themselves.
 fn meet_all_arms(turns: &[ArmTurn]) -> bool {
     let met: BTreeSet<(u64, usize)> = turns.iter().map(|turn| (turn.user, turn.arm)).collect();
     let users: BTreeSet<u64> = met.iter().map(|(user, _)| *user).collect();
@@ -215,7 +215,7 @@ fn is_crossover(unit: ComparedUnit) -> bool {
     matches!(unit, ComparedUnit::OwnSessions | ComparedUnit::OwnDays)
 }
 
-/// Returns a number for each session or day in the first arm and in this one.
+// Returns a number for each session or day in the first arm and in this one.
 fn periods(metric: Metric, other: usize, turns: &[ArmTurn]) -> Vec<Period> {
     let mut values: BTreeMap<(u64, u64, usize), Vec<f64>> = BTreeMap::new();
     for turn in turns.iter().filter(|turn| turn.arm == 0 || turn.arm == other) {
@@ -235,7 +235,7 @@ fn periods(metric: Metric, other: usize, turns: &[ArmTurn]) -> Vec<Period> {
     values.into_iter().filter_map(of).collect()
 }
 
-/// Returns a warning where a metric changes with the number of the session or day, whatever the arm.
+// Returns a warning where a metric changes with the number of the session or day, whatever the arm.
 fn drift(metric: Metric, arms: usize, turns: &[ArmTurn], questions: usize) -> Option<Warning> {
     let found = (1..arms).filter_map(|other| Crossover::fit(&periods(metric, other, turns)));
     let surest = found.min_by(|a, b| a.drift_p.total_cmp(&b.drift_p))?;
@@ -243,11 +243,11 @@ fn drift(metric: Metric, arms: usize, turns: &[ArmTurn], questions: usize) -> Op
     is_there.then(|| Warning::Drift { metric: metric.words(), change: surest.drift })
 }
 
-/// Share of comparisons that should show a difference that is there.
+// Share of comparisons that should show a difference that is there.
 const POWER: f64 = 0.8;
 const MOST_UNITS: f64 = 1e6;
 
-/// Computes from the interval, which shrinks with the root of the units, how many more would show the estimate.
+// Computes from the interval, which shrinks with the root of the units, how many more would show the estimate.
 fn more_units(interval: Interval, level: f64, units: usize) -> Option<u64> {
     let sure = normal_quantile(0.5 + level / 2.0);
     let error = (interval.high - interval.low) / 2.0 / sure;

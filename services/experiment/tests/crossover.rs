@@ -1,4 +1,4 @@
-//! Known answers of NumPy and SciPy for users who met both arms. `golden/make_crossover.py` is the recipe.
+//! Known answers of NumPy and SciPy for users that met both arms. `golden/make_crossover.py` is the recipe.
 
 use experiment::{Crossover, Period, normal_quantile};
 use serde_json::Value;

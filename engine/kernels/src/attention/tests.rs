@@ -77,8 +77,8 @@ fn as_the_reference_for_every_format_split_and_shape() {
     }
 }
 
-/// 16-bit integers add no more error than the halves in the pages, whether a row looks at one position or at all of
-/// them.
+// 16-bit integers add no more error than the halves in the pages, whether a row looks at one position or at all of
+// them.
 #[test]
 fn pairs_lose_as_little_as_halves() {
     let (kv_heads, group, dim, rows, first) = (1, 4, 256, 24, 1000);
@@ -127,7 +127,7 @@ fn normal(len: usize, seed: u64) -> Vec<f32> {
     uniform.chunks_exact(12).map(|twelve| twelve.iter().sum::<f32>() / 2.0).collect()
 }
 
-/// Rows of width 256: normal values, Student's t with three degrees, or eight channels twelve times as large.
+// Rows of width 256: normal values, Student's t with three degrees, or eight channels twelve times as large.
 fn rows_of(kind: Kind, rows: usize, seed: u64) -> Vec<f32> {
     let mut all = normal(256 * rows, seed);
     match kind {
@@ -149,7 +149,7 @@ fn rows_of(kind: Kind, rows: usize, seed: u64) -> Vec<f32> {
 
 const DIM: usize = 256;
 
-/// Keys, values and queries of one draw, whose scores have a standard deviation of two.
+// Keys, values and queries of one draw, whose scores have a standard deviation of two.
 struct Draw {
     keys: Vec<f32>,
     values: Vec<f32>,
@@ -167,7 +167,7 @@ impl Draw {
         Draw { scores: self::scores(&q, &keys), keys, values, q }
     }
 
-    /// Returns the errors of scores and of answers.
+    // Returns the errors of scores and of answers.
     fn errors(&self, format: Format, signs: Option<Signs>) -> [f64; 2] {
         let (level, positions, heads) = (CpuLevel::detect(), self.keys.len() / DIM, self.q.len() / DIM);
         let (key_format, value_format, key_signs, value_signs) = (format, format, signs, signs);
@@ -193,9 +193,9 @@ fn scores(q: &[f32], keys: &[f32]) -> Vec<f32> {
     q.chunks(DIM).flat_map(|q| keys.chunks(DIM).map(move |key| of(q, key))).collect()
 }
 
-/// The errors that NumPy has for the same kinds of rows with the method as published, and a tenth more. Few keys carry
-/// a softmax, so that errors of answers differ by a fifth from draw to draw: both are means of eight draws, but those
-/// of outliers are of one whose channels are no query's.
+// The errors that NumPy has for the same kinds of rows with the method as published, and a tenth more. Few keys carry
+// a softmax, so that errors of answers differ by a fifth from draw to draw: both are means of eight draws, but those
+// of outliers are of one whose channels are no query's.
 #[test]
 fn errors_are_those_of_the_method() {
     use Format::*;

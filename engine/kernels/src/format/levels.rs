@@ -54,7 +54,7 @@ fn level_of<const N: usize>(levels: &[f32; N], code: u8, sign: u8) -> f32 {
     if sign == 1 { -level } else { level }
 }
 
-/// Codes of a row: `inverse` makes its values normal.
+// Codes of a row: `inverse` makes its values normal.
 struct Fit<'a, const N: usize> {
     levels: &'a [f32; N],
     borders: [f32; N], // the last one is no border
@@ -62,7 +62,7 @@ struct Fit<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Fit<'a, N> {
-    /// Finds the codes and writes the scale.
+    // Finds the codes and writes the scale.
     fn of(row: &[f32], levels: &'a [f32; N], bytes: &mut [u8]) -> Fit<'a, N> {
         let squares: f64 = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
         // A row of zeros, and one that is no row of numbers, has the scale zero.

@@ -1,4 +1,4 @@
-//! What a comparison says to do.
+//! Advice that follows from a comparison.
 
 use super::{Better, Comparison, DifferenceVerdict, Metric};
 use serde::Serialize;
@@ -7,13 +7,13 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Advice {
-    /// An arm that is better in these and worse in nothing. It is the first where all others are worse.
+    // An arm that is better in these and worse in nothing. It is the first where all others are worse.
     Take { arm: usize, better: Vec<Metric> },
-    /// An arm that is better in some and worse in others, as the first sees it.
+    // An arm that is better in some and worse in others, as the first sees it.
     Weigh { arm: usize, better: Vec<Metric>, worse: Vec<Metric> },
-    /// Nothing is shown. The units that would show the nearest of the differences there seem to be, and of what.
+    // Units that would show the nearest of the differences there seem to be, where none is shown yet, and its metric.
     Measure { metric: Metric, more_units: u64 },
-    /// Nothing is shown, and nothing seems to be there.
+    // Advice where no difference is shown and none seems to be there.
     Nothing,
 }
 
@@ -45,7 +45,7 @@ impl Comparison {
         }
     }
 
-    /// Lists what is shown to be better, or worse, in an arm.
+    // Lists what is shown to be better, or worse, in an arm.
     fn shown(&self, arm: usize, better: bool) -> Vec<Metric> {
         let is_so = |metric: Metric, verdict: DifferenceVerdict| match (metric.better(), verdict) {
             (Better::Higher, DifferenceVerdict::Higher) | (Better::Lower, DifferenceVerdict::Lower) => better,
