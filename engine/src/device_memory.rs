@@ -52,7 +52,7 @@ impl DeviceFacts {
     }
 }
 
-/// Split of a model between device and host, with the buffers of a step.
+// Split of a model between device and host, with the buffers of a step.
 #[derive(Default)]
 struct Split {
     chunk_tokens: usize,
@@ -60,7 +60,7 @@ struct Split {
     ffn_layers: usize,
 }
 
-/// Chunk from which on smaller ones would only be slower: a product reads all weights for so many rows.
+// Chunk from which on smaller ones would only be slower: a product reads all weights for so many rows.
 const LEAST_CHUNK_TOKENS: usize = 128;
 
 fn chunks(most: usize) -> impl Iterator<Item = usize> {

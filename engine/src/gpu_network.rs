@@ -37,8 +37,8 @@ pub struct GpuNetwork {
     pub state_shape: StateShape,
     exactness: Exactness,
     head: gpu::matrix::DeviceMatrix,
-    /// The embedding, if it is no head as well: a step reads a few of its rows, so that it stays on the host. `None`: the
-    /// head is the embedding.
+    // The embedding, if it is no head as well: a step reads a few of its rows, so that it stays on the host. `None`: the
+    // head is the embedding.
     embed: Option<Matrix>,
     output_norm: Buffer<f32>,
     layers: Vec<GpuLayer>,
@@ -165,8 +165,8 @@ impl GpuNetwork {
         Ok(GpuStep { rows, lanes, longest, few: rows <= FEW_ROWS, turns: work.inputs.turns(), at })
     }
 
-    /// Sends the rows of an embedding that is on the host: to where a block for multi-token prediction finds them a second
-    /// time, if the model has one.
+    // Sends the rows of an embedding that is on the host: to where a block for multi-token prediction finds them a second
+    // time, if the model has one.
     fn send_embedded(&self, work: &mut GpuWorkspace) -> Result<(), Error> {
         let Some(embed) = &self.embed else { return Ok(()) };
         let mut rows = std::mem::take(&mut work.rows_on_host);

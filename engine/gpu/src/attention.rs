@@ -19,7 +19,7 @@ pub struct AttentionHeads {
     pub seed: u64, // of the signs of rotations
 }
 
-/// Bits of a lane whose keys, or values, are rotated.
+// Bits of a lane whose keys, or values, are rotated.
 pub const TURNED_KEYS: u32 = 1;
 pub const TURNED_VALUES: u32 = 2;
 
@@ -187,7 +187,7 @@ pub fn attend(
     device.launch("attention", &blocks.kernel(dim), launch, &arguments)
 }
 
-/// Puts parts of the past together. `turns`: whether a lane's values are rotated.
+// Puts parts of the past together. `turns`: whether a lane's values are rotated.
 pub fn combine(
     device: &Device,
     heads: AttentionHeads,

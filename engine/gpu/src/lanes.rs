@@ -13,6 +13,6 @@ pub struct LaneArguments {
     pub position: u32,
     pub key_kind: u32,
     pub value_kind: u32,
-    /// `TURNED_KEYS` and `TURNED_VALUES` of `attention`.
+    // `TURNED_KEYS` and `TURNED_VALUES` of `attention`.
     pub turned: u32,
 }

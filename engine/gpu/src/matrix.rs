@@ -24,7 +24,7 @@ pub enum DeviceFormat {
     Q4_K,
     Q5_K,
     Q6_K,
-    /// Formats of keys and values alone.
+    // Formats of keys and values alone.
     TQ4,
     TQ3,
 }

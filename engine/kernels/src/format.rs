@@ -12,7 +12,7 @@ mod float;
 mod integers;
 mod k_affine;
 mod k_symmetric;
-pub(crate) mod levels;
+mod levels;
 #[cfg(test)]
 mod tests;
 

@@ -56,14 +56,12 @@ pub fn turn_back(level: CpuLevel, signs: Signs, width: usize, rows: &mut [f32]) 
 fn turn_row<L: Lanes>(signs: Signs, row: &mut [f32]) {
     change_signs(signs, 1.0 / (row.len() as f32).sqrt(), row);
     multiply(row);
-    let _ = L::COUNT;
 }
 
 #[inline(always)]
 fn turn_row_back<L: Lanes>(signs: Signs, row: &mut [f32]) {
     multiply(row);
     change_signs(signs, 1.0 / (row.len() as f32).sqrt(), row);
-    let _ = L::COUNT;
 }
 
 #[inline(always)]
@@ -77,8 +75,8 @@ fn change_signs(signs: Signs, scale: f32, row: &mut [f32]) {
     }
 }
 
-/// Multiplies with the Walsh-Hadamard matrix in natural order, not normalised: pairs at distance 1, 2, 4 and so on
-/// become their sum and their difference. The short distances lie in the registers of one block.
+// Multiplies with the Walsh-Hadamard matrix in natural order, not normalised: pairs at distance 1, 2, 4 and so on
+// become their sum and their difference. The short distances lie in the registers of one block.
 #[inline(always)]
 fn multiply(row: &mut [f32]) {
     for block in row.as_chunks_mut::<16>().0 {

@@ -52,6 +52,7 @@ mod dense;
 pub mod dot;
 pub mod format;
 pub mod hadamard;
+mod levels;
 pub mod norm;
 pub mod peak;
 pub mod product;

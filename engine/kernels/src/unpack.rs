@@ -5,16 +5,16 @@
 use std::ops::Range;
 
 use crate::cpu::{CpuLevel, Lanes, at_level};
-use crate::format::levels::signs_at;
 use crate::format::{Format, dequantize};
+use crate::levels::signs_at;
 
 pub(crate) fn unpack(level: CpuLevel, format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(format.row_bytes(out.len()), Some(bytes.len()));
     at_level!(level, unpacked(format: Format, bytes: &[u8], out: &mut [f32]));
 }
 
-/// Unpacks the same columns of many rows that lie `stride` bytes apart. Columns are whole blocks, or whole groups of 32
-/// where a row is one block. `out`: [row, width].
+// Unpacks the same columns of many rows that lie `stride` bytes apart. Columns are whole blocks, or whole groups of 32
+// where a row is one block. `out`: [row, width].
 pub(crate) fn unpack_columns(
     level: CpuLevel,
     format: Format,

@@ -53,7 +53,7 @@ pub(super) enum Floats {
     DraftConv,
     /// [rows, hidden]: the model's output before each row, which its block for multi-token prediction reads.
     Before,
-    /// [rows, hidden]: rows of an embedding on the host, which a block for multi-token prediction reads again.
+    // [rows, hidden]: rows of an embedding on the host, which a block for multi-token prediction reads again.
     Embedded,
 }
 

@@ -63,7 +63,7 @@ fn a_history_with_everything_tied() {
 
 #[test]
 fn a_history_with_everything_in_little_memory_gva3() {
-    plays_all("dense-gva3", 32, 1.2);
+    plays_all("dense-gva3", 32, 2.0);
 }
 
 #[test]

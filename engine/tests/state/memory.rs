@@ -59,7 +59,7 @@ fn a_reply_for_which_there_is_no_memory_says_so_and_others_are_answered() {
 
 #[test]
 fn what_had_to_go_is_told_apart_from_what_is_new() {
-    let memory_bytes = bytes_of("dense-tied", 900, 0);
+    let memory_bytes = bytes_of("dense-tied", 900, 3);
     let mut engine = engine("dense-tied", EngineLimits { memory_bytes, ..LIMITS });
     let first = words(500, 1);
     assert_eq!(answer(&mut engine, request(&first, 5)).report.reason, PrefillReason::Cold);

@@ -15,8 +15,8 @@ fn pairs() -> Vec<KvFormats> {
     all.chain(rotated.map(|(key, value)| KvFormats::new(key, value).with_rotation(true))).collect()
 }
 
-/// Rows that go through the model together and alone differ in their last bits, and a value on the border of two codes
-/// falls to either side of it.
+// Rows that go through the model together and alone differ in their last bits, and a value on the border of two codes
+// falls to either side of it.
 fn holds(ours: &Answer, cold: &Answer, kv: KvFormats) -> Result<(), TestCaseError> {
     let distance = (ours.logprobs[0] - cold.logprobs[0]).abs();
     prop_assert!(distance <= 0.15, "{kv:?}: {} and {}", ours.logprobs[0], cold.logprobs[0]);

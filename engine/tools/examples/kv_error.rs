@@ -1,4 +1,4 @@
-//! What formats of keys and values cost: divergence and the best token beside f16, by formats, rotation and length of the
+//! Cost of formats of keys and values: divergence and the best token beside f16, by formats, rotation and length of the
 //! past. `cargo run --release -p tools --example kv_error -- MODEL TEXT [TOKENS,..]`
 
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use kernels::product::Precision;
 use tools::mixture::Mixture;
 use tools::synth::{SynthShape, outline};
 
-/// The service's own on a GPU.
+// The service's own on a GPU.
 const LIMITS: EngineLimits = EngineLimits {
     prefill_chunk_tokens: 1024,
     max_sequences: 8,

@@ -38,10 +38,10 @@ pub fn assign_in_turn<'a>(experiment: &str, user: &str, number: u64, arms: &'a [
     slots.get(at as usize).copied()
 }
 
-/// Most places of a block: weights that differ more are rounded.
+// Most places of a block: weights that differ more are rounded.
 const MOST_PLACES: f64 = 8.0;
 
-/// Lists the arms of a block, sorted by name: the one with the least weight once, the others as often as they weigh.
+// Lists the arms of a block, sorted by name: the one with the least weight once, the others as often as they weigh.
 fn slots(arms: &[Arm]) -> Vec<&Arm> {
     let mut arms: Vec<&Arm> = arms.iter().filter(|arm| arm.weight > 0.0 && arm.weight.is_finite()).collect();
     arms.sort_by(|a, b| a.name.cmp(&b.name));

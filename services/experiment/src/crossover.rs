@@ -74,7 +74,7 @@ fn row(period: &Period) -> [f64; 3] {
     [f64::from(u8::from(period.is_other)), period.number as f64, period.value]
 }
 
-/// Sums of products, of rows whose user's mean is taken away.
+// Sums of products, of rows whose user's mean is taken away.
 #[derive(Default)]
 struct Sums {
     terms: [[f64; 2]; 2], // of arm and number

@@ -21,7 +21,7 @@ fn normal(random: &mut SeededRandom) -> f64 {
     (0..12).map(|_| random.share()).sum::<f64>() - 6.0
 }
 
-/// Plays a home. Persons differ by half in their waits, sessions of one person by a fifth, and turns by a fifth.
+// Plays a home. Persons differ by half in their waits, sessions of one person by a fifth, and turns by a fifth.
 fn play(home: Home, seed: u64) -> Comparison {
     let mut random = SeededRandom::new(seed);
     let arms = ["large", "small"].map(|name| Arm { name: name.to_owned(), weight: 1.0 });
@@ -70,7 +70,7 @@ fn a_difference_that_is_there_is_found_and_none_that_is_not() {
     assert!(wrong * 20 <= HOMES as usize, "shown in {wrong} of {HOMES} where there is none");
 }
 
-/// Sessions drawn one by one, and compared without regard to persons, miss what a home of three has to tell.
+// Sessions drawn one by one, and compared without regard to persons, miss what a home of three has to tell.
 #[test]
 fn users_are_compared_with_themselves() {
     let comparison = play(Home { sessions: SESSIONS, shift: 0.35, drift: 0.0 }, 1);
@@ -91,7 +91,7 @@ fn drift_is_told_and_does_no_harm() {
     assert!(told * 2 >= HOMES as usize && wrong * 20 <= HOMES as usize, "{told} told, {wrong} wrong");
 }
 
-/// A home that is too short to show a difference says how many sessions more would show it; with as many, most homes do.
+// A home that is too short to show a difference says how many sessions more would show it; with as many, most homes do.
 #[test]
 fn the_sessions_still_needed_are_about_enough() {
     let short = Home { sessions: 16, shift: 0.35, drift: 0.0 };

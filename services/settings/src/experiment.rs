@@ -22,7 +22,7 @@ pub struct Experiment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum ExperimentUnit {
-    /// Users where the service knows many, else sessions.
+    // Users where the service knows many, else sessions.
     Auto,
     User,
     Session,

@@ -31,7 +31,7 @@ struct Problem {
     splits: usize,
     shared_bytes: usize,
     seed: u64,
-    /// True if keys and values are rotated that need not be.
+    // True if keys and values are rotated that need not be.
     rotated: bool,
 }
 

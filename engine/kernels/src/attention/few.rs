@@ -4,7 +4,7 @@
 use super::{Shape, TILE};
 use crate::cpu::{CpuLevel, Lanes, at_level, lanes::prefetch};
 use crate::format::Format;
-use crate::format::levels::signs_at;
+use crate::levels::signs_at;
 use crate::unpack::unpack_columns;
 
 /// Divisor of the head widths that this module handles: no register holds more numbers.

@@ -6,7 +6,7 @@
 //! function (`array::map`, iterators): where the compiler does not inline one, it has no wide registers and passes them
 //! through memory, and a product takes twice the time.
 
-use crate::format::levels::{LEVELS_3, LEVELS_4};
+use crate::levels::{LEVELS_3, LEVELS_4};
 
 const LEAST_EXP: f32 = -87.3; // argument below which eˣ counts as 0
 const ROUND: f32 = 12_582_912.0; // adding 1.5 · 2²³ leaves a rounded number in the low bits

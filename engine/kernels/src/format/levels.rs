@@ -6,19 +6,10 @@
 //! its levels, so that reading gives a row of the same norm.
 
 use super::{half_at, put_half};
-
-/// Lloyd-Max levels of the normal distribution, without their mirror images.
-pub(crate) const LEVELS_4: [f32; 8] =
-    [0.128_395, 0.388_048, 0.656_759, 0.942_34, 1.256_231, 1.618_046, 2.069_017, 2.732_59];
-pub(crate) const LEVELS_3: [f32; 4] = [0.245_094, 0.756_005, 1.343_909, 2.151_946];
+use crate::levels::{LEVELS_3, LEVELS_4, signs_at};
 
 pub(super) fn row_bytes(bits: usize, cols: usize) -> Option<usize> {
     crate::hadamard::fits(cols).then(|| 2 + cols / 8 * bits)
-}
-
-/// Places of a TQ3 row of `cols` values: its signs begin behind two bits of each value.
-pub(crate) fn signs_at(cols: usize) -> usize {
-    2 + cols / 4
 }
 
 pub(super) fn dequantize_tq4(bytes: &[u8], out: &mut [f32]) {
@@ -63,7 +54,7 @@ fn level_of<const N: usize>(levels: &[f32; N], code: u8, sign: u8) -> f32 {
     if sign == 1 { -level } else { level }
 }
 
-/// Codes of a row: `inverse` makes its values normal.
+// Codes of a row: `inverse` makes its values normal.
 struct Fit<'a, const N: usize> {
     levels: &'a [f32; N],
     borders: [f32; N], // the last one is no border
@@ -71,7 +62,7 @@ struct Fit<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Fit<'a, N> {
-    /// Finds the codes and writes the scale.
+    // Finds the codes and writes the scale.
     fn of(row: &[f32], levels: &'a [f32; N], bytes: &mut [u8]) -> Fit<'a, N> {
         let squares: f64 = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
         // A row of zeros, and one that is no row of numbers, has the scale zero.

@@ -168,7 +168,7 @@ pub fn attention((kv_heads, dim): (usize, usize), keys: &[f32], values: &[f32], 
     out
 }
 
-/// Multiplies rows with their signs and a Walsh-Hadamard matrix in natural order, normalised.
+// Multiplies rows with their signs and a Walsh-Hadamard matrix in natural order, normalised.
 pub fn hadamard(rows: &[f32], signs: &[f32]) -> Vec<f32> {
     let width = signs.len();
     let row = |row: &[f32]| -> Vec<f32> {
@@ -181,8 +181,8 @@ pub fn hadamard(rows: &[f32], signs: &[f32]) -> Vec<f32> {
     rows.chunks_exact(width).flat_map(row).collect()
 }
 
-/// Replaces the values of a rotated row, made normal, by the nearest of `levels` and of their mirror images, and gives the
-/// result the row's norm.
+// Replaces the values of a rotated row, made normal, by the nearest of `levels` and of their mirror images, and gives the
+// result the row's norm.
 pub fn nearest_levels(row: &[f32], levels: &[f64]) -> Vec<f32> {
     let norm = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
     let row: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
