@@ -23,7 +23,6 @@ pub struct ArmTurn {
     pub session: u64,
     /// Number that turns of different arms share in a replay if they were said at the same time.
     pub pair: u64,
-    /// Number of its session, or of its day, among those of its user.
     pub period: u64,
     pub turn: u64,
     pub values: BTreeMap<Metric, f64>,
@@ -39,7 +38,6 @@ pub enum ComparedUnit {
     OwnDays,
 }
 
-/// Unit that was drawn for the arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrawnUnit {
     Turn, // a replay, where all arms hear the same
@@ -215,7 +213,6 @@ fn is_crossover(unit: ComparedUnit) -> bool {
     matches!(unit, ComparedUnit::OwnSessions | ComparedUnit::OwnDays)
 }
 
-/// Returns a number for each session or day in the first arm and in this one.
 fn periods(metric: Metric, other: usize, turns: &[ArmTurn]) -> Vec<Period> {
     let mut values: BTreeMap<(u64, u64, usize), Vec<f64>> = BTreeMap::new();
     for turn in turns.iter().filter(|turn| turn.arm == 0 || turn.arm == other) {
@@ -235,7 +232,6 @@ fn periods(metric: Metric, other: usize, turns: &[ArmTurn]) -> Vec<Period> {
     values.into_iter().filter_map(of).collect()
 }
 
-/// Returns a warning where a metric changes with the number of the session or day, whatever the arm.
 fn drift(metric: Metric, arms: usize, turns: &[ArmTurn], questions: usize) -> Option<Warning> {
     let found = (1..arms).filter_map(|other| Crossover::fit(&periods(metric, other, turns)));
     let surest = found.min_by(|a, b| a.drift_p.total_cmp(&b.drift_p))?;
@@ -243,7 +239,6 @@ fn drift(metric: Metric, arms: usize, turns: &[ArmTurn], questions: usize) -> Op
     is_there.then(|| Warning::Drift { metric: metric.words(), change: surest.drift })
 }
 
-/// Share of comparisons that should show a difference that is there.
 const POWER: f64 = 0.8;
 const MOST_UNITS: f64 = 1e6;
 

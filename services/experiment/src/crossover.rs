@@ -8,7 +8,6 @@ use crate::bootstrap::Interval;
 use crate::distributions::{student_quantile, student_tail};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A session or a day of one user, with one number for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
     pub user: u64,

@@ -16,7 +16,6 @@ pub fn student_quantile(probability: f64, degrees: f64) -> f64 {
     StudentsT::new(0.0, 1.0, degrees).map_or(f64::NAN, |student| student.inverse_cdf(probability))
 }
 
-/// Probability that Student's t is above this value.
 pub fn student_tail(value: f64, degrees: f64) -> f64 {
     StudentsT::new(0.0, 1.0, degrees).map_or(1.0, |student| student.sf(value))
 }

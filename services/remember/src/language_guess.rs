@@ -28,7 +28,6 @@ pub fn language_of(text: &str) -> Option<&'static LanguageWords> {
     (most >= LEAST_COMMON_WORDS && most >= second * 2).then_some(language)
 }
 
-/// Returns true if a text has more common words of another language than of these, or is in another script than Latin.
 pub(crate) fn is_foreign(text: &str, codes: &[String]) -> bool {
     if main_script(text).is_some_and(|script| script != Script::Latin) {
         return true;

@@ -127,7 +127,6 @@ impl Runtime {
         }
     }
 
-    /// Counts the parts of the session's next prompt.
     pub async fn window(&self, session: &SessionRef) -> Result<WindowParts, Error> {
         let tools = self.tools(session).await?;
         let past = Past::load(&tools).await?;

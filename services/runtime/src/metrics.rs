@@ -42,7 +42,6 @@ pub fn store_failed() {
     counter!("reprise_store_failures_total").increment(1);
 }
 
-/// Counts a correction that may mean two facts.
 pub fn unsure_correction() {
     counter!("reprise_unsure_corrections_total").increment(1);
 }

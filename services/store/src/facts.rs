@@ -85,7 +85,6 @@ pub struct FactChanges {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeardThrough {
     Words(u64),
-    /// Looked through by meaning, too.
     Meaning(u64),
     /// Read by a model, too. The second value is the session's `updated_at_ms` if the model read it to the end.
     Model(u64, Option<i64>),

@@ -87,7 +87,6 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_optional(reader).await?)).await
     }
 
-    /// Tells whether a fact has taken the place of others.
     pub async fn has_replaced(&self, user: &str, id: &str) -> Result<bool, Error> {
         let query = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM facts WHERE replaced_by = ? AND user = ?)");
         let query = query.bind(id).bind(user);

@@ -42,7 +42,6 @@ impl Store {
         Importer { store, user, placement: None, now_ms, lines, open: None, done: Vec::new() }
     }
 
-    /// Starts an import of a client's file into the client's own sessions.
     pub fn importer_of_client(&self, user: &str, placement: Placement, now_ms: i64) -> Importer {
         Importer { placement: Some(placement), ..self.importer(Some(user), now_ms) }
     }

@@ -49,7 +49,6 @@ pub struct ExperimentTurn {
     pub measurement: Measurement,
 }
 
-/// Numbers by which an experiment draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExperimentCounts {
     pub users: u64,

@@ -125,7 +125,6 @@ pub struct SessionLine {
     #[serde(flatten)]
     pub session: SessionRecord,
     pub items: u64,
-    /// First words that the user said, for a list of sessions without titles.
     pub first_words: Option<String>,
     /// Tokens in the window at the newest measured turn.
     pub fill_tokens: Option<u64>,

@@ -115,7 +115,6 @@ impl Store {
         .await
     }
 
-    /// Gives a session another title. The session keeps its place among those used last.
     pub async fn set_title(&self, session: &SessionRef, title: &str) -> Result<(), Error> {
         let query = sqlx::query("UPDATE sessions SET title = ? WHERE key = ? AND deleted_at_ms IS NULL");
         let changed = self.execute(query.bind(title.to_owned()).bind(session.key)).await?;
@@ -130,7 +129,6 @@ impl Store {
     }
 }
 
-/// Characters of a session's first words in a list.
 const FIRST_CHARS: i64 = 120;
 
 async fn session_lines(

@@ -27,7 +27,6 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// Stores vectors of facts. One that was forgotten or replaced meanwhile gets none.
     pub async fn put_fact_vectors(&self, encoder: &str, vectors: Vec<(i64, Vec<u8>)>) -> Result<(), Error> {
         let encoder = encoder.to_owned();
         self.write(async move |connection| {
@@ -54,7 +53,6 @@ impl Store {
         self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// Lists the facts that hold and were made of one item by its words, without being asked for.
     pub async fn facts_by_the_way(&self, session: &SessionRef, items: &[&str]) -> Result<Vec<RememberedFact>, Error> {
         let query = sqlx::query_as(
             "SELECT f.*, s.id AS session_id FROM facts f JOIN sessions s ON s.key = f.session

@@ -1,6 +1,6 @@
 use crate::Error;
 use crate::http;
-use crate::server::{Server, ServerState};
+use crate::server::{Server, SpeechHealth};
 use crate::wyoming::{WyomingCall, describe};
 use serde_json::{Value, json};
 use settings::{SpeechServer, SpeechSettings};
@@ -28,7 +28,7 @@ impl Ears {
         Ok(Ears { server, language: settings.language.clone() })
     }
 
-    pub fn state(&self) -> ServerState {
+    pub fn state(&self) -> SpeechHealth {
         self.server.state()
     }
 

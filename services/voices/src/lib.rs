@@ -26,7 +26,7 @@ mod wyoming;
 pub use ears::{Ears, HeardWords};
 pub use error::Error;
 pub use frames::{FrameLimits, FrameReader, WyomingEvent, write, write_with_payload};
-pub use server::ServerState;
+pub use server::SpeechHealth;
 pub use voice::{Saying, VOICE_RATE, Voice, WantedVoice};
 
 use settings::SpeechSettings;
@@ -68,7 +68,7 @@ impl SpeechServers {
     /// Asks servers that are down again, every `retry`, until `stop`.
     pub async fn watch(self, retry: Duration, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(retry)).await.is_some() {
-            let is_down = |state: ServerState| matches!(state, ServerState::Down { .. });
+            let is_down = |state: SpeechHealth| matches!(state, SpeechHealth::Down { .. });
             if let Some(ears) = self.ears.as_ref().filter(|ears| is_down(ears.state())) {
                 ears.probe().await;
             }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 /// State of a server as it was asked last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ServerState {
+pub enum SpeechHealth {
     #[default]
     Unknown,
     Up {
@@ -36,7 +36,7 @@ pub struct Server {
     pub answer: Duration,
     pub answer_bytes: usize,
     places: Semaphore,
-    state: Mutex<ServerState>,
+    state: Mutex<SpeechHealth>,
 }
 
 impl Server {
@@ -66,22 +66,22 @@ impl Server {
         })
     }
 
-    pub fn state(&self) -> ServerState {
+    pub fn state(&self) -> SpeechHealth {
         self.state.lock().clone()
     }
 
     pub fn set(&self, found: Result<(String, Vec<String>), Error>) {
         let state = match found {
-            Ok((program, names)) => ServerState::Up { program, names },
-            Err(error) => ServerState::Down { trouble: error.to_string() },
+            Ok((program, names)) => SpeechHealth::Up { program, names },
+            Err(error) => SpeechHealth::Down { trouble: error.to_string() },
         };
         let before = std::mem::replace(&mut *self.state.lock(), state.clone());
         match (before, state) {
-            (ServerState::Down { .. }, ServerState::Up { .. }) => {
+            (SpeechHealth::Down { .. }, SpeechHealth::Up { .. }) => {
                 tracing::info!(server = self.name, "a server of speech is there again")
             }
-            (ServerState::Down { .. }, _) => {}
-            (_, ServerState::Down { trouble }) => tracing::warn!(trouble, "a server of speech is down"),
+            (SpeechHealth::Down { .. }, _) => {}
+            (_, SpeechHealth::Down { trouble }) => tracing::warn!(trouble, "a server of speech is down"),
             _ => {}
         }
     }

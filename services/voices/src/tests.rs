@@ -1,4 +1,4 @@
-use crate::{Ears, Error, Saying, ServerState, SpeechServers, VOICE_RATE, Voice, WantedVoice};
+use crate::{Ears, Error, Saying, SpeechHealth, SpeechServers, VOICE_RATE, Voice, WantedVoice};
 use proptest::prelude::*;
 use settings::{Settings, Sources, SpeechServer as Address, SpeechSettings};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ async fn both_are_asked_over_wyoming() {
     let (ears, voice) = both(&server.url());
     ears.probe().await;
     voice.probe().await;
-    let up = |program: &str, names: &[&str]| ServerState::Up {
+    let up = |program: &str, names: &[&str]| SpeechHealth::Up {
         program: program.into(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
     };
@@ -116,7 +116,7 @@ async fn a_server_that_is_down_is_asked_again() {
     let servers = SpeechServers::new(&settings(&format!("wyoming://{address}")), |_| None).unwrap();
     servers.probe().await;
     let ears = servers.ears.clone().unwrap();
-    let ServerState::Down { trouble } = ears.state() else { panic!() };
+    let SpeechHealth::Down { trouble } = ears.state() else { panic!() };
     assert!(trouble.contains("cannot be reached"), "{trouble}");
     let stop = tokio_util::sync::CancellationToken::new();
     let watching = tokio::spawn(servers.watch(Duration::from_millis(20), stop.clone()));
@@ -124,7 +124,7 @@ async fn a_server_that_is_down_is_asked_again() {
     let (mut stream, _) = listener.accept().await.unwrap();
     let info = br#"{"type":"info","data":{"asr":[{"name":"w","installed":true,"models":[]}]}}"#;
     stream.write_all(&[info.as_slice(), b"\n"].concat()).await.unwrap();
-    while matches!(ears.state(), ServerState::Down { .. }) {
+    while matches!(ears.state(), SpeechHealth::Down { .. }) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     stop.cancel();

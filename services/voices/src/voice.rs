@@ -1,6 +1,6 @@
 use crate::Error;
 use crate::http;
-use crate::server::{Server, ServerState};
+use crate::server::{Server, SpeechHealth};
 use crate::wyoming::{WyomingCall, describe};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ impl Voice {
         Ok(Voice { server, speaker: settings.voice.clone(), piece_samples })
     }
 
-    pub fn state(&self) -> ServerState {
+    pub fn state(&self) -> SpeechHealth {
         self.server.state()
     }
 
@@ -81,8 +81,8 @@ impl Voice {
         let listed = match &*wanted.unwrap_or_default() {
             "" => None,
             wanted => match self.state() {
-                ServerState::Up { names, .. } => names.into_iter().find(|name| name == wanted),
-                ServerState::Unknown | ServerState::Down { .. } => None,
+                SpeechHealth::Up { names, .. } => names.into_iter().find(|name| name == wanted),
+                SpeechHealth::Unknown | SpeechHealth::Down { .. } => None,
             },
         };
         listed.or_else(|| self.speaker.clone())

@@ -3,17 +3,25 @@
 use super::{Better, Comparison, DifferenceVerdict, Metric};
 use serde::Serialize;
 
-/// Advice of one sentence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Advice {
     /// An arm that is better in these and worse in nothing. It is the first where all others are worse.
-    Take { arm: usize, better: Vec<Metric> },
+    Take {
+        arm: usize,
+        better: Vec<Metric>,
+    },
     /// An arm that is better in some and worse in others, as the first sees it.
-    Weigh { arm: usize, better: Vec<Metric>, worse: Vec<Metric> },
+    Weigh {
+        arm: usize,
+        better: Vec<Metric>,
+        worse: Vec<Metric>,
+    },
     /// The metric whose difference is nearest to being shown, and the units that would show it. Nothing is shown yet.
-    Measure { metric: Metric, more_units: u64 },
-    /// No difference is shown, and none seems to be there.
+    Measure {
+        metric: Metric,
+        more_units: u64,
+    },
     Nothing,
 }
 
@@ -45,7 +53,6 @@ impl Comparison {
         }
     }
 
-    /// Lists what is shown to be better, or worse, in an arm.
     fn shown(&self, arm: usize, better: bool) -> Vec<Metric> {
         let is_so = |metric: Metric, verdict: DifferenceVerdict| match (metric.better(), verdict) {
             (Better::Higher, DifferenceVerdict::Higher) | (Better::Lower, DifferenceVerdict::Lower) => better,

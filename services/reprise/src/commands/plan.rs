@@ -208,7 +208,6 @@ fn shape_of(file: &Path) -> Option<(SynthShape, Mixture)> {
     })
 }
 
-/// Returns the names of all releases that have the shape of this one.
 fn published_names(name: &str) -> Vec<&str> {
     let variants = weights::family::all().iter().flat_map(|family| &family.variants);
     let mut same = variants.filter(|variant| variant.names.iter().any(|known| known == name));

@@ -33,7 +33,6 @@ struct PulledModel {
     took_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     preset: Option<String>,
-    /// True for a sentence encoder of `[remember]`.
     #[serde(skip)]
     is_encoder: bool,
     /// Reason why the complete file cannot be talked with.

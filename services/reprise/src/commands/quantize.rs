@@ -78,7 +78,6 @@ pub fn run(args: Args) -> Result<()> {
     })
 }
 
-/// Reads a size such as 4.6GiB or 300MiB.
 fn size(text: &str) -> Result<u64, String> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let (number, one) = (text.strip_suffix(unit).unwrap_or_default(), settings::bytes(&format!("1{unit}")));

@@ -1,19 +1,16 @@
 //! Servers of speech on the start screen and in `doctor`.
 
 use settings::Settings;
-use voices::{ServerState, SpeechServers};
+use voices::{SpeechHealth, SpeechServers};
 
 pub struct SpeechReport {
-    /// `ears` or `voice`.
     pub kind: &'static str,
     pub is_up: bool,
     pub says: String,
 }
 
-/// Names that are told of a server's list.
 const MOST_NAMES: usize = 6;
 
-/// Asks both servers, as far as the configuration names them.
 pub async fn ask(settings: &Settings) -> Vec<SpeechReport> {
     let servers = match SpeechServers::new(&settings.speech, |name| std::env::var(name).ok()) {
         Ok(servers) => servers,
@@ -25,17 +22,17 @@ pub async fn ask(settings: &Settings) -> Vec<SpeechReport> {
     ears.into_iter().chain(voice).collect()
 }
 
-fn report(kind: &'static str, address: &str, state: ServerState) -> SpeechReport {
+fn report(kind: &'static str, address: &str, state: SpeechHealth) -> SpeechReport {
     match state {
-        ServerState::Up { program, names } => {
+        SpeechHealth::Up { program, names } => {
             let more = if names.len() > MOST_NAMES { ", ..." } else { "" };
             let names = names.iter().take(MOST_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
             let names = if names.is_empty() { names } else { format!(" ({names}{more})") };
             SpeechReport { kind, is_up: true, says: format!("{address}: {program}{names}") }
         }
-        ServerState::Down { trouble } => {
+        SpeechHealth::Down { trouble } => {
             SpeechReport { kind, is_up: false, says: format!("{trouble}; it is asked again (speech.retry_s)") }
         }
-        ServerState::Unknown => SpeechReport { kind, is_up: false, says: format!("{address} was not asked") },
+        SpeechHealth::Unknown => SpeechReport { kind, is_up: false, says: format!("{address} was not asked") },
     }
 }

@@ -67,7 +67,6 @@ impl SessionTools {
         })
     }
 
-    /// Counts the pins beside the summary, without the summary.
     async fn placed_pins_tokens(&self, past: &Past) -> Result<u64, Failure> {
         let mut pins_alone = past.standing.clone();
         pins_alone.text.clear();

@@ -157,7 +157,6 @@ impl Remembered {
         self.forget_all(&meant);
     }
 
-    /// Adds facts with their vectors to those that are known.
     pub fn add_vectors(&mut self, mut facts: Vec<FactVector>) {
         facts.retain(|found| !self.has_gone(&found.fact.id));
         for FactVector { fact, vector } in facts {
@@ -169,7 +168,6 @@ impl Remembered {
         }
     }
 
-    /// Returns the fact of this person with these words.
     pub fn known_as(&self, text: &str) -> Option<&str> {
         let own = folded(text);
         let known = self.held.iter().find(|fact| fact.person == self.person && fact.folded == own);
