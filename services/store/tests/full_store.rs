@@ -198,7 +198,6 @@ async fn write_facts(store: &Store, kitchen: &SessionRef) {
         replaced: vec![("fact_lisbon".into(), "fact_porto".into())],
         forgotten: vec!["fact_number".into()],
         unsaid: vec![("sess_kitchen".into(), "secret".into())],
-        dropped: Vec::new(),
     };
     store.remember(kitchen, changes, HeardThrough::Model(last.seq, Some(53)), 53).await.unwrap();
     store.put_fact("ada", fact("fact_home", "", "Guests sleep in the study.", None), Vec::new(), 54).await.unwrap();
