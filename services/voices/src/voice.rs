@@ -78,7 +78,7 @@ impl Voice {
 
     /// Returns the name of the speaker that a client gets for the name `wanted`.
     pub fn speaker(&self, wanted: Option<&str>) -> Option<String> {
-        let listed = match &*wanted.unwrap_or_default() {
+        let listed = match wanted.unwrap_or_default() {
             "" => None,
             wanted => match self.state() {
                 SpeechHealth::Up { names, .. } => names.into_iter().find(|name| name == wanted),
