@@ -20,9 +20,7 @@ pub enum SaidKind {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Heads {
-    /// Name of the weights whose vectors these heads read.
     pub encoder: String,
-    /// Languages that the encoder reads. Of other ones words decide.
     pub languages: Vec<String>,
     kinds: Vec<KindHead>,
 }
@@ -46,7 +44,6 @@ static HEADS: LazyLock<Vec<Heads>> = LazyLock::new(|| {
 });
 
 impl Heads {
-    /// Returns the heads for an encoder, by the name of its weights.
     pub fn of(encoder: &str) -> Option<&'static Heads> {
         HEADS.iter().find(|heads| heads.encoder == encoder)
     }
@@ -80,13 +77,11 @@ impl Shares {
         self.0.iter().find(|(known, _)| *known == kind).map_or(0.0, |(_, share)| *share)
     }
 
-    /// Returns the likeliest kind.
     pub fn kind(&self) -> SaidKind {
         let likeliest = self.0.iter().max_by(|a, b| a.1.total_cmp(&b.1));
         likeliest.map_or(SaidKind::Passing, |(kind, _)| *kind)
     }
 
-    /// Likelihood of a sentence that says something lasting and is to be kept.
     pub fn lasting(&self) -> f32 {
         use SaidKind::{Correction, Home, Person, Remember};
         [Person, Home, Correction, Remember].into_iter().map(|kind| self.of(kind)).sum()

@@ -13,7 +13,6 @@ use crate::wishes::{WishScope, wish_of};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meant {
     Keep(Statement),
-    /// A newer state of what was told before.
     Correct(Statement),
     /// Words of the fact to forget. Empty: the message before.
     Forget(String),
@@ -23,7 +22,6 @@ pub enum Meant {
     Unclear,
 }
 
-/// Tells what a sentence of a message means. `languages`: those that the encoder reads.
 pub fn meant(sentence: &str, shares: &Shares, languages: &[String]) -> Meant {
     let said = sentence.chars().count();
     if !(FEWEST_CHARS..=MOST_CHARS).contains(&said) || is_order_like(sentence) || is_foreign(sentence, languages) {
@@ -70,9 +68,7 @@ pub fn meant(sentence: &str, shares: &Shares, languages: &[String]) -> Meant {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MeantFact {
     None,
-    /// Place of the fact in the list.
     One(usize),
-    /// Two are near: the places of both.
     Unsure(usize, usize),
 }
 
@@ -106,7 +102,6 @@ pub fn may_replace(newer: &str, older: &str) -> bool {
     relation == old_relation && (subject == other || subject.is_empty() || other.is_empty())
 }
 
-/// Returns the stems of a sentence without those of wishes themselves.
 fn content(sentence: &str) -> Vec<String> {
     let mut stems = stems(sentence);
     stems.retain(|stem| !has(|language| &language.lasting.of_wishes, stem));
@@ -120,10 +115,8 @@ const LEAST_FORGET: f32 = 0.5;
 const LEAST_WISH: f32 = 0.7;
 const LEAST_CORRECTION: f32 = 0.3;
 const LEAST_LASTING: f32 = 0.5;
-/// The same with a word of the moment: 'today', 'just now'.
 const LEAST_LASTING_NOW: f32 = 0.7;
 const MOST_PASSING: f32 = 0.3;
-/// Least likeness to a fact, raised by words, so that it is meant at all.
 const LEAST_LIKENESS: f32 = 0.4;
 /// The same where no word is shared: a wrong fact that is forgotten does not come back.
 const LEAST_LIKENESS_ALONE: f32 = 0.5;

@@ -84,7 +84,6 @@ pub async fn index_facts(store: &Store) -> Result<(), store::Error> {
     }
 }
 
-/// Computes the vectors that facts lack.
 pub async fn index_vectors(store: &Store, encoder: &Arc<Encoder>) -> Result<(), store::Error> {
     loop {
         let facts = store.facts_without_vector(encoder.name()).await?;

@@ -169,7 +169,6 @@ impl Remembered {
         }
     }
 
-    /// Returns the fact of this person with these words.
     pub fn known_as(&self, text: &str) -> Option<&str> {
         let own = folded(text);
         let known = self.held.iter().find(|fact| fact.person == self.person && fact.folded == own);
@@ -254,7 +253,6 @@ impl Remembered {
     }
 }
 
-/// Nearest facts that are compared by their words.
 const MOST_NEAR: usize = 16;
 
 fn folded(text: &str) -> String {
@@ -319,7 +317,6 @@ mod tests {
         assert_eq!(texts(&remembered), ["My sister moved to Porto.", "I like milk."]);
     }
 
-    /// Facts about a dog, a cat and tea, each with a direction of its own.
     fn near_facts() -> Remembered {
         let mut remembered = Remembered::new(Vec::new(), "ann", room(10, 100), 100);
         for (at, text) in ["Our dog is called Rex.", "Our cat is called Tom.", "I like tea."].into_iter().enumerate() {

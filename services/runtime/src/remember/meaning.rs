@@ -16,7 +16,6 @@ const MESSAGES_AT_ONCE: u32 = 16;
 /// Sentences of a message that are looked at: one that has more was pasted.
 const MOST_SENTENCES: usize = 16;
 
-/// A sentence with its vector and its meaning.
 struct MeantSentence {
     message: usize,
     sentence: String,
