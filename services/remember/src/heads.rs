@@ -21,7 +21,6 @@ pub enum SaidKind {
 #[serde(deny_unknown_fields)]
 pub struct Heads {
     pub encoder: String,
-    /// Languages that the encoder reads. Of other ones words decide.
     pub languages: Vec<String>,
     kinds: Vec<KindHead>,
 }

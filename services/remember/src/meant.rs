@@ -22,7 +22,6 @@ pub enum Meant {
     Unclear,
 }
 
-/// Tells what a sentence of a message means. `languages`: those that the encoder reads.
 pub fn meant(sentence: &str, shares: &Shares, languages: &[String]) -> Meant {
     let said = sentence.chars().count();
     if !(FEWEST_CHARS..=MOST_CHARS).contains(&said) || is_order_like(sentence) || is_foreign(sentence, languages) {
@@ -116,7 +115,6 @@ const LEAST_FORGET: f32 = 0.5;
 const LEAST_WISH: f32 = 0.7;
 const LEAST_CORRECTION: f32 = 0.3;
 const LEAST_LASTING: f32 = 0.5;
-/// The same with a word of the moment: 'today', 'just now'.
 const LEAST_LASTING_NOW: f32 = 0.7;
 const MOST_PASSING: f32 = 0.3;
 const LEAST_LIKENESS: f32 = 0.4;

@@ -73,7 +73,6 @@ impl Encoding {
     }
 }
 
-/// Computes the vectors of sentences, away from the tasks of clients.
 pub async fn encode(encoder: &Arc<Encoder>, sentences: Vec<String>) -> Vec<Vec<f32>> {
     let encoder = encoder.clone();
     let vectors = spawn_blocking(move || sentences.iter().map(|sentence| encoder.encode(sentence)).collect());

@@ -63,7 +63,6 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f32>
     .collect()
 }
 
-/// Computes x · Φ(x) with the error function's series, whose terms all have one sign.
 pub fn gelu(x: &[f32]) -> Vec<f32> {
     let erf = |x: f64| {
         let x = x.clamp(-6.0, 6.0);

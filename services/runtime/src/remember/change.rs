@@ -252,7 +252,6 @@ impl Remembered {
     }
 }
 
-/// Nearest facts that are compared by their words.
 const MOST_NEAR: usize = 16;
 
 fn folded(text: &str) -> String {
@@ -317,7 +316,6 @@ mod tests {
         assert_eq!(texts(&remembered), ["My sister moved to Porto.", "I like milk."]);
     }
 
-    /// Facts about a dog, a cat and tea, each with a direction of its own.
     fn near_facts() -> Remembered {
         let mut remembered = Remembered::new(Vec::new(), "ann", room(10, 100), 100);
         for (at, text) in ["Our dog is called Rex.", "Our cat is called Tom.", "I like tea."].into_iter().enumerate() {
