@@ -119,8 +119,8 @@ impl StepInputs {
             position: state.position as u32,
             key_kind: super::kind_of(state.layout.key_format),
             value_kind: super::kind_of(state.layout.value_format),
-            turned: u32::from(state.layout.key_signs.is_some()) * TURNED_KEYS
-                | u32::from(state.layout.value_signs.is_some()) * TURNED_VALUES,
+            turned: (u32::from(state.layout.key_signs.is_some()) * TURNED_KEYS)
+                | (u32::from(state.layout.value_signs.is_some()) * TURNED_VALUES),
         });
         for page in &state.pages {
             self.pages.push(page.address()?);

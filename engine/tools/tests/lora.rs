@@ -458,7 +458,8 @@ fn gguf_adapters_that_are_damaged_or_of_another_kind_are_told() {
     let mut nan = a.clone();
     nan.2[7] = f32::NAN;
     let dense = [KEYS[0], KEYS[1], ("general.architecture", "qwen35")];
-    let cases: [(&[(&str, &str)], Vec<GgufHalf>, &str); 10] = [
+    type Case<'a> = (&'a [(&'a str, &'a str)], Vec<GgufHalf>, &'a str);
+    let cases: [Case; 10] = [
         (&dense[1..], vec![a.clone(), b.clone()], "key 'general.type': found no such key, expected adapter"),
         (&[dense[0], dense[2]], vec![a.clone(), b.clone()], "key 'adapter.type'"),
         (&[dense[0], dense[1], ("general.architecture", "llama")], vec![a.clone(), b.clone()], "architecture 'llama'"),

@@ -110,8 +110,8 @@ fn check_problem(p: &Problem) {
             position: *before as u32,
             key_kind: DeviceFormat::of(p.key) as u32,
             value_kind: DeviceFormat::of(p.value) as u32,
-            turned: u32::from(layout.key_signs.is_some()) * TURNED_KEYS
-                | u32::from(layout.value_signs.is_some()) * TURNED_VALUES,
+            turned: (u32::from(layout.key_signs.is_some()) * TURNED_KEYS)
+                | (u32::from(layout.value_signs.is_some()) * TURNED_VALUES),
             ..LaneArguments::default()
         });
         lane_of_row.resize(lane_of_row.len() + count, i as u32);

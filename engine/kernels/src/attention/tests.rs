@@ -127,7 +127,8 @@ fn normal(len: usize, seed: u64) -> Vec<f32> {
     uniform.chunks_exact(12).map(|twelve| twelve.iter().sum::<f32>() / 2.0).collect()
 }
 
-// Rows of width 256: normal values, Student's t with three degrees, or eight channels twelve times as large.
+// Rows of width 256: normal values, Student's t with three degrees, or eight channels twelve times as large, two of which
+// keys and queries share.
 fn rows_of(kind: Kind, rows: usize, seed: u64) -> Vec<f32> {
     let mut all = normal(256 * rows, seed);
     match kind {
@@ -140,7 +141,7 @@ fn rows_of(kind: Kind, rows: usize, seed: u64) -> Vec<f32> {
         }
         Kind::Outliers => {
             for row in all.chunks_exact_mut(256) {
-                (0..8).for_each(|i| row[i * 29 + seed as usize % 5] *= 12.0);
+                (0..8).for_each(|i| row[i * 29 + if i < 2 { 0 } else { seed as usize % 5 }] *= 12.0);
             }
         }
     }
@@ -193,19 +194,18 @@ fn scores(q: &[f32], keys: &[f32]) -> Vec<f32> {
     q.chunks(DIM).flat_map(|q| keys.chunks(DIM).map(move |key| of(q, key))).collect()
 }
 
-// The errors that NumPy has for the same kinds of rows with the method as published, and a tenth more. Few keys carry
-// a softmax, so that errors of answers differ by a fifth from draw to draw: both are means of eight draws, but those
-// of outliers are of one whose channels are no query's.
+// The errors that NumPy has in one draw of the same kinds of rows with the method as published, and a tenth more. Few
+// keys carry a softmax, so that answers differ by a fifth from draw to draw: ours are means of eight.
 #[test]
 fn errors_are_those_of_the_method() {
     use Format::*;
     const DRAWS: u64 = 8;
     let kinds = [Kind::Normal, Kind::HeavyTails, Kind::Outliers];
     let targets = [
-        (Q8_0, [0.0053, 0.0052, 0.0022], [0.0113, 0.0072, 0.007]),
-        (Q4_0, [0.0859, 0.0832, 0.0363], [0.1904, 0.1151, 0.118]),
-        (TQ4, [0.0965, 0.0949, 0.0411], [0.2024, 0.1432, 0.123]),
-        (TQ3, [0.185, 0.1815, 0.0789], [0.3927, 0.2715, 0.246]),
+        (Q8_0, [0.0053, 0.0051, 0.0022], [0.012, 0.008, 0.007]),
+        (Q4_0, [0.0856, 0.0827, 0.0363], [0.187, 0.126, 0.118]),
+        (TQ4, [0.0965, 0.095, 0.0411], [0.196, 0.171, 0.123]),
+        (TQ3, [0.1848, 0.1842, 0.0789], [0.357, 0.349, 0.246]),
     ];
     for (at, kind) in kinds.into_iter().enumerate() {
         let draws: Vec<Draw> = (0..DRAWS).map(|seed| Draw::new(kind, 2048, seed)).collect();

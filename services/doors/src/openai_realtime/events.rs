@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 #[schemars(tag = "type")]
 pub enum ClientEvent {
     #[serde(rename = "session.update")]
-    SessionUpdate { session: SessionFields },
+    SessionUpdate { session: Box<SessionFields> },
     #[serde(rename = "conversation.item.create")]
     ItemCreate { item: NewItemFields, previous_item_id: Option<String> },
     #[serde(rename = "conversation.item.retrieve")]
@@ -28,7 +28,7 @@ pub enum ClientEvent {
     #[serde(rename = "conversation.item.delete")]
     ItemDelete { item_id: String },
     #[serde(rename = "response.create")]
-    ResponseCreate { response: Option<ResponseFields> },
+    ResponseCreate { response: Option<Box<ResponseFields>> },
     #[serde(rename = "response.cancel")]
     ResponseCancel { response_id: Option<String> },
     /// Words follow with what was thought so far.

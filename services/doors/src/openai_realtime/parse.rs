@@ -160,7 +160,7 @@ fn event(value: &Value, limits: &Limits) -> Read<ParsedEvent> {
     let input = match event {
         ClientEvent::SessionUpdate { mut session } => {
             extensions = session.extensions.take();
-            Input::Configure(Box::new(config(session, limits).map_err(|wrong| wrong.under("session"))?))
+            Input::Configure(Box::new(config(*session, limits).map_err(|wrong| wrong.under("session"))?))
         }
         ClientEvent::ItemCreate { item, previous_item_id } => Input::AddItem {
             item: new_item(item, limits).map_err(|wrong| wrong.under("item"))?,
@@ -179,7 +179,7 @@ fn event(value: &Value, limits: &Limits) -> Read<ParsedEvent> {
         }
         ClientEvent::ResponseCreate { response: None } => Input::Respond(Box::default()),
         ClientEvent::ResponseCreate { response: Some(fields) } => {
-            Input::Respond(Box::new(request(fields, limits).map_err(|wrong| wrong.under("response"))?))
+            Input::Respond(Box::new(request(*fields, limits).map_err(|wrong| wrong.under("response"))?))
         }
         ClientEvent::ResponseCancel { response_id } => Input::CancelResponse { response_id },
         ClientEvent::StopThinking { response_id } => Input::StopThinking { response_id },
