@@ -161,7 +161,9 @@ mod tests {
     use super::*;
     use model::ModelLoad;
     use model::metrics::answered;
-    use runtime::metrics::{RejectionReason, compacted, measured, recalled, store_failed, summary_made};
+    use runtime::metrics::{
+        RejectionReason, compacted, measured, recalled, store_failed, summary_made, unsure_correction,
+    };
     use serde_json::json;
     use session::GenerationPurpose;
     use session::{Delta, Failure, FailureCode, Finish, Priority, TurnReport, Usage};
@@ -205,6 +207,7 @@ mod tests {
         compacted("completed", Duration::from_millis(300), 900, 400);
         summary_made(&[RejectionReason::Empty], true);
         recalled(true);
+        unsure_correction();
         store_failed();
     }
 

@@ -79,17 +79,3 @@ fn a_session_is_told_with_the_extensions_of_the_connection() {
     assert_eq!((&stock["model"], &stock["id"]), (&json!("test-model"), &json!("sess_1")));
     assert_eq!((stock.get("extensions"), &extended["extensions"]), (None, &json!(["reprise"])));
 }
-
-#[test]
-fn audio_gets_a_clear_answer_in_its_place() {
-    let mut s = Stage::with_client(false);
-    s.client(1, json!({"type": "input_audio_buffer.append", "audio": "AAAA", "event_id": "e1"}));
-    assert_eq!(
-        (&s.last(1)["error"]["code"], &s.last(1)["error"]["event_id"]),
-        (&json!("audio_not_supported"), &json!("e1"))
-    );
-    s.client(1, json!({"type": "input_audio_buffer.commit"}));
-    // Stock clients clear the buffer before each barge-in; there is nothing in it, so that is fine.
-    s.client(1, json!({"type": "input_audio_buffer.clear"}));
-    assert_eq!(s.types(1), ["error", "error", "input_audio_buffer.cleared"]);
-}

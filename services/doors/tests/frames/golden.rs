@@ -74,7 +74,6 @@ fn an_error_of_each_kind() {
         json!({"type": "response.create"}),
         json!({"type": "response.cancel", "response_id": "resp_x"}),
         json!({"type": "response.create", "response": {"conversation": "none", "input": [{"type": "item_reference", "id": "x"}]}}),
-        json!({"type": "input_audio_buffer.append", "audio": ""}),
         json!({"type": "input_text_buffer.commit"}),
         beside.clone(),
         beside.clone(),
