@@ -41,6 +41,8 @@ impl Server {
         // The preset without a model, whatever a first start would take.
         settings.model.preset = "default".to_owned();
         settings.server.port = 0;
+        // Tests that ask every route read the stream of states to its end.
+        settings.limits.status_s = 1;
         settings.wyoming.port = Some(0);
         change(&mut settings);
         let store = open(folder.path()).await;

@@ -100,6 +100,7 @@ impl StallHouse {
             "serve",
             "--port=0",
             "--preset=builtin",
+            "--set=limits.status_s=1",
             "--set=wyoming.port=0",
             "--set=logging.level=error",
             "--set=auth.required=always",
