@@ -75,7 +75,7 @@ fn the_first_turn_after_a_restart_computes_its_own_words() {
 fn conversations_are_evicted_before_the_head_with_which_they_began() {
     let head = words(HEAD, 1);
     for is_proven in [false, true] {
-        let mut engine = engine("dense-tied", EngineLimits { memory_bytes: engine_bytes(), ..LIMITS });
+        let mut engine = engine("dense-tied", EngineLimits { memory_bytes: engine_bytes() * 3 / 2, ..LIMITS });
         converse(&mut engine, &head, 3, 20);
         if is_proven {
             assert_eq!(reused(&mut engine, &head, 60), HEAD);
@@ -117,7 +117,7 @@ fn a_third_room_begins_where_the_second_differed() {
 #[test]
 fn a_head_with_which_a_second_conversation_began_outlives_those_that_came_once() {
     let homes = words(HEAD, 1);
-    let memory_bytes = engine_bytes() * 2;
+    let memory_bytes = engine_bytes() * 5 / 2;
     for is_proven in [false, true] {
         let mut engine = engine("dense-tied", EngineLimits { memory_bytes, ..LIMITS });
         converse(&mut engine, &homes, 2, 20);

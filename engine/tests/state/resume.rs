@@ -228,7 +228,7 @@ fn what_is_held_makes_room_and_is_computed_again() {
     let run = Run { prompt: 200, seed: 4, temperature: 0.8, new: 20, stops, company: None };
     let whole = answer(&mut engine(model, LIMITS), asked(&run));
     let mut tokens_again = Vec::new();
-    for room in [0.9, 4.0] {
+    for room in [1.2, 4.0] {
         let least = LIMITS.bytes_of(&shape, F32, 400).unwrap() as f64;
         let mut engine = engine(model, EngineLimits { memory_bytes: (least * room) as usize, ..LIMITS });
         let Stopped { said, report, before, .. } = stopped(&mut engine, &run);
