@@ -301,8 +301,8 @@ mod tests {
             planned(&[("memory.total", total), ("memory.token_cache_bytes", cache), more[0], more[1]]).unwrap()
         };
         assert_eq!(of("1GiB", "0").snapshot_spacing_tokens, PAGE_TOKENS);
-        // Three MiB are left, of which a window takes more than two.
-        let short = of("72MiB", "16662408");
+        // Less than two MiB are left, of which a window takes more than one.
+        let short = of("79MiB", "16662408");
         assert!(short.snapshot_spacing_tokens > PAGE_TOKENS, "{short}");
         let snapshots = u64::from(short.windows[0].ctx_size) / short.snapshot_spacing_tokens as u64;
         assert!(snapshots * short.snapshot_bytes <= short.left_bytes / 4, "{short}");
