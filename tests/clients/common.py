@@ -67,19 +67,19 @@ def run(*scripts):
     sys.addaudithook(only_loopback)
 
     async def all_of_them():
-        async with asyncio.timeout(DEADLINE_S):
-            for script in scripts:
-                step(f"- {script.__name__}")
-                await script()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                for script in scripts:
+                    step(f"- {script.__name__}")
+                    await script()
+        except BaseException:  # CancelledError too: nothing may look like success.
+            traceback.print_exc()
+            sys.stderr.flush()
+            sys.stdout.flush()
+            # Tasks and threads that a client left behind do not hold up the verdict.
+            os._exit(1)
 
-    try:
-        asyncio.run(all_of_them())
-    except BaseException:  # CancelledError too: nothing may look like success.
-        traceback.print_exc()
-        sys.stderr.flush()
-        sys.stdout.flush()
-        # Threads that a client left behind do not hold up the verdict.
-        os._exit(1)
+    asyncio.run(all_of_them())
     step("all is well")
     sys.stdout.flush()
     os._exit(0)

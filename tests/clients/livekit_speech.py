@@ -8,7 +8,7 @@ from livekit import rtc
 from livekit.plugins import openai
 
 from common import HTTP_URL, KEY, check, run, step
-from speech import RATE, UTTERANCE, paced, pieces, silence, voice
+from speech import RATE, Microphone, voice
 
 
 class Complaints(logging.Handler):
@@ -52,27 +52,27 @@ async def everything():
         session.on("generation_created", generations.put_nowait)
         session.on("input_speech_started", lambda _: started.set())
         session.on("error", failed.append)
-        for turn in range(2):
-            for piece in pieces(UTTERANCE):
-                session.push_audio(frame(piece))
-            _, words, seconds = await spoken(await generations.get())
-            check(words and abs(seconds - 0.06 * len(words.strip())) < 0.3, (words, seconds))
-            step(f"  turn {turn + 1}: {words} in {seconds:.2f} s")
-        # A voice interrupts, and the player tells how far it had come.
-        for piece in pieces(UTTERANCE):
-            session.push_audio(frame(piece))
-        message_id, words, _ = await spoken(await generations.get())
-        started.clear()
 
         async def push(piece):
             session.push_audio(frame(piece))
 
-        await paced(silence(100) + voice(500), push)
+        # Its turns end by what was said, for which it hears on: a microphone that stops would leave the last one open.
+        microphone = Microphone(push)
+        for turn in range(2):
+            microphone.say(voice(900))
+            _, words, seconds = await spoken(await generations.get())
+            check(words and abs(seconds - 0.06 * len(words.strip())) < 0.3, (words, seconds))
+            step(f"  turn {turn + 1}: {words} in {seconds:.2f} s")
+        # A voice interrupts, and the player tells how far it had come.
+        microphone.say(voice(900))
+        message_id, words, _ = await spoken(await generations.get())
+        started.clear()
+        microphone.say(voice(500))
         await started.wait()
         session.truncate(message_id=message_id, modalities=["audio"], audio_end_ms=300)
-        await paced(silence(900), push)
         await spoken(await generations.get())
         step("  interrupted")
+        microphone.off()
         await session.aclose()
     check(not failed, failed)
     check(not complaints.heard, complaints.heard)

@@ -1,6 +1,7 @@
 """What both Pipecat scripts do: a pipeline as applications build it, and the frames that come out of the model."""
 
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 
 from loguru import logger
@@ -16,7 +17,9 @@ from pipecat.workers.runner import WorkerRunner
 
 from common import ATTEMPTS, LAMP_PARAMETERS, check, step
 
+# A client that stops reading says so in its log alone.
 logger.remove()
+logger.add(sys.stderr, level="ERROR")
 
 LAMP = ToolsSchema(standard_tools=[
     FunctionSchema("switch_lamp", "Switches the lamp.", LAMP_PARAMETERS["properties"], LAMP_PARAMETERS["required"])

@@ -38,3 +38,25 @@ async def paced(audio, send, ms=20):
     for number, piece in enumerate(pieces(audio, ms)):
         await send(piece)
         await asyncio.sleep(max(0, begun + (number + 1) * ms / 1000 - clock.time()))
+
+
+class Microphone:
+    """A microphone that is on: it sends what is said into it, and silence in between."""
+
+    def __init__(self, send, ms=20):
+        self.send, self.ms, self.waiting = send, ms, []
+        self.running = asyncio.create_task(self.run())
+
+    def say(self, audio):
+        self.waiting += pieces(audio, self.ms)
+
+    async def run(self):
+        clock = asyncio.get_running_loop()
+        due = clock.time()
+        while True:
+            await self.send(self.waiting.pop(0) if self.waiting else silence(self.ms))
+            due += self.ms / 1000
+            await asyncio.sleep(max(0, due - clock.time()))
+
+    def off(self):
+        self.running.cancel()

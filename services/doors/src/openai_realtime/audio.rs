@@ -320,7 +320,7 @@ mod tests {
             "type": "server_vad", "threshold": 0.5, "prefix_padding_ms": 300, "silence_duration_ms": 500,
             "create_response": true, "interrupt_response": true, "idle_timeout_ms": null,
         });
-        let input = json!({ "format": pcm, "noise_reduction": null, "transcription": { "model": null, "language": null }, "turn_detection": turns });
+        let input = json!({ "format": pcm, "noise_reduction": null, "transcription": {}, "turn_detection": turns });
         let audio = json!({ "input": input, "output": { "format": pcm, "voice": null, "speed": 1.0 } });
         assert_eq!(view(json!({})), json!({ "modality": "audio", "audio": audio }));
     }

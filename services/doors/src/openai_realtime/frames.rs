@@ -423,7 +423,9 @@ pub struct NoiseReductionView<'a> {
 
 #[derive(Serialize, JsonSchema)]
 pub struct TranscriptionView<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<&'a str>,
 }
 

@@ -71,6 +71,17 @@ impl Room {
     }
 }
 
+#[tokio::test]
+async fn a_name_that_nobody_gave_is_not_echoed() {
+    // Pipecat stops reading at the first name that is null.
+    let mut room = Room::open().await;
+    let echoed = room.configure(json!({ "type": "realtime" })).await;
+    assert_eq!(echoed["session"]["audio"]["input"]["transcription"], json!({}));
+    let echoed = room.configure(json!({ "audio": { "input": { "transcription": { "language": "de" } } } })).await;
+    assert_eq!(echoed["session"]["audio"]["input"]["transcription"], json!({ "language": "de" }));
+    room.server.stop().await;
+}
+
 fn silence(ms: usize) -> Vec<i16> {
     vec![0; ms * RATE as usize / 1000]
 }
