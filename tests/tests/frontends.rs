@@ -124,8 +124,6 @@ async fn no_field_is_let_go_in_silence() {
         "\"prediction.type\"",
         "\"options.mirostat\"",
         "\"session.tracing\"",
-        "\"session.audio.input.turn_detection.type\"",
-        "\"session.audio.input.turn_detection.idle_timeout_ms\"",
         "num_ctx=9999999",
         "model=\"maid\"",
     ] {

@@ -87,7 +87,9 @@ const KNOWN: [(&str, usize); 6] =
 fn each_trap_has_a_test() {
     let list = std::fs::read_to_string(root().join("tests/data/home/traps.toml")).unwrap();
     let mut tests = BTreeSet::new();
-    for folder in ["services/doors", "services/fields", "engine/text", "tests/tests", "tests/clients"] {
+    for folder in
+        ["services/doors", "services/fields", "services/voices", "engine/text", "tests/tests", "tests/clients"]
+    {
         collect(&root().join(folder), &mut tests);
     }
     assert!(tests.len() > 300, "{}", tests.len());

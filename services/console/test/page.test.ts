@@ -248,7 +248,7 @@ test("arms of an experiment are seen side by side with their intervals", { skip 
   const { page, complaints } = await open(browser, `${drawn.url}/#/windows`);
   await page.getByText("The experiment “length” runs, and no turn was measured yet.").waitFor();
   const seen = new Set<string>();
-  for (let talks = 0; talks < 40 && seen.size < 2; talks++) {
+  for (let talks = 0; talks < 6; talks++) {
     await page.goto(`${drawn.url}/#/talk`);
     await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
     await say(page, "Hello");
