@@ -478,8 +478,8 @@ export interface NoiseReductionView {
 type: string
 }
 export interface TranscriptionView {
-model: (string | null)
-language: (string | null)
+model?: (string | null)
+language?: (string | null)
 }
 export interface TurnDetectionView {
 type: ("server_vad" | "semantic_vad")
