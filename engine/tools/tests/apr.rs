@@ -80,17 +80,22 @@ fn a_file_is_the_model_that_its_folder_is() {
         for mmap in [true, false] {
             same(&weights::open(&path, mmap).unwrap(), &weights::open(&source, true).unwrap());
         }
-        // Their reader finds the same bytes under the same names.
-        let theirs = AprV2Reader::from_bytes(&bytes).unwrap();
-        assert!(theirs.verify_alignment());
-        let original = std::fs::read(source.join("model.safetensors")).unwrap();
-        let original = SafeTensors::deserialize(&original).unwrap();
-        assert_eq!(theirs.tensor_names().len(), original.len(), "{model}");
-        for (name, tensor) in original.tensors() {
-            assert_eq!(theirs.get_tensor_data(&name), Some(tensor.data()), "{model} {name}");
-            assert_eq!(theirs.get_tensor(&name).unwrap().shape, tensor.shape(), "{model} {name}");
-        }
+        read_by_theirs(&bytes, &source);
     }
+}
+
+/// Their reader finds the same bytes under the same names as the folder has.
+fn read_by_theirs(bytes: &[u8], source: &Path) -> AprV2Reader {
+    let theirs = AprV2Reader::from_bytes(bytes).unwrap();
+    assert!(theirs.verify_alignment());
+    let original = std::fs::read(source.join("model.safetensors")).unwrap();
+    let original = SafeTensors::deserialize(&original).unwrap();
+    assert_eq!(theirs.tensor_names().len(), original.len(), "{source:?}");
+    for (name, tensor) in original.tensors() {
+        assert_eq!(theirs.get_tensor_data(&name), Some(tensor.data()), "{source:?} {name}");
+        assert_eq!(theirs.get_tensor(&name).unwrap().shape, tensor.shape(), "{source:?} {name}");
+    }
+    theirs
 }
 
 /// Returns metadata with their names of keys.
@@ -226,14 +231,7 @@ fn an_imported_file_is_the_model_that_its_folder_is() {
         let (ours, of_folder) = (weights::open(&out, true).unwrap(), weights::open(&source, true).unwrap());
         same(&ours, &of_folder);
         assert_eq!(ours.prediction.is_some(), of_folder.prediction.is_some());
-        let theirs = AprV2Reader::from_bytes(&bytes).unwrap();
-        assert!(theirs.verify_alignment());
-        let original = std::fs::read(source.join("model.safetensors")).unwrap();
-        let original = SafeTensors::deserialize(&original).unwrap();
-        assert_eq!(theirs.tensor_names().len(), original.len(), "{model}");
-        for (name, tensor) in original.tensors() {
-            assert_eq!(theirs.get_tensor_data(&name), Some(tensor.data()), "{model} {name}");
-        }
+        let theirs = read_by_theirs(&bytes, &source);
         let metadata = theirs.metadata();
         assert_eq!(metadata.hidden_size, Some(ours.shape.hidden), "{model}");
         assert_eq!(metadata.num_layers, Some(ours.shape.layers.len()), "{model}");

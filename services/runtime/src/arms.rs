@@ -1,5 +1,6 @@
 //! Arms of an experiment on live traffic, from the store's measurements.
 
+use crate::placement::DAY_MS;
 use experiment::{ArmTurn, ComparedUnit, Comparison, DrawnUnit, Metric, compare};
 use settings::{Experiment, ExperimentUnit};
 use std::collections::{BTreeMap, HashMap};
@@ -13,8 +14,6 @@ pub struct ArmTurns {
     weights: Vec<f64>,
     drawn: DrawnUnit,
 }
-
-const DAY_MS: i64 = 86_400_000;
 
 impl ArmTurns {
     pub fn of(configured: Option<&Experiment>, measured: &[ExperimentTurn]) -> ArmTurns {

@@ -42,19 +42,13 @@ impl Encoding {
                 tracing::info!(encoder = encoder.name(), "sentences are told by meaning");
                 let encoder = Arc::new(encoder);
                 *slot = Slot::Open(encoder.clone());
-                Some(encoder)
+                return Some(encoder);
             }
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the sentence encoder cannot be opened; words alone decide");
-                *slot = Slot::Failed;
-                None
-            }
-            Err(error) => {
-                tracing::error!(%error, "the sentence encoder failed; words alone decide");
-                *slot = Slot::Failed;
-                None
-            }
+            Ok(Err(error)) => tracing::error!(%error, "the sentence encoder cannot be opened; words alone decide"),
+            Err(error) => tracing::error!(%error, "the sentence encoder failed; words alone decide"),
         }
+        *slot = Slot::Failed;
+        None
     }
 
     /// Returns the encoder if it is open: a question does not wait for more.

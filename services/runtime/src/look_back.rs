@@ -13,7 +13,7 @@ use session::machine::{Machine, RecallResult};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
-use store::{FactVector, Hit, RememberedFact, Store};
+use store::{Hit, RememberedFact, Store};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -92,11 +92,10 @@ async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past:
     let question = rounded(encode(&encoder, vec![past.question.to_owned()]).await.first()?);
     let mut best: Option<(f32, RememberedFact)> = None;
     for owner in owners(person) {
-        let facts = place.store.fact_vectors(place.user, owner, encoder.name()).await.unwrap_or_else(|error| {
+        let mut facts = place.store.fact_vectors(place.user, owner, encoder.name()).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "what is remembered could not be looked up by meaning");
             Vec::new()
         });
-        let mut facts: Vec<FactVector> = facts;
         facts.retain(|fact| fact.vector.len() == question.len());
         let rows: Vec<i8> =
             facts.iter().flat_map(|fact| bytemuck::cast_slice::<u8, i8>(&fact.vector).iter().copied()).collect();

@@ -29,7 +29,7 @@ pub fn running<'s>(settings: &'s Settings, choice: &ModelChoice, now_ms: i64) ->
 /// Number of users with sessions from which on arms are drawn for users by default: eight for each of two arms.
 pub const MANY_USERS: u64 = 16;
 
-const DAY_MS: i64 = 86_400_000;
+pub const DAY_MS: i64 = 86_400_000;
 
 /// Draws an arm. `counts` are those before this session.
 pub fn draw(

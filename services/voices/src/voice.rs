@@ -198,7 +198,7 @@ impl Voice {
     }
 }
 
-// WantedVoice where neither the client nor the configuration names one, and an HTTP server wants a name.
+// Voice where neither the client nor the configuration names one, and an HTTP server wants a name.
 const USUAL: &str = "alloy";
 
 // Samples on their way to the reader.

@@ -1,7 +1,7 @@
 //! The window of a session in numbers: the parts of its next prompt, and its turns.
 
-use crate::extract::{Asked, OwnSession, rows};
-use crate::{ApiError, extract::JsonAnswer};
+use crate::ApiError;
+use crate::extract::{Asked, JsonAnswer, JsonBody, OwnSession, rows};
 use axum::Json;
 use axum::extract::{Query, State};
 use replies::Completions;
@@ -143,7 +143,7 @@ pub struct SessionTitle {
 pub async fn rename(
     State(replies): State<Completions>,
     OwnSession(session): OwnSession,
-    crate::extract::JsonBody(SessionTitle { title }): crate::extract::JsonBody<SessionTitle>,
+    JsonBody(SessionTitle { title }): JsonBody<SessionTitle>,
 ) -> JsonAnswer {
     let (title, limit) = (title.trim(), replies.settings.limits.title_chars);
     if title.chars().count() > limit {

@@ -117,7 +117,7 @@ impl Talk {
         }
     }
 
-    /// TurnWaits for the next thing that happens. `None`: the client says no more. The caller may drop the future.
+    /// Waits for the next thing that happens. `None`: the client says no more. The caller may drop the future.
     pub async fn next(&mut self) -> Option<Happened> {
         let is_due = self.idle_at;
         let idle = async {

@@ -60,9 +60,7 @@ impl Shared {
         let kept: Vec<FactChange> =
             told.iter().filter_map(|told| statement(&told.meant)).map(FactChange::Keep).collect();
         let mut remembered = self.known(session.user(), person, kept.iter()).await?;
-        for owner in owners(person) {
-            remembered.add_vectors(self.store.fact_vectors(session.user(), owner, encoder.name()).await?);
-        }
+        self.add_vectors(&mut remembered, encoder, session.user(), person).await?;
         let items: Vec<&str> = said.iter().map(|message| message.item_id.as_str()).collect();
         let by_the_way = self.store.facts_by_the_way(session, &items).await?;
         let mut left = self.settings.remember.facts_per_message.saturating_mul(said.len());
@@ -72,6 +70,7 @@ impl Shared {
             let is_it = |fact: &&store::RememberedFact| {
                 fact.item_id.as_ref() == Some(&source.item_id) && fact.text.trim() == sentence.trim()
             };
+            let wrongly_kept = by_the_way.iter().filter(is_it).map(|fact| fact.id.clone());
             if left == 0 {
                 break;
             }
@@ -98,13 +97,11 @@ impl Shared {
                         None => remembered.forget_meant(&sentence, &vector, source),
                     }
                     // Words may have taken the wish for a fact.
-                    remembered.changes.dropped.extend(by_the_way.iter().filter(is_it).map(|fact| fact.id.clone()));
+                    remembered.changes.dropped.extend(wrongly_kept);
                     remembered.unsay(session.id(), &source.item_id);
                     left -= 1;
                 }
-                Meant::Nothing => {
-                    remembered.changes.dropped.extend(by_the_way.iter().filter(is_it).map(|fact| fact.id.clone()));
-                }
+                Meant::Nothing => remembered.changes.dropped.extend(wrongly_kept),
                 _ => {}
             }
         }
@@ -122,11 +119,22 @@ impl Shared {
     ) -> Result<(), Error> {
         let Some(encoder) = self.encoding.open().await else { return Ok(()) };
         index_vectors(&self.store, &encoder).await?;
-        for owner in owners(person) {
-            remembered.add_vectors(self.store.fact_vectors(user, owner, encoder.name()).await?);
-        }
+        self.add_vectors(remembered, &encoder, user, person).await?;
         if let Some(vector) = encode(&encoder, vec![what.to_owned()]).await.first() {
             remembered.forget_meant(what, &rounded(vector), source);
+        }
+        Ok(())
+    }
+
+    async fn add_vectors(
+        &self,
+        remembered: &mut Remembered,
+        encoder: &Encoder,
+        user: &str,
+        person: &str,
+    ) -> Result<(), Error> {
+        for owner in owners(person) {
+            remembered.add_vectors(self.store.fact_vectors(user, owner, encoder.name()).await?);
         }
         Ok(())
     }

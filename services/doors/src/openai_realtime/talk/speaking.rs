@@ -213,7 +213,7 @@ impl SpokenReply {
         self.unsaid.clone()
     }
 
-    /// TurnWaits for the next audio, when the client has nearly played what it has.
+    /// Waits for the next audio, when the client has nearly played what it has.
     pub async fn next_audio(&mut self, begun: Instant, ahead_ms: u64) -> PieceAudio {
         let plays_until = self.plays_until();
         let Some(current) = &mut self.current else { return std::future::pending().await };

@@ -136,7 +136,7 @@ impl SpokenTurns {
         (request, cancel)
     }
 
-    /// TurnWaits for words.
+    /// Waits for words.
     pub async fn next(&mut self) -> HeardTurn {
         if self.ended.front().is_some_and(|turn| turn.heard.is_some()) {
             return HeardTurn::Ended;
