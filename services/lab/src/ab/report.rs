@@ -11,8 +11,8 @@ use store::{ExperimentTurn, Store};
 
 /// Prints the differences between the arms of an experiment on live traffic
 ///
-/// Where sessions or days were drawn, each user is compared with itself. Else the intervals come from resampling users with
-/// all their turns (sessions, if there are too few users), because turns of one user resemble each other. All intervals
+/// Compares each user with itself, if sessions or days were drawn. Else the intervals come from resampling users with all
+/// their turns (sessions, if there are too few users), because turns of one user resemble each other. All intervals
 /// hold together in 95 of 100 comparisons.
 #[derive(Debug, clap::Args)]
 pub struct Args {
