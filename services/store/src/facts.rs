@@ -157,16 +157,21 @@ impl Store {
     /// more than some bytes together.
     pub async fn said_since(&self, session: &SessionRef, seq: u64, limit: u32) -> Result<Vec<SaidMessage>, Error> {
         let seq = i64::try_from(seq).unwrap_or(i64::MAX);
+        // In the order of an index, so that a long conversation is not read whole for a few of its messages.
         let lengths = sqlx::query_scalar(
-            "SELECT octet_length(v.text) FROM items i JOIN item_versions v ON v.key = i.current
-             WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq > ? AND v.text <> ''
+            "SELECT octet_length(v.text)
+             FROM item_versions v CROSS JOIN items i ON i.current = v.key
+             WHERE v.session = ? AND v.seq > ? AND v.role = 'user' AND v.kind = 'message' AND octet_length(v.text) > 0
+                AND i.session = v.session AND i.deleted = 0
                 AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = i.session AND u.item_id = i.item_id)
              ORDER BY v.seq LIMIT ?",
         );
         let lengths = lengths.bind(session.key).bind(seq).bind(limit);
         let query = sqlx::query_as(
-            "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
-             WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq > ? AND v.text <> ''
+            "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms
+             FROM item_versions v CROSS JOIN items i ON i.current = v.key
+             WHERE v.session = ? AND v.seq > ? AND v.role = 'user' AND v.kind = 'message' AND octet_length(v.text) > 0
+                AND i.session = v.session AND i.deleted = 0
                 AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = i.session AND u.item_id = i.item_id)
              ORDER BY v.seq LIMIT ?",
         );
@@ -179,8 +184,10 @@ impl Store {
 
     pub async fn said_before(&self, session: &SessionRef, seq: u64) -> Result<Option<SaidMessage>, Error> {
         let query = sqlx::query_as(
-            "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
-             WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq <= ?
+            "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms
+             FROM item_versions v CROSS JOIN items i ON i.current = v.key
+             WHERE v.session = ? AND v.seq <= ? AND v.role = 'user' AND v.kind = 'message'
+                AND i.session = v.session AND i.deleted = 0
              ORDER BY v.seq DESC LIMIT 1",
         );
         let query = query.bind(session.key).bind(i64::try_from(seq).unwrap_or(i64::MAX));

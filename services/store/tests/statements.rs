@@ -126,3 +126,21 @@ async fn no_question_looks_at_all_facts() {
     }
     assert!(plans >= 7, "{plans}");
 }
+
+/// Looks at the plans of what learning reads: a few messages of a long conversation are found in the order of an index.
+#[tokio::test]
+async fn a_few_messages_are_read_without_the_whole_conversation() {
+    let fixture = Fixture::new().await;
+    let mut connection =
+        sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.store.path()).connect().await.unwrap();
+    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/facts.rs")).unwrap();
+    let mut plans = 0;
+    for statement in statements(&source).unwrap().into_iter().filter(|statement| statement.contains("v.role = 'user'"))
+    {
+        let query = sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
+        let steps: Vec<(i64, i64, i64, String)> = query.fetch_all(&mut connection).await.unwrap();
+        plans += 1;
+        assert!(!steps.iter().any(|(.., step)| step.contains("TEMP B-TREE")), "{statement}: {steps:?}");
+    }
+    assert_eq!(plans, 3);
+}

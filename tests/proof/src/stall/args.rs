@@ -86,7 +86,12 @@ pub async fn prove(args: &Args) -> Result<Summary> {
                 )
             });
             match attacked(&house, &mut talker, target, attack, args.at_once, figures.calm_ms).await {
-                Ok(delay) => delays.push(delay),
+                Ok(delay) => {
+                    if args.most_ms.is_some_and(|most| delay.late_ms > most) {
+                        eprintln!("late: {}", delay.line());
+                    }
+                    delays.push(delay);
+                }
                 Err(error) => failures.push(format!("{} {}: {error:#}", target.name, attack.name)),
             }
         }

@@ -1,7 +1,7 @@
 //! The user that talks meanwhile: turn after turn over a websocket, each with the time to its first word.
 
 use crate::load::TalkedSession;
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,9 +17,18 @@ pub struct TalkedTurn {
 }
 
 pub struct Talker {
-    turns: watch::Receiver<Vec<TalkedTurn>>,
+    heard: watch::Receiver<Heard>,
     stop: Arc<AtomicBool>,
-    task: JoinHandle<Result<()>>,
+    task: JoinHandle<()>,
+    /// How many of its failures were told.
+    told: usize,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    turns: Vec<TalkedTurn>,
+    /// Turns that were not answered, and why.
+    failures: Vec<String>,
 }
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -27,49 +36,64 @@ const TURNS: usize = 40;
 
 impl Talker {
     pub fn begin(address: &str, key: &str) -> Talker {
-        let (told, turns) = watch::channel(Vec::new());
+        let (told, heard) = watch::channel(Heard::default());
         let stop = Arc::<AtomicBool>::default();
         let (address, key, stopped) = (address.to_owned(), key.to_owned(), stop.clone());
         let task = tokio::spawn(async move {
             let mut random = Random(1);
             while !stopped.load(Ordering::Relaxed) {
-                let mut session = TalkedSession::open(&address, &key, "").await?;
-                for n in 0..TURNS {
-                    if stopped.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let asked = Instant::now();
-                    let turn = session.turn(&format!("Good morning, this is day {n}."), &mut random).await?;
-                    told.send_modify(|turns| turns.push(TalkedTurn { asked, first_word: turn.first_word }));
+                if let Err(error) = talk(&address, &key, &mut random, &stopped, &told).await {
+                    told.send_modify(|heard| heard.failures.push(format!("{error:#}")));
                     sleep(PAUSE).await;
                 }
             }
-            Ok(())
         });
-        Talker { turns, stop, task }
+        Talker { heard, stop, task, told: 0 }
     }
 
-    /// Waits for `count` more turns that begin from now on.
+    /// Waits for `count` more turns that begin from now on. A turn that was not answered is an error, which is told once.
     pub async fn take_turns(&mut self, count: usize) -> Result<()> {
-        let from = Instant::now();
-        let has_taken =
-            |turns: &Vec<TalkedTurn>| turns.iter().rev().take_while(|turn| turn.asked >= from).count() >= count;
-        match self.turns.wait_for(has_taken).await {
-            Ok(_) => Ok(()),
-            Err(_) => match (&mut self.task).await? {
-                Ok(()) => anyhow::bail!("the user that talks has stopped"),
-                Err(error) => Err(error.context("the user that talks is not answered")),
-            },
+        let (from, told) = (Instant::now(), self.told);
+        let has_taken = |heard: &Heard| {
+            let turns = heard.turns.iter().rev().take_while(|turn| turn.asked >= from).count();
+            turns >= count || heard.failures.len() > told
+        };
+        let heard = self.heard.wait_for(has_taken).await.context("the user that talks has stopped")?;
+        self.told = heard.failures.len();
+        match heard.failures.get(told..) {
+            None | Some([]) => Ok(()),
+            Some(failures) => bail!("the user that talks is not answered: {}", failures.join("; ")),
         }
     }
 
     pub fn turns_since(&self, from: Instant) -> Vec<TalkedTurn> {
-        let turns = self.turns.borrow();
-        turns.iter().filter(|turn| turn.asked + turn.first_word >= from).copied().collect()
+        let heard = self.heard.borrow();
+        heard.turns.iter().filter(|turn| turn.asked + turn.first_word >= from).copied().collect()
     }
 
     pub async fn end(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
-        self.task.await?
+        Ok(self.task.await?)
     }
+}
+
+/// Talks in one session, until it is long enough.
+async fn talk(
+    address: &str,
+    key: &str,
+    random: &mut Random,
+    stopped: &AtomicBool,
+    told: &watch::Sender<Heard>,
+) -> Result<()> {
+    let mut session = TalkedSession::open(address, key, "").await?;
+    for n in 0..TURNS {
+        if stopped.load(Ordering::Relaxed) {
+            break;
+        }
+        let asked = Instant::now();
+        let turn = session.turn(&format!("Good morning, this is day {n}."), random).await?;
+        told.send_modify(|heard| heard.turns.push(TalkedTurn { asked, first_word: turn.first_word }));
+        sleep(PAUSE).await;
+    }
+    Ok(())
 }
