@@ -44,10 +44,13 @@ pub fn check_request_names(model: &Option<String>, client: [&Option<String>; 3],
         ("safety_identifier", safety_identifier),
         ("prompt_cache_key", prompt_cache_key),
     ];
-    let is_long =
-        |(_, name): &&(&str, &Option<String>)| name.as_ref().is_some_and(|name| name.chars().nth(most).is_some());
-    match names.iter().find(is_long) {
-        Some((field, _)) => Err(FieldError::too_large(field, most, "characters (limits.id_chars)")),
+    names.iter().try_for_each(|(field, name)| check_name(field, name.as_deref().unwrap_or_default(), most))
+}
+
+/// Refuses too long a name or id: errors repeat it, and the store looks for it.
+pub fn check_name(field: &str, name: &str, most: usize) -> Read<()> {
+    match name.chars().nth(most) {
+        Some(_) => Err(FieldError::too_large(field, most, "characters (limits.id_chars)")),
         None => Ok(()),
     }
 }

@@ -7,12 +7,12 @@ pub fn printable(message: impl Into<String>) -> String {
         return message;
     }
     let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let chars: Vec<char> = message.chars().map(plain).collect();
-    if chars.len() <= MOST_CHARS {
-        return chars.into_iter().collect();
+    if message.chars().nth(MOST_CHARS).is_none() {
+        return message.chars().map(plain).collect();
     }
-    let (begin, end) = (&chars[..MOST_CHARS - END_CHARS - 3], &chars[chars.len() - END_CHARS..]);
-    begin.iter().chain(&[' ', '…', ' ']).chain(end).collect()
+    let end = message.char_indices().rev().nth(END_CHARS - 1).map_or("", |(at, _)| &message[at..]);
+    let begin = message.chars().take(MOST_CHARS - END_CHARS - 3);
+    begin.chain([' ', '…', ' ']).chain(end.chars()).map(plain).collect()
 }
 
 pub fn shown(word: &str) -> String {

@@ -3,14 +3,14 @@
 use super::render::timestamp;
 use super::untagged;
 use crate::ApiError;
-use crate::json::read_body;
+use crate::json::{check_name, read_body};
 use access::Caller;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::{Extension, Json};
 use fields::read;
 use replies::Completions;
-use runtime::ModelChoice;
+use runtime::{ModelChoice, heavy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ pub async fn show(
     Extension(caller): Extension<Caller>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let NamedModel { model, .. } = named(&body)?;
+    let NamedModel { model, .. } = named(&completions, &body).await?;
     let choice = completions.runtime.presets().choose(&caller.identity.user, untagged(&model))?;
     let (listed, preset) = (listed(&completions, &choice), &choice.preset);
     let architecture = "reprise";
@@ -103,8 +103,10 @@ pub async fn show(
     })))
 }
 
-pub fn named(body: &[u8]) -> Result<NamedModel, ApiError> {
-    Ok(read(&read_body(body)?)?)
+pub async fn named(completions: &Completions, body: &[u8]) -> Result<NamedModel, ApiError> {
+    let named: NamedModel = heavy::run(body.len(), || read_body(body).and_then(|body| Ok(read(&body)?))).await?;
+    check_name("model", &named.model, completions.settings.limits.id_chars)?;
+    Ok(named)
 }
 
 fn listed(completions: &Completions, choice: &ModelChoice) -> ListedModel {

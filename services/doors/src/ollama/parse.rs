@@ -1,7 +1,7 @@
 //! Bodies of `/api/chat` and `/api/generate` to a completion.
 
 use crate::ApiError;
-use crate::json::{check_entries, json_text, read_body};
+use crate::json::{check_entries, check_name, json_text, read_body};
 use crate::options::{check_stops, check_tool_count, json_schema};
 use crate::tools::{check_tool, tool_of};
 use fields::{Read, shown, wrong};
@@ -157,6 +157,7 @@ fn read(body: &[u8], settings: &Settings) -> Result<OllamaBody, ApiError> {
 fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Read<OllamaRequest> {
     let OllamaBody { model, tools, stream, think, format, options, keep_alive, more, .. } = body;
     let (tools, stream) = (tools.unwrap_or_default(), stream.unwrap_or(true));
+    check_name("model", &model, settings.limits.id_chars)?;
     check_tool_count(tools.len(), &settings.limits)?;
     for (at, tool) in tools.iter().enumerate() {
         check_tool(&format!("tools[{at}]"), tool).map_err(|error| error.under("tools"))?;

@@ -24,7 +24,7 @@ pub async fn pull(
     Extension(caller): Extension<Caller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let NamedModel { model, stream } = named(&body)?;
+    let NamedModel { model, stream } = named(&app.replies, &body).await?;
     let (model, stream) = (untagged(&model), stream != Some(false));
     let progress = match app.replies.runtime.presets().choose(&caller.identity.user, model) {
         Ok(_) => watch::channel(FetchStage::Done(Ok("it was there".to_owned()))).1,

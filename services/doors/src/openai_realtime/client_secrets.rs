@@ -1,12 +1,14 @@
 //! Secrets that a web page may have: short-lived, and good for nothing but talking.
 
 use super::{ErrorBody, SessionFields, SessionView, event_limits, session_update, session_view};
+use crate::json::check_name;
 use crate::{ApiError, App};
 use access::Caller;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use fields::FieldError;
 use runtime::wall_ms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,9 +52,16 @@ pub async fn create_client_secret(
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message));
     }
     let body = if body.trim_ascii().is_empty() { b"{}" } else { &body[..] };
+    let bytes = body.len();
     let body: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::bad("invalid_json", format!("the body is not a JSON object: {error}")))?;
+    let limits = &replies.settings.limits;
+    // It is kept for each secret, and read again with each connection.
+    if body.get("session").is_some() && bytes > limits.item_bytes {
+        return Err(FieldError::too_large("session", limits.item_bytes, "bytes (limits.item_bytes)").into());
+    }
     let ClientSecretRequest { expires_after, session, session_id } = fields::read(&body)?;
+    check_name("session_id", session_id.as_deref().unwrap_or_default(), limits.id_chars)?;
     let longest_s = replies.settings.auth.client_secret_s;
     let seconds = expires_after.and_then(|after| after.seconds).unwrap_or(longest_s);
     if !(1..=longest_s).contains(&seconds) {

@@ -3,7 +3,7 @@
 use super::input::input;
 use super::tools::{tool_views, tools};
 use crate::ApiError;
-use crate::json::{check_request_names, read_body};
+use crate::json::{check_name, check_request_names, read_body};
 use crate::options::{TOP_LOGPROBS, is_private, json_schema, number, priority, tokens, within};
 use crate::tools::tool_choice_of;
 use fields::{KnownFields, Read, read, unsupported, wrong};
@@ -143,7 +143,7 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
     if effort.as_ref().is_some_and(|effort| !EFFORTS.contains(&effort.as_str())) {
         return Err(wrong("reasoning.effort", format!("reasoning.effort must be one of {}", EFFORTS.join(", "))));
     }
-    let goes_on_from = goes_on_from(&fields)?;
+    let goes_on_from = goes_on_from(&fields, settings.limits.id_chars)?;
     let options = options(&fields)?;
     let echo = echo(&fields, body, metadata.clone());
     let store = fields.store.unwrap_or(true);
@@ -209,7 +209,7 @@ fn refuse(fields: &ResponsesBody) -> Read<()> {
     Ok(())
 }
 
-fn goes_on_from(fields: &ResponsesBody) -> Read<Option<GoesOnFrom>> {
+fn goes_on_from(fields: &ResponsesBody, most_chars: usize) -> Read<Option<GoesOnFrom>> {
     let conversation = match &fields.conversation {
         None => None,
         Some(Value::String(id)) => Some(id.clone()),
@@ -218,6 +218,8 @@ fn goes_on_from(fields: &ResponsesBody) -> Read<Option<GoesOnFrom>> {
             None => return Err(wrong("conversation", "conversation must be an id, or an object with an id")),
         },
     };
+    check_name("conversation", conversation.as_deref().unwrap_or_default(), most_chars)?;
+    check_name("previous_response_id", fields.previous_response_id.as_deref().unwrap_or_default(), most_chars)?;
     match (&fields.previous_response_id, conversation) {
         (Some(_), Some(_)) => {
             let message = "previous_response_id and conversation exclude each other: send one of them";

@@ -149,3 +149,38 @@ async fn wishes_have_a_limit_and_a_question_still_finds_what_it_is_about() {
     assert!(noted(&prompts[0]).contains("Lisbon"), "{prompts:?}");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn an_id_of_megabytes_is_refused_before_it_is_looked_for() {
+    let server = Server::start().await;
+    let long = "i".repeat(1 << 20);
+    for (path, body) in [
+        ("/v1/realtime/client_secrets", json!({ "session_id": long })),
+        ("/v1/responses", json!({ "input": "Hello.", "previous_response_id": long })),
+        ("/v1/responses", json!({ "input": "Hello.", "conversation": long })),
+        ("/v1/responses", json!({ "input": "Hello.", "conversation": { "id": long } })),
+        ("/api/show", json!({ "model": long })),
+        ("/api/pull", json!({ "model": long })),
+        ("/api/chat", json!({ "model": long, "messages": [{ "role": "user", "content": "Hello." }] })),
+        ("/api/generate", json!({ "model": long, "prompt": "Hello." })),
+    ] {
+        let (status, answer) = server.http("POST", path, &[], &body.to_string()).await;
+        let told = answer.to_string();
+        assert!(status == 400 && told.contains("limits.id_chars") && told.len() < 1000, "{path}: {status} {told}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_secret_keeps_no_book() {
+    let server = Server::with(|settings| settings.limits.item_bytes = 4000).await;
+    let ask = async |format: String| {
+        let session =
+            json!({ "audio": { "input": { "format": { "type": "audio/pcm", "rate": 24_000, "name": format } } } });
+        server.http("POST", "/v1/realtime/client_secrets", &[], &json!({ "session": session }).to_string()).await
+    };
+    assert_eq!(ask("a".repeat(3000)).await.0, 200);
+    let (status, answer) = ask("a".repeat(5000)).await;
+    assert!(status == 400 && answer["error"]["code"] == "value_too_large", "{status} {answer}");
+    server.stop().await;
+}
