@@ -14,6 +14,8 @@ use session::PastStays;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// Rows deleted in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
 const ROWS_AT_ONCE: i64 = 100;
@@ -161,13 +163,15 @@ impl Store {
             // Another deletion may free pages meanwhile, and gives them back itself.
             free = if left < free { left } else { 0 };
         }
-        let checkpoint = async move |connection: &mut SqliteConnection| {
-            Ok(sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?)
-        };
-        let is_busy: bool = self.upkeep(checkpoint).await?;
-        if is_busy {
-            self.owe_the_log();
-            tracing::warn!("a long read keeps deleted words in the write-ahead log until the next checkpoint");
+        let (until, patience) = (Instant::now() + self.busy_timeout, self.busy_timeout);
+        // This waits for readers here: in the writer, everybody's writes would wait with it.
+        while self.upkeep(async move |connection| truncate_log(connection, patience).await).await? {
+            if Instant::now() >= until {
+                self.owe_the_log();
+                tracing::warn!("a long read keeps deleted words in the write-ahead log until the next checkpoint");
+                break;
+            }
+            sleep(LOOK_AGAIN).await;
         }
         Ok(())
     }
@@ -180,6 +184,25 @@ impl Store {
     pub async fn settle_the_log(&self) -> Result<(), Error> {
         if self.log_is_owed.swap(false, Ordering::Relaxed) { self.forget_the_log().await } else { Ok(()) }
     }
+}
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Writes the log back, if nobody reads in it. Returns true if somebody does.
+async fn truncate_log(connection: &mut SqliteConnection, patience: Duration) -> Result<bool> {
+    wait_for_others(connection, Duration::ZERO).await?;
+    let is_busy = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut *connection).await;
+    wait_for_others(connection, patience).await?;
+    Ok(is_busy?)
+}
+
+/// Sets for how long the connection's statements wait for others.
+async fn wait_for_others(connection: &mut SqliteConnection, time: Duration) -> Result<()> {
+    let mut handle = connection.lock_handle().await?;
+    let ms = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the connection is open, and no other thread uses it while it is locked.
+    unsafe { libsqlite3_sys::sqlite3_busy_timeout(handle.as_raw_handle().as_ptr(), ms) };
+    Ok(())
 }
 
 /// Marks a session as deleted, which hides it from all readers, and takes its words out of other sessions' copies.

@@ -56,7 +56,7 @@ pub enum Error {
 
     #[error("the store {path} is used by another service{by}: stop that one, or set another store.path")]
     InUse { path: PathBuf, by: String },
-    #[error("the store {path} is busy with another program's write: try again")]
+    #[error("the store {path} is busy: try again")]
     Busy { path: PathBuf },
     #[error("the disk of the store {path} is full: make room; what was not acknowledged was not stored")]
     Full { path: PathBuf },
@@ -110,7 +110,7 @@ impl Error {
     /// Words the error for a client, without paths of this machine and statements.
     pub fn to_client(&self) -> String {
         match self {
-            Error::Busy { .. } => "the store is busy with another program's write: try again".to_owned(),
+            Error::Busy { .. } => "the store is busy: try again".to_owned(),
             Error::Full { .. } => "the disk of the store is full: what was not acknowledged was not stored".to_owned(),
             Error::ReadOnly { .. } => "the store cannot be written: the service's log says why".to_owned(),
             Error::InUse { .. }

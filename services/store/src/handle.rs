@@ -33,6 +33,7 @@ pub struct Store {
     /// Journal of replies; `None` for a command, which has none.
     journal: Option<Arc<Journal>>,
     /// True while the write-ahead log may hold deleted words.
+    pub(crate) busy_timeout: Duration,
     pub(crate) log_is_owed: Arc<AtomicBool>,
     trouble: WriteTrouble,
 }
@@ -66,6 +67,7 @@ impl Store {
             key_reader: opened.key_reader,
             searches: Arc::new(Semaphore::new((options.readers as usize / 2).max(1))),
             read_limit,
+            busy_timeout: Duration::from_millis(options.busy_timeout_ms),
             is_closing: Arc::default(),
             quota: Arc::new(Quota::new(options)),
             memory_changes: Arc::default(),
@@ -299,6 +301,31 @@ mod tests {
         let (_folder, store) = store(0).await;
         assert!(timeout(Duration::from_millis(50), store.read(endless)).await.is_err());
         assert_eq!(timeout(SOON, store.users()).await.unwrap(), Ok(vec![]));
+    }
+
+    #[tokio::test]
+    async fn writes_go_on_while_deleted_words_wait_for_a_long_read() {
+        let (_folder, store) = store(0).await;
+        store.put_user("ada", "Ada", 1).await.unwrap();
+        let reading = tokio::spawn({
+            let store = store.clone();
+            let moment = async |reader: &mut SqliteConnection| {
+                let _: i64 = sqlx::query_scalar("SELECT count(*) FROM users").fetch_one(&mut *reader).await?;
+                endless(reader).await
+            };
+            async move { store.read_moment(moment).await }
+        });
+        while store.readers.num_idle() > 0 || store.readers.size() == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        sleep(Duration::from_millis(50)).await;
+        store.put_user("ben", "Ben", 1).await.unwrap();
+        let mut forgetting = Box::pin(store.forget_the_log());
+        assert!(timeout(Duration::from_millis(100), &mut forgetting).await.is_err(), "it waits for the reader");
+        timeout(SOON, store.put_user("cleo", "Cleo", 1)).await.unwrap().unwrap();
+        reading.abort();
+        timeout(SOON, forgetting).await.unwrap().unwrap();
+        assert_eq!(std::fs::metadata(store.path().with_extension("sqlite3-wal")).unwrap().len(), 0);
     }
 
     #[tokio::test]

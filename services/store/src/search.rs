@@ -55,6 +55,10 @@ pub struct Hit {
 
 /// SQLite's limit on the words of an excerpt.
 const LONGEST_EXCERPT: u32 = 64;
+/// Bytes of a text up to which the best excerpt is looked for. SQLite takes the square of the found words for it: hours in a book.
+const EXCERPTED_BYTES: i64 = 16 << 10; // not a window: bytes of a text
+/// Characters of the begin of a longer text, which is shown instead.
+const BEGIN_CHARS: i64 = 120;
 
 impl Store {
     pub async fn search(&self, search: &HistorySearch<'_>) -> Result<Vec<Hit>, Error> {
@@ -87,8 +91,9 @@ impl Store {
                     FROM candidates
                 ) WHERE nth = 1 ORDER BY best DESC, key DESC LIMIT ?6
             )
-            SELECT shown.*, snippet(words, 0, ?7, ?8, '…', ?9) AS excerpt
-            FROM words CROSS JOIN shown ON shown.key = +words.rowid
+            SELECT shown.*, CASE WHEN octet_length(v.text) <= ?13 THEN snippet(words, 0, ?7, ?8, '…', ?9)
+                ELSE substr(v.text, 1, ?14) || '…' END AS excerpt
+            FROM words CROSS JOIN shown ON shown.key = +words.rowid CROSS JOIN item_versions v ON v.key = shown.key
             WHERE words MATCH ?3 ORDER BY shown.best DESC, shown.key DESC",
         );
         let [open, close] = search.marks;
@@ -109,7 +114,9 @@ impl Store {
             .bind(search.excerpt_words.clamp(1, LONGEST_EXCERPT))
             .bind(person)
             .bind(session::HIDDEN)
-            .bind(search.statements);
+            .bind(search.statements)
+            .bind(EXCERPTED_BYTES)
+            .bind(BEGIN_CHARS);
         let mut hits: Vec<Hit> = self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await?;
         for hit in &mut hits {
             hit.excerpt = joined(&hit.excerpt);

@@ -120,3 +120,17 @@ async fn no_input_is_an_operator_or_breaks_the_search() {
     assert_eq!(store.search(&look("ada", " ")).await, Err(Error::EmptyQuery { query: " ".into() }));
     assert_eq!(found(store, &look("ada", "AND OR NOT")).await.len(), 1);
 }
+
+/// A book of one word is found, too, and its begin is shown: the best excerpt of it takes hours.
+#[tokio::test]
+async fn of_a_book_the_begin_is_shown() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let book = "lamp ".repeat(200_000);
+    say(store, &session, "book", &book, 20).await;
+    say(store, &session, "short", "The lamp is on.", 21).await;
+    let mut found = found(store, &look("ada", "lamp")).await;
+    found.sort();
+    let begin: String = book.chars().take(120).collect();
+    assert_eq!(found, [hit("book", &format!("{begin}…")), hit("short", "The [lamp] is on.")]);
+}
