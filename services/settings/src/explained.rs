@@ -3,6 +3,7 @@
 use crate::built_in::DEFAULT;
 use crate::load::LoadedSettings;
 use crate::origin::SettingsLayer;
+use crate::password::without_password;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,15 +54,6 @@ fn comments(text: &str) -> BTreeMap<(String, String), String> {
         }
     }
     found
-}
-
-fn without_password(value: &str) -> String {
-    let Some(begin) = value.find("://").map(|at| at + "://".len()) else { return value.to_owned() };
-    let host = value[begin..].split(['/', '"']).next().unwrap_or_default();
-    match host.rfind('@') {
-        Some(at) => format!("{}…{}", &value[..begin], &value[begin + at..]),
-        None => value.to_owned(),
-    }
 }
 
 #[cfg(test)]

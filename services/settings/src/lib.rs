@@ -28,6 +28,7 @@ mod layers;
 mod load;
 mod nearest;
 mod origin;
+mod password;
 mod personas;
 mod preset;
 mod presets;

@@ -93,7 +93,7 @@ impl Hearing {
             self.keep(self.most);
             return events;
         }
-        let mut rest = samples;
+        let (mut rest, mut paused) = (samples, None);
         while !rest.is_empty() {
             let unframed = self.turns.as_ref().map_or(0, |turns| turns.unframed.len());
             let (piece, more) = rest.split_at((FRAME - unframed).min(rest.len()));
@@ -102,26 +102,35 @@ impl Hearing {
             let Some(turns) = &mut self.turns else { break };
             turns.unframed.extend_from_slice(piece);
             let step = turns.step();
-            self.follow(step, &mut events);
+            self.follow(step, &mut paused, &mut events);
+        }
+        if let Some((start, end)) = paused {
+            let so_far = self.copy(start, end);
+            events.push(TurnEvent::Paused { so_far });
         }
         events
     }
 
-    fn follow(&mut self, step: Step, events: &mut Vec<TurnEvent<HeardAudio>>) {
+    // `paused`: the pause in which the piece is now. Only one that its end leaves open is told: each has a copy of the turn, and a
+    // piece may have hundreds.
+    fn follow(&mut self, step: Step, paused: &mut Option<(u64, u64)>, events: &mut Vec<TurnEvent<HeardAudio>>) {
         let Some(turns) = &mut self.turns else { return };
         match step {
             Step::Began { start } => events.push(TurnEvent::Began { start }),
-            Step::Resumed => events.push(TurnEvent::Resumed),
-            Step::Paused { start, end } => {
-                let so_far = self.copy(start, end);
-                events.push(TurnEvent::Paused { so_far });
+            Step::Resumed => {
+                if paused.take().is_none() {
+                    events.push(TurnEvent::Resumed);
+                }
             }
+            Step::Paused { start, end } => *paused = Some((start, end)),
             Step::Ended { start, end } => {
+                *paused = None;
                 let turn = self.copy(start, end);
                 events.push(TurnEvent::Ended { turn });
             }
             // A turn without an end is cut where there is no more room for it.
             Step::None if self.kept.len() >= self.most && turns.detector.start().is_some() => {
+                *paused = None;
                 if let Some((start, end)) = turns.detector.cut() {
                     let turn = self.copy(start, end);
                     events.push(TurnEvent::Ended { turn });
@@ -253,6 +262,23 @@ mod tests {
         // The whole at once is the same.
         let mut at_once = Hearing::new(Detection::silence(0.5, 300, 500), 16_000 * 60);
         assert_eq!(at_once.hear(&audio), events);
+    }
+
+    #[test]
+    fn many_pauses_in_one_piece_are_one_copy() {
+        let detection = Detection { pause_ms: Some(200), ..Detection::silence(0.5, 0, 1000) };
+        let mut hearing = Hearing::new(detection, 16_000 * 120);
+        let stammer = [vowel(150), silence(400)].concat().repeat(100);
+        let events = hearing.hear(&stammer);
+        let copied = |event: &TurnEvent<HeardAudio>| match event {
+            TurnEvent::Paused { so_far: audio } | TurnEvent::Ended { turn: audio } => audio.samples.len(),
+            TurnEvent::Began { .. } | TurnEvent::Resumed => 0,
+        };
+        assert!(events.iter().any(|event| matches!(event, TurnEvent::Paused { .. })));
+        let all: usize = events.iter().map(copied).sum();
+        assert!(all <= stammer.len(), "{all} samples of {}", stammer.len());
+        // Its own piece makes a pause that is told.
+        assert!(matches!(hearing.hear(&vowel(150))[..], [TurnEvent::Resumed]));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Speech: servers that hear and speak, and how much audio may wait.
 
+use crate::password::without_password;
 use crate::reader::{Parsed, SectionReader, sections};
 
 sections! {
@@ -63,7 +64,7 @@ impl std::fmt::Display for SpeechServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             SpeechServer::Wyoming(place) => write!(f, "wyoming://{place}"),
-            SpeechServer::Http(base) => f.write_str(base),
+            SpeechServer::Http(base) => f.write_str(&without_password(base)),
         }
     }
 }
@@ -78,6 +79,7 @@ mod tests {
             ("wyoming://127.0.0.1:10300", "wyoming://127.0.0.1:10300"),
             ("wyoming://[::1]:10300/", "wyoming://[::1]:10300"),
             ("http://speech.home:8000/v1/", "http://speech.home:8000/v1"),
+            ("http://ann:secret@speech.home/v1", "http://…@speech.home/v1"),
         ] {
             assert_eq!(server(text).unwrap().to_string(), shown);
         }
