@@ -98,6 +98,35 @@ fn speed_is_measured_at_every_context_and_batch() {
 }
 
 #[test]
+fn two_measurements_stand_beside_each_other_with_ratios_and_a_plot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let model = model();
+    for name in ["a.json", "b.json"] {
+        let sizes = ["--ctx", "16,40", "--decode", "2", "--rounds", "1", "--warmup", "1", "--memory-mib", "0"];
+        let output = bench(&[&["--json", "--model", model.to_str().unwrap()], &sizes[..]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::write(path(name), output.stdout).unwrap();
+    }
+    let compare = ["--compare", &path("a.json"), &path("b.json"), "--plot", &path("plot.svg")];
+    let output = bench(&[&compare[..], &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let compared: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = list(&compared["rows"]);
+    // Reading from nothing and behind a past, memory, and writing, at both contexts.
+    assert_eq!(rows.len(), 2 * 5, "{rows:?}");
+    for row in rows {
+        let [a, b, ratio] = ["a", "b", "ratio"].map(|key| positive(&row[key]));
+        assert!((ratio - b / a).abs() < 1e-9, "{row}");
+    }
+    let svg = std::fs::read_to_string(path("plot.svg")).unwrap();
+    assert_eq!(svg.matches("<circle").count(), 2 * 2 + 2, "two measurements at two contexts, and their names: {svg}");
+    let output = bench(&compare);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("cached_prefill_ms") && printed.contains("ratio"), "{printed}");
+}
+
+#[test]
 fn a_context_that_the_model_cannot_have_is_refused() {
     let model = model();
     let output = bench(&["--model", model.to_str().unwrap(), "--ctx", "5000", "--json"]);

@@ -10,7 +10,7 @@ use crate::file_head::FileHead;
 use crate::imatrix::Imatrix;
 use crate::mixture::fitting::{self, MeasuredFormat};
 use crate::mixture::{Mixture, MixtureModel, is_matrix};
-use crate::planned::Planned;
+use crate::planned::{Planned, WriteStep, again_note};
 use crate::tensors::on_all;
 use crate::type_rule::TypeRule;
 
@@ -36,6 +36,7 @@ pub fn decide(
     model: MixtureModel,
     head: &mut FileHead,
     source: &Path,
+    progress: &mut dyn FnMut(WriteStep),
 ) -> Result<Vec<String>, Error> {
     let model = MixtureModel { has_importance: wanted.imatrix.is_some(), ..model };
     let mut used = vec![0; wanted.rules.len()];
@@ -73,7 +74,8 @@ pub fn decide(
             head.set_file_type(mixture.file_type());
         }
         FormatChoice::Bytes(most) => {
-            notes.push(fit(tensors, &open, most, wanted, &model, head, source)?);
+            let fitted = FittedFile { most, wanted, model: &model, head, source };
+            notes.push(fit(tensors, &open, &fitted, progress)?);
             head.set_file_type(file_type(tensors));
         }
     }
@@ -86,9 +88,7 @@ pub fn decide(
     });
     let again = again.count();
     if again > 0 {
-        notes.push(format!(
-            "{again} tensors were quantised before: their errors add up; the bf16 model gives a better file"
-        ));
+        notes.push(again_note(again));
     }
     Ok(notes)
 }
@@ -110,16 +110,24 @@ const CHOICE: [Format; 13] = [
     Format::Q4_0,
 ];
 
+struct FittedFile<'a> {
+    most: u64,
+    wanted: &'a Wanted<'a>,
+    model: &'a MixtureModel,
+    head: &'a FileHead,
+    source: &'a Path,
+}
+
 /// Chooses the formats of these tensors by measured error, so that the whole file fits.
 fn fit(
     tensors: &mut [Planned],
     open: &[usize],
-    most: u64,
-    wanted: &Wanted,
-    model: &MixtureModel,
-    head: &FileHead,
-    source: &Path,
+    file: &FittedFile,
+    progress: &mut dyn FnMut(WriteStep),
 ) -> Result<String, Error> {
+    /// Matrices between two words of progress.
+    const TOGETHER: usize = 16;
+    let FittedFile { most, wanted, model, head, source } = *file;
     let padded = |bytes: u64| bytes.next_multiple_of(head.alignment());
     let io = |error| Error::io(source, error);
     let infos: Vec<_> = tensors.iter().map(Planned::info).collect();
@@ -128,7 +136,8 @@ fn fit(
     if let Some(imatrix) = wanted.imatrix {
         open.iter().try_for_each(|&at| add_importance(&mut tensors[at], imatrix))?;
     }
-    let measured = on_all(&Cpu::new(wanted.threads), open, |&at| {
+    let cpu = Cpu::new(wanted.threads);
+    let measure = |&at: &usize| {
         let tensor = &tensors[at];
         let from = tensor.values.format();
         let size = |format| crate::gguf_writer::TensorInfo { format, ..tensor.info() }.size();
@@ -143,9 +152,15 @@ fn fit(
         let measured = all.filter_map(|(format, error)| {
             Some(MeasuredFormat { format, bytes: padded(size(format)?), error: cost * error })
         });
-        Ok(measured.collect::<Vec<_>>())
-    });
-    let measured = measured.into_iter().collect::<Result<Vec<_>, Error>>()?;
+        Ok::<_, Error>(measured.collect::<Vec<_>>())
+    };
+    let mut measured: Vec<Vec<MeasuredFormat>> = Vec::new();
+    for some in open.chunks(TOGETHER) {
+        for one in on_all(&cpu, some, measure) {
+            measured.push(one?);
+        }
+        progress(WriteStep::Measured(measured.len() as u64, open.len() as u64));
+    }
     let chosen = fitting::choose(&measured, most.saturating_sub(others)).map_err(|least| {
         let what = format!(
             "takes {} bytes or more, and {most} are allowed: allow more, or take a smaller model",

@@ -17,7 +17,8 @@ use crate::file_head::FileHead;
 use crate::imatrix::Imatrix;
 use crate::mixture::{Mixture, MixtureModel};
 use crate::planned;
-pub use crate::planned::{TensorChange, WriteReport};
+pub use crate::planned::{TensorChange, WriteReport, WriteStep};
+use crate::target::Addition;
 pub use crate::type_rule::TypeRule;
 
 #[derive(Debug, Clone)]
@@ -33,9 +34,17 @@ pub struct ImportOptions<'a> {
     pub dry_run: bool,
 }
 
-/// Writes the model of a folder to a file, which has its name only when it is whole. `progress` hears (bytes written, bytes
-/// in all).
-pub fn import(options: &ImportOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<WriteReport, Error> {
+/// Writes the model of a folder to a file, which has its name only when it is whole.
+pub fn import(options: &ImportOptions, progress: &mut dyn FnMut(WriteStep)) -> Result<WriteReport, Error> {
+    import_changed(options, None, progress)
+}
+
+/// Imports a model with an adapter's changes in its matrices.
+pub(crate) fn import_changed(
+    options: &ImportOptions,
+    addition: Option<&Addition>,
+    progress: &mut dyn FnMut(WriteStep),
+) -> Result<WriteReport, Error> {
     let ImportOptions { source, out, choice, rules, imatrix, threads, dry_run } = *options;
     planned::check_out(source, out)?;
     if source.is_file() && !hf::is_apr(source) {
@@ -48,7 +57,10 @@ pub fn import(options: &ImportOptions, progress: &mut dyn FnMut(u64, u64)) -> Re
     let folder = hf::read(source, true)?;
     let files = metadata::SmallFiles::of(&folder)?;
     let texts = if is_apr { apr::texts(&folder) } else { Default::default() };
-    let model = hf::load(folder)?;
+    let mut model = hf::load(folder)?;
+    if let Some(Addition { adapter, scale }) = addition {
+        adapter.add_to(&mut model, *scale)?;
+    }
     let choice = choice.unwrap_or(FormatChoice::Mixture(match model.embed.format() {
         Some(Format::F32) => Mixture::F32,
         Some(Format::F16) => Mixture::F16,
@@ -58,14 +70,14 @@ pub fn import(options: &ImportOptions, progress: &mut dyn FnMut(u64, u64)) -> Re
     let mut head = match is_apr {
         false => FileHead::Gguf(metadata::of(&model, &files, source)?),
         true => {
-            tensors = apr::plan(source, &model, &tensors)?;
+            tensors = apr::plan(source, &model, &tensors, addition)?;
             FileHead::Apr(apr::metadata(&model, &files, texts))
         }
     };
     let imatrix = imatrix.map(Imatrix::read).transpose()?;
     let wanted = Wanted { choice, rules, imatrix: imatrix.as_ref(), threads };
     let mut notes = model.notes.clone();
-    notes.extend(deciding::decide(&mut tensors, &wanted, of_model(&model.shape), &mut head, source)?);
+    notes.extend(deciding::decide(&mut tensors, &wanted, of_model(&model.shape), &mut head, source, progress)?);
     let mut report = planned::report(&tensors, notes);
     if !dry_run {
         let check = |written: &Path| check(written, &model, is_apr);

@@ -2,31 +2,16 @@
 
 mod apply;
 mod extract;
+mod output;
 mod svd;
 
 pub use apply::{AdapterMerge, AdapterMergeReport};
 pub use extract::{ExtractOptions, ExtractReport, Extraction, LowRankSize};
 
 use sha2::{Digest, Sha256};
-use weights::FileTensor;
 
-use crate::model_folder::ModelFolder;
-
-/// Last names of the modules that an adapter changes: attention, linear attention, feed-forward.
-const TARGETS: [&str; 12] = [
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "o_proj",
-    "in_proj_qkv",
-    "in_proj_z",
-    "in_proj_a",
-    "in_proj_b",
-    "out_proj",
-    "gate_proj",
-    "up_proj",
-    "down_proj",
-];
+use crate::target::Target;
+use crate::tensor_source::{SourceForm, TensorSource};
 
 /// File of an extracted adapter that tells of its base. PEFT does not read it.
 const BASE_MARK: &str = "reprise_base.json";
@@ -34,24 +19,27 @@ const BASE_MARK: &str = "reprise_base.json";
 /// Key of the same in an extracted adapter of GGUF's form.
 const BASE_KEY: &str = "reprise.lora.base";
 
-/// Returns the path of the module whose matrix this is. None: an adapter leaves the tensor as it is.
-fn target(tensor: &FileTensor) -> Option<&str> {
-    let path = tensor.name.strip_suffix(".weight")?;
-    let is_target = TARGETS.contains(&path.rsplit('.').next()?) && tensor.dims.len() == 2;
-    (is_target && weights::module_of(path).starts_with("layers.")).then_some(path)
-}
+/// Begin of the mark of a base that is a GGUF file.
+const GGUF_MARK: &str = "gguf:";
 
-/// Makes a hash of samples of the matrices that adapters change, so that an adapter knows its base.
-fn base_mark(base: &ModelFolder) -> String {
+/// Makes a hash of samples of the matrices that adapters change, so that an adapter knows its base. A model has one mark as a
+/// checkpoint and another as a GGUF file.
+fn base_mark(base: &TensorSource) -> String {
     const SAMPLE: usize = 256; // not a window: bytes
     let mut hash = Sha256::new();
     for tensor in base.tensors.values() {
-        let Some(path) = target(tensor) else { continue };
+        let Some(target) = Target::of(tensor, usize::MAX).filter(|target| target.count == 1) else { continue };
         let data = &tensor.data[..];
-        hash.update(weights::module_of(path).as_bytes());
+        hash.update(weights::module_of(&target.path).as_bytes());
         hash.update((data.len() as u64).to_le_bytes());
         let last = data.len().saturating_sub(SAMPLE);
         [0, last / 2, last].into_iter().for_each(|at| hash.update(&data[at..data.len().min(at + SAMPLE)]));
     }
-    hex::encode(hash.finalize())
+    let mark = hex::encode(hash.finalize());
+    if base.form == SourceForm::Gguf { format!("{GGUF_MARK}{mark}") } else { mark }
+}
+
+/// Tells whether a mark is that of another model. A base in another form than the mark's cannot be compared.
+fn is_of_other_base(mark: &str, base: &TensorSource) -> bool {
+    mark.starts_with(GGUF_MARK) == (base.form == SourceForm::Gguf) && mark != base_mark(base)
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use weights::free_bytes;
+use weights::hf::{self, Folder};
 
 use crate::Error;
 
@@ -17,15 +18,26 @@ impl NewFolder {
     /// Makes the folder, if its final name is free and the disk has room for `bytes`. A folder `OUT.part` of an interrupted
     /// run is removed.
     pub fn create(out: &Path, bytes: u64) -> Result<NewFolder, Error> {
-        let io = |path: &Path| {
-            let path = path.to_path_buf();
-            move |source| Error::Io { path, source }
-        };
         // Without a slash at its end, behind which `.part` would be a name of its own.
         let out = &out.components().collect::<PathBuf>();
         if out.symlink_metadata().is_ok() {
             return Err(Error::file(out, "is there already: give another name, or remove it"));
         }
+        let mut part = out.as_os_str().to_owned();
+        part.push(".part");
+        NewFolder::beside(out, PathBuf::from(part), bytes)
+    }
+
+    /// Makes a folder beside a file that will be made of it.
+    pub fn scratch(file: &Path, bytes: u64) -> Result<NewFolder, Error> {
+        NewFolder::beside(file, file.with_extension("merged.part"), bytes)
+    }
+
+    fn beside(out: &Path, part: PathBuf, bytes: u64) -> Result<NewFolder, Error> {
+        let io = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| Error::Io { path, source }
+        };
         let parent = match out.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -38,9 +50,6 @@ impl NewFolder {
             let what = format!("takes {} MiB, and its disk has {} MiB", bytes.div_ceil(1 << 20), free >> 20);
             return Err(Error::file(out, what));
         }
-        let mut part = out.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
         if part.is_dir() {
             std::fs::remove_dir_all(&part).map_err(io(&part))?;
         }
@@ -52,8 +61,11 @@ impl NewFolder {
         &self.part
     }
 
-    /// Copies a model's files but its weights: configuration, tokenizer, template.
+    /// Copies a model's files but its weights: configuration, tokenizer, template. `from`: a folder or an APR file.
     pub fn copy_texts(&self, from: &Path) -> Result<(), Error> {
+        if from.is_file() {
+            return self.write_texts(hf::read(from, true)?);
+        }
         let io = |source| Error::Io { path: from.to_path_buf(), source };
         for entry in std::fs::read_dir(from).map_err(io)? {
             let path = entry.map_err(io)?.path();
@@ -63,6 +75,24 @@ impl NewFolder {
             if is_text && !is_of_weights && path.is_file() {
                 std::fs::copy(&path, self.part.join(name)).map_err(io)?;
             }
+        }
+        Ok(())
+    }
+
+    fn write_texts(
+        &self,
+        Folder { config, tokenizer, tokenizer_config, generation_config, chat_template, .. }: Folder,
+    ) -> Result<(), Error> {
+        let texts = [
+            ("config.json", Some(config)),
+            ("tokenizer.json", Some(tokenizer)),
+            ("tokenizer_config.json", tokenizer_config),
+            ("generation_config.json", generation_config),
+            ("chat_template.jinja", chat_template.map(String::into_bytes)),
+        ];
+        for (name, text) in texts {
+            let path = self.part.join(name);
+            text.map_or(Ok(()), |text| std::fs::write(&path, text)).map_err(|source| Error::Io { path, source })?;
         }
         Ok(())
     }

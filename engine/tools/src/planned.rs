@@ -73,6 +73,15 @@ pub struct TensorChange {
     pub weighted: bool,
 }
 
+/// Progress of a file that is written: done, and all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteStep {
+    /// Matrices whose formats were measured.
+    Measured(u64, u64),
+    /// Bytes that were written.
+    Written(u64, u64),
+}
+
 /// Result of writing a file, or of planning it.
 #[derive(Debug, Clone, Serialize)]
 pub struct WriteReport {
@@ -200,13 +209,14 @@ impl PlannedValues {
         }
     }
 
-    /// Returns the source's bytes of some rows. None: they lie in another order, or in several matrices.
+    /// Returns the source's bytes of some rows. None: they lie in another order, or in several matrices, or an adapter changes them.
     fn as_they_are(&self, first: usize, rows: usize) -> Option<Vec<u8>> {
         match self {
-            PlannedValues::Matrices { stack, rows: PlaceOrder::Kept, cols: PlaceOrder::Kept } if stack.len() == 1 => {
-                stack[0].part(first, rows).map(|part| part.data().to_vec())
-            }
-            _ => None,
+            PlannedValues::Matrices { stack, rows: PlaceOrder::Kept, cols: PlaceOrder::Kept } => match &stack[..] {
+                [one] if one.low_rank().is_none() => one.part(first, rows).map(|part| part.data().to_vec()),
+                _ => None,
+            },
+            PlannedValues::Matrices { .. } | PlannedValues::Floats(_) => None,
         }
     }
 
@@ -236,16 +246,47 @@ pub fn write(
     head: &FileHead,
     threads: usize,
     check: impl FnOnce(&Path) -> Result<(), Error>,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(WriteStep),
 ) -> Result<u64, Error> {
     let infos: Vec<TensorInfo> = tensors.iter().map(Planned::info).collect();
     let file = NewFile { out, head, tensors: &infos, threads };
     let make = |piece: Piece, values: &mut Vec<f32>| tensors[piece.tensor].make(piece, values, source);
-    streaming::write(&file, &make, &mut |tensor| tensors[tensor].values.let_go(), check, progress)
+    let mut let_go = |tensor: usize| tensors[tensor].values.let_go();
+    streaming::write(&file, &make, &mut let_go, check, &mut |done, all| progress(WriteStep::Written(done, all)))
+}
+
+/// Form in which a model is written, as the name of its file or folder tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutForm {
+    Gguf,
+    Apr,
+    Folder,
+}
+
+impl OutForm {
+    pub fn of(out: &Path) -> OutForm {
+        let is = |end: &str| out.extension().is_some_and(|found| found.eq_ignore_ascii_case(end));
+        match (is("gguf"), is("apr")) {
+            (true, _) => OutForm::Gguf,
+            (_, true) => OutForm::Apr,
+            _ => OutForm::Folder,
+        }
+    }
 }
 
 pub fn is_apr_name(out: &Path) -> bool {
-    out.extension().is_some_and(|end| end.eq_ignore_ascii_case("apr"))
+    OutForm::of(out) == OutForm::Apr
+}
+
+/// Returns the threads to write with; of 0, one for each core.
+pub fn threads(wanted: usize) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    if wanted == 0 { cores() } else { wanted }
+}
+
+/// Tells of tensors that get a second rounding.
+pub fn again_note(tensors: usize) -> String {
+    format!("{tensors} tensors were quantised before: their errors add up; the bf16 model gives a better file")
 }
 
 /// Checks that a file to write is no other kind of file and not the source.

@@ -12,8 +12,9 @@ use crate::file_head::FileHead;
 use crate::gguf_writer::GgufValue;
 use crate::imatrix::Imatrix;
 use crate::import::{self, ImportOptions, of_model};
-use crate::planned::{self, PlaceOrder, Planned, PlannedValues};
-pub use crate::planned::{TensorChange, WriteReport};
+use crate::planned::{self, PlaceOrder, Planned, PlannedValues, again_note};
+pub use crate::planned::{TensorChange, WriteReport, WriteStep};
+use crate::target::{Addition, modules_of};
 pub use crate::type_rule::TypeRule;
 
 #[derive(Debug, Clone)]
@@ -29,9 +30,8 @@ pub struct QuantizeOptions<'a> {
     pub dry_run: bool,
 }
 
-/// Writes the model with other types to a GGUF file, which has its name only when it is whole. `progress` hears (bytes written,
-/// bytes in all).
-pub fn quantize(options: &QuantizeOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<WriteReport, Error> {
+/// Writes the model with other types to a GGUF file, which has its name only when it is whole.
+pub fn quantize(options: &QuantizeOptions, progress: &mut dyn FnMut(WriteStep)) -> Result<WriteReport, Error> {
     let QuantizeOptions { source, out, choice, rules, imatrix, threads, dry_run } = *options;
     if source.is_dir() || hf::is_apr(source) {
         let options = ImportOptions { source, out, choice: Some(choice), rules, imatrix, threads, dry_run };
@@ -48,13 +48,53 @@ pub fn quantize(options: &QuantizeOptions, progress: &mut dyn FnMut(u64, u64)) -
     let mut tensors = file.tensors.iter().map(|tensor| plan(source, tensor)).collect::<Result<Vec<_>, _>>()?;
     let wanted = Wanted { choice, rules, imatrix: imatrix.as_ref(), threads };
     let mut head = FileHead::Gguf(keys(&file, &wanted));
-    let notes = deciding::decide(&mut tensors, &wanted, of_model(&model.shape), &mut head, source)?;
+    let notes = deciding::decide(&mut tensors, &wanted, of_model(&model.shape), &mut head, source, progress)?;
     let mut report = planned::report(&tensors, notes);
     if !dry_run {
         let check = |written: &Path| check(written, &model, &file);
         report.bytes = planned::write(&tensors, (source, out), &head, threads, check, progress)?;
     }
     Ok(report)
+}
+
+/// Writes a GGUF file again with an adapter's changes in its matrices, each in its type.
+pub(crate) fn change(
+    source: &Path,
+    out: &Path,
+    addition: &Addition,
+    threads: usize,
+    progress: &mut dyn FnMut(WriteStep),
+) -> Result<WriteReport, Error> {
+    planned::check_out(source, out)?;
+    let model = gguf::open(source, true)?;
+    let file = GgufFile::open(source, true)?;
+    let layers = model.shape.layers.len();
+    let (mut tensors, mut again) = (Vec::new(), 0);
+    for tensor in &file.tensors {
+        let mut planned = plan(source, tensor)?;
+        let dims: Vec<usize> = tensor.dims.iter().rev().map(|&dim| dim as usize).collect();
+        if let PlannedValues::Matrices { stack, .. } = &mut planned.values {
+            let modules = modules_of(&tensor.name, &dims, layers);
+            let parts = stack.first().and_then(|whole| addition.to(&modules, whole));
+            *stack =
+                parts.ok_or_else(|| Error::tensor(source, &tensor.name, "the adapter's change has other sizes"))?;
+            let is_changed = stack.iter().any(|part| part.low_rank().is_some());
+            again += usize::from(is_changed && planned.format.is_quantised());
+        }
+        tensors.push(planned);
+    }
+    let head = FileHead::Gguf(kept_keys(&file));
+    let mut report = planned::report(&tensors, (again > 0).then(|| again_note(again)).into_iter().collect());
+    let check = |written: &Path| check(written, &model, &file);
+    report.bytes = planned::write(&tensors, (source, out), &head, planned::threads(threads), check, progress)?;
+    Ok(report)
+}
+
+/// Returns a file's keys, but for those that say how it is laid out.
+pub(crate) fn kept_keys(file: &GgufFile) -> Vec<(String, GgufValue)> {
+    let is_kept = |key: &str| key != "general.alignment" && !key.starts_with("split.");
+    let kept = file.keys.iter().filter(|(key, _)| is_kept(key));
+    kept.map(|(key, value)| (key.clone(), GgufValue::Copied(value.to_vec()))).collect()
 }
 
 fn plan(source: &Path, tensor: &GgufTensor) -> Result<Planned, Error> {
@@ -71,11 +111,10 @@ fn plan(source: &Path, tensor: &GgufTensor) -> Result<Planned, Error> {
 /// Returns the file's own keys, but for those that say how it was quantised and laid out.
 fn keys(file: &GgufFile, wanted: &Wanted) -> Vec<(String, GgufValue)> {
     let is_kept = |key: &str| {
-        let replaced = ["general.file_type", "general.quantization_version", "general.alignment"];
-        !replaced.contains(&key) && !key.starts_with("split.") && !key.starts_with("quantize.imatrix.")
+        let replaced = ["general.file_type", "general.quantization_version"];
+        !replaced.contains(&key) && !key.starts_with("quantize.imatrix.")
     };
-    let kept = file.keys.iter().filter(|(key, _)| is_kept(key));
-    let mut keys: Vec<_> = kept.map(|(key, value)| (key.clone(), GgufValue::Copied(value.to_vec()))).collect();
+    let mut keys: Vec<_> = kept_keys(file).into_iter().filter(|(key, _)| is_kept(key)).collect();
     let mut add = |key: &str, value: GgufValue| keys.push((key.to_string(), value));
     add("general.quantization_version", GgufValue::U32(2));
     // Overwritten when the types are decided.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 
-/// Tensor to write, of plain numbers.
+/// Tensor to write; in safetensors of plain numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewTensor {
     pub name: String,
@@ -20,8 +20,12 @@ pub struct NewTensor {
 }
 
 impl NewTensor {
+    pub fn values(&self) -> u64 {
+        self.dims.iter().product::<usize>() as u64
+    }
+
     pub fn bytes(&self) -> u64 {
-        self.dims.iter().product::<usize>() as u64 * self.format.block_bytes() as u64
+        self.values() / self.format.block_len() as u64 * self.format.block_bytes() as u64
     }
 }
 

@@ -215,7 +215,7 @@ fn import(source: &Path, out: &Path, mixture: Option<Mixture>) -> Result<WriteRe
     let choice = mixture.map(FormatChoice::Mixture);
     tools::import::import(
         &ImportOptions { source, out, choice, rules: &[], imatrix: None, threads: 2, dry_run: false },
-        &mut |_, _| (),
+        &mut |_| (),
     )
 }
 
@@ -273,13 +273,13 @@ fn an_imported_file_has_the_types_of_the_format_and_no_others() {
     let choice = Some(FormatChoice::Bytes(most));
     let options =
         ImportOptions { source: &source, out: &out, choice, rules: &[], imatrix: None, threads: 2, dry_run: false };
-    let report = tools::import::import(&options, &mut |_, _| ()).unwrap();
+    let report = tools::import::import(&options, &mut |_| ()).unwrap();
     assert!(report.bytes <= most && report.formats.contains_key("q6_k"), "{whole} {report:?}");
     let imatrix = Some(Path::new("im.gguf"));
-    let error = tools::import::import(&ImportOptions { imatrix, ..options.clone() }, &mut |_, _| ()).unwrap_err();
+    let error = tools::import::import(&ImportOptions { imatrix, ..options.clone() }, &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("an importance matrix is in GGUF's order"), "{error}");
     let rules = &[TypeRule::parse("up_proj=q8_0").unwrap()];
-    let error = tools::import::import(&ImportOptions { rules, ..options }, &mut |_, _| ()).unwrap_err();
+    let error = tools::import::import(&ImportOptions { rules, ..options }, &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("an APR file has no type q8_0: give f32"), "{error}");
 }
 
@@ -300,7 +300,7 @@ fn a_file_is_a_source_as_a_folder_is() {
             threads: 2,
             dry_run: false,
         };
-        tools::quantize::quantize(&options, &mut |_, _| ()).unwrap();
+        tools::quantize::quantize(&options, &mut |_| ()).unwrap();
         let [one, other] = ["one.gguf", "other.gguf"].map(|name| weights::tensors_of(&path(name), true).unwrap());
         assert_eq!(one.len(), other.len());
         for (one, other) in one.iter().zip(&other) {

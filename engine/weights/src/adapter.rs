@@ -2,6 +2,7 @@
 //! that the product would leave out is an error.
 
 mod config;
+mod experts;
 mod gguf;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::model::{AttentionWeights, DeltaWeights, Ffn, Mixer, ModelWeights, Swi
 use crate::open::tensors_of;
 use crate::shape::{HeadOrder, Shape};
 use config::AdapterConfig;
-pub use gguf::gguf_name;
+pub use gguf::{gguf_name, name_in_folder};
 
 /// Additions to matrices by the module's path from `layers.` on, as `module_of` gives it.
 #[derive(Debug, Clone)]
@@ -64,10 +65,15 @@ impl Adapter {
             let [Some(a), Some(b)] = &halves else {
                 return Err(Error::tensor(path, &module, "one of lora_A and lora_B", "both"));
             };
-            let low_rank = low_rank(&config, &module, a, b)?;
-            hash.update(low_rank.scale.to_le_bytes());
-            if modules.insert(module_of(&module).to_owned(), low_rank).is_some() {
-                return Err(Error::tensor(path, &module, "the module twice", "each module once"));
+            let changes = match experts::stack_of(&config, &module) {
+                Some(stack) => experts::changes(&config, stack, a, b)?,
+                None => vec![(module.clone(), low_rank(&config, &module, a, b)?)],
+            };
+            for (module, low_rank) in changes {
+                hash.update(low_rank.scale.to_le_bytes());
+                if modules.insert(module_of(&module).to_owned(), low_rank).is_some() {
+                    return Err(Error::tensor(path, &module, "the module twice", "each module once"));
+                }
             }
         }
         let (path, order) = (path.to_path_buf(), HeadOrder::Grouped);
@@ -156,6 +162,22 @@ impl Adapter {
         }
         if let Some(head) = &mut model.head {
             add("lm_head".to_owned(), head)?;
+        }
+        match &mut model.prediction {
+            Some(block) => {
+                let AttentionWeights { q, k, v, o, .. } = &mut block.attention;
+                for (module, matrix) in [("q", q), ("k", k), ("v", v), ("o", o)] {
+                    add(format!("mtp.layers.0.self_attn.{module}_proj"), matrix)?;
+                }
+                if let Ffn::Dense(SwigluWeights { gate, up, down }) = &mut block.ffn {
+                    for (module, matrix) in [("gate", gate), ("up", up), ("down", down)] {
+                        add(format!("mtp.layers.0.mlp.{module}_proj"), matrix)?;
+                    }
+                }
+                add("mtp.fc".to_owned(), &mut block.join)?;
+            }
+            // The block only drafts: a model that is opened without it says the same.
+            None => left.retain(|module, _| !module.starts_with("mtp.")),
         }
         if let Some(name) = left.keys().next() {
             let expected = "modules of this model: the adapter is for another base, or changes what stays as it is";

@@ -22,7 +22,7 @@ mod shape;
 mod stop;
 mod tensors;
 
-pub use adapter::{Adapter, gguf_name, module_of, reorder};
+pub use adapter::{Adapter, gguf_name, module_of, name_in_folder, reorder};
 pub use bytes::{ModelBytes, zeroed_pages};
 pub use contents::{FileContents, FileForm, FileTensor};
 pub use error::Error;

@@ -10,6 +10,7 @@ use weights::{Matrix, ModelWeights, Shape};
 use super::metadata::SmallFiles;
 use crate::Error;
 use crate::planned::{PlaceOrder, Planned, PlannedValues};
+use crate::target::{Addition, modules_of};
 
 /// Returns the small files of a folder by their names, as texts.
 pub fn texts(folder: &Folder) -> Map<String, Value> {
@@ -101,7 +102,12 @@ fn linear(shape: &Shape, files: &SmallFiles) -> Value {
 }
 
 /// Plans the tensors that a model uses, in the order of their names. `of_gguf` are those of a GGUF file of the same model.
-pub fn plan(source: &Path, model: &ModelWeights, of_gguf: &[Planned]) -> Result<Vec<Planned>, Error> {
+pub fn plan(
+    source: &Path,
+    model: &ModelWeights,
+    of_gguf: &[Planned],
+    addition: Option<&Addition>,
+) -> Result<Vec<Planned>, Error> {
     let contents = weights::contents(source, true)?;
     let experts = model.shape.moe.as_ref().map_or(0, |moe| moe.experts);
     let fused =
@@ -117,7 +123,11 @@ pub fn plan(source: &Path, model: &ModelWeights, of_gguf: &[Planned]) -> Result<
         let cols = tensor.dims.last().copied().unwrap_or(1);
         let rows = tensor.dims.iter().rev().skip(1).product();
         let matrix = tensor.format.and_then(|format| Matrix::of_blocks(format, rows, cols, tensor.data.clone()));
-        let matrix = matrix.ok_or_else(|| {
+        let parts = |matrix: Matrix| match addition {
+            None => Some(vec![matrix]),
+            Some(addition) => addition.to(&modules_of(&tensor.name, &tensor.dims, model.shape.layers.len()), &matrix),
+        };
+        let stack = matrix.and_then(parts).ok_or_else(|| {
             let what = format!("{} of {:?} values cannot be read", tensor.type_name, tensor.dims);
             Error::tensor(source, &tensor.name, what)
         })?;
@@ -125,7 +135,7 @@ pub fn plan(source: &Path, model: &ModelWeights, of_gguf: &[Planned]) -> Result<
             true => vec![1],
             false => tensor.dims.iter().rev().map(|&dim| dim as u64).collect(),
         };
-        let values = PlannedValues::Matrices { stack: vec![matrix], rows: PlaceOrder::Kept, cols: PlaceOrder::Kept };
+        let values = PlannedValues::Matrices { stack, rows: PlaceOrder::Kept, cols: PlaceOrder::Kept };
         planned.push(Planned { known_as: known_as.clone(), ..Planned::new(tensor.name.clone(), dims, values) });
     }
     Ok(planned)

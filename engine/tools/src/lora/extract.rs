@@ -1,24 +1,21 @@
-//! An adapter of the difference of two models: one module after the other, so that memory holds one matrix at a time.
+//! An adapter of the difference of two models: one tensor after the other, so that memory holds one at a time.
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use kernels::cpu::Cpu;
-use kernels::format::Format;
 use serde::Serialize;
-use serde_json::json;
-use weights::{Adapter, HeadOrder, LowRank};
+use weights::HeadOrder;
 
+use super::output::{self, AdapterOut, Factors};
 use super::svd::BothWays;
-use super::{BASE_KEY, BASE_MARK, TARGETS, base_mark, target};
 use crate::Error;
-use crate::gguf_writer::{GgufValue, GgufWriter, TensorInfo};
-use crate::model_folder::{ModelFolder, format_of, is_optional, read_all};
 use crate::new_folder::NewFolder;
-use crate::safetensors_writer::{NewTensor, write_safetensors};
+use crate::planned::OutForm;
 use crate::streaming;
+use crate::target::{TARGETS, Target};
+use crate::tensor_source::{SourceForm, TensorSource, format_of, is_optional, read, read_all};
 
 #[derive(Debug, Clone)]
 pub struct ExtractOptions {
@@ -57,11 +54,13 @@ pub struct ExtractReport {
     /// Tensors that differ and that no adapter of this form changes.
     pub left_out: Vec<String>,
 }
+
 pub struct Extraction {
     options: ExtractOptions,
-    base: ModelFolder,
-    fine: ModelFolder,
-    targets: Vec<String>,
+    base: TensorSource,
+    fine: TensorSource,
+    layers: usize,                  // before the block for prediction
+    targets: Vec<(String, Target)>, // names of the tensors that the adapter changes, with their places in the model
 }
 
 /// File of the factors until their ranks are known.
@@ -72,13 +71,6 @@ impl Drop for Spill {
         // Nothing more can be done about a file that cannot be removed, and it may be gone already.
         let _ = std::fs::remove_file(&self.0);
     }
-}
-
-struct Factors {
-    module: String,
-    rank: usize,
-    rows: usize,
-    cols: usize,
 }
 
 impl Extraction {
@@ -92,17 +84,25 @@ impl Extraction {
             LowRankSize::Energy { largest: 0, .. } => return wrong("cannot have ranks up to 0: give 1 or more"),
             _ => {}
         }
-        let (base, fine) = (ModelFolder::open(&options.base)?, ModelFolder::open(&options.fine)?);
+        if OutForm::of(&options.out) == OutForm::Apr {
+            return wrong("an adapter is a folder in PEFT's form or a .gguf file: name one of these");
+        }
+        let (base, fine) = (TensorSource::open(&options.base)?, TensorSource::open(&options.fine)?);
+        base.check_form(&fine)?;
+        let layers = match base.form {
+            SourceForm::Checkpoint => usize::MAX,
+            SourceForm::Gguf => weights::contents(&base.path, true)?.shape?.layers.len(),
+        };
         let mut targets = Vec::new();
         for (name, tensor) in &base.tensors {
             if is_optional(name) && !fine.tensors.contains_key(name) {
                 continue;
             }
             let other = fine.tensor_like(tensor)?;
-            if target(tensor).is_some() {
+            if let Some(target) = Target::of(tensor, layers) {
                 format_of(tensor)?;
                 format_of(other)?;
-                targets.push(name.clone());
+                targets.push((name.clone(), target));
             }
         }
         if let Some(name) = fine.tensors.keys().find(|name| !base.tensors.contains_key(*name) && !is_optional(name)) {
@@ -112,43 +112,39 @@ impl Extraction {
         if targets.is_empty() {
             return Err(Error::file(&base.path, format!("has none of the modules {}", TARGETS.join(", "))));
         }
-        Ok(Extraction { options, base, fine, targets })
+        Ok(Extraction { options, base, fine, layers, targets })
     }
 
+    /// Returns the matrices that the adapter may change: of stacked experts one for each.
     pub fn modules(&self) -> usize {
-        self.targets.len()
+        self.targets.iter().map(|(_, target)| target.count).sum()
     }
+
     pub fn bytes(&self) -> u64 {
         let largest = match self.options.size {
             LowRankSize::Rank(rank) | LowRankSize::Energy { largest: rank, .. } => rank,
         };
-        let of = |name: &String| match self.base.tensors[name].dims[..] {
-            [rows, cols] => (largest.min(rows).min(cols) * (rows + cols) * size_of::<f32>()) as u64,
-            _ => 0,
+        let of = |Target { count, rows, cols, .. }: &Target| {
+            (count * largest.min(*rows).min(*cols) * (rows + cols) * size_of::<f32>()) as u64
         };
-        self.targets.iter().map(of).sum()
+        self.targets.iter().map(|(_, target)| of(target)).sum()
     }
 
     /// Writes the adapter. `progress` hears (values done, values in all).
     pub fn run(self, progress: &mut dyn FnMut(u64, u64)) -> Result<ExtractReport, Error> {
         // The factors are there twice at the end: their ranks are known before the file's head is written.
         let out = &self.options.out;
-        let (new, spill) = match self.is_gguf() {
-            true => {
+        let (new, spill) = match OutForm::of(out) {
+            OutForm::Gguf => {
                 streaming::check_room(out, 2 * self.bytes(), weights::free_bytes)?;
                 (None, Spill(out.with_extension("factors.part")))
             }
-            false => {
+            OutForm::Apr | OutForm::Folder => {
                 let new = NewFolder::create(out, 2 * self.bytes())?;
                 let spill = Spill(new.path().join("factors.part"));
                 (Some(new), spill)
             }
         };
-        let spill = &spill.0;
-        let io = |source| Error::Io { path: spill.clone(), source };
-        let cpu = Cpu::new(self.options.threads);
-        let mut file = BufWriter::new(File::create(spill).map_err(io)?);
-        let mut done: Vec<Factors> = Vec::new();
         let mut report = ExtractReport {
             modules: 0,
             unchanged_modules: 0,
@@ -161,47 +157,18 @@ impl Extraction {
             bytes: 0,
             left_out: self.left_out(),
         };
-        let (mut squares, mut squares_held) = (0.0, 0.0);
-        let values = |name: &String| self.base.tensors[name].dims.iter().product::<usize>() as u64;
-        let (mut so_far, total) = (0, self.targets.iter().map(values).sum());
-        for (number, name) in self.targets.iter().enumerate() {
-            let tensor = &self.base.tensors[name];
-            let (Some(module), &[rows, cols]) = (target(tensor), &tensor.dims[..]) else { continue };
-            let other = self.fine.tensor_like(tensor)?;
-            let mut change = read_all(other)?;
-            change.iter_mut().zip(read_all(tensor)?).for_each(|(change, base)| *change -= base);
-            tensor.data.let_go();
-            other.data.let_go();
-            let square: f64 = change.iter().map(|change| f64::from(*change).powi(2)).sum();
-            so_far += values(name);
-            progress(so_far, total);
-            if square == 0.0 {
-                report.unchanged_modules += 1;
-                continue;
-            }
-            let (rank, held, a, b) = factors(&cpu, &change, rows, cols, square, self.options.size, number as u64);
-            for value in a.iter().chain(&b) {
-                file.write_all(&value.to_le_bytes()).map_err(io)?;
-            }
-            (squares, squares_held) = (squares + square, squares_held + held);
-            report.least_energy_share = report.least_energy_share.min(held / square);
-            report.largest_rank = report.largest_rank.max(rank);
-            report.smallest_rank = report.smallest_rank.min(rank);
-            report.parameters += (rank * (rows + cols)) as u64;
-            done.push(Factors { module: module.to_owned(), rank, rows, cols });
-        }
-        if done.is_empty() {
-            let what = format!("has the same matrices as {}: there is nothing to extract", self.base.path.display());
-            return Err(Error::file(&self.fine.path, what));
-        }
-        file.into_inner().map_err(|error| io(error.into_error()))?;
-        report.modules = done.len();
-        report.energy_share = squares_held / squares;
-        report.relative_error = (1.0 - report.energy_share).max(0.0).sqrt();
+        let done = self.factorise(&spill.0, &mut report, progress)?;
+        let is_gguf = self.base.form == SourceForm::Gguf;
+        let shape = match new.is_none() || is_gguf {
+            true => Some(weights::contents(&self.base.path, true)?.shape?),
+            false => None,
+        };
+        let order = if is_gguf { HeadOrder::Tiled } else { HeadOrder::Grouped };
+        let out = AdapterOut { base: &self.base, factors: &done, spill: &spill.0, shape, order };
         report.bytes = match new {
-            None => self.assemble_gguf(spill, &done)?,
+            None => output::write_gguf(out, &self.options.out)?,
             Some(new) => {
-                let bytes = self.assemble(&new, spill, &done, report.largest_rank)?;
+                let bytes = output::write_folder(out, &new, report.largest_rank)?;
                 new.finish()?;
                 bytes
             }
@@ -209,107 +176,72 @@ impl Extraction {
         Ok(report)
     }
 
-    fn is_gguf(&self) -> bool {
-        self.options.out.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"))
-    }
-
-    /// Writes a GGUF file: one module after the other, value heads in tiled order.
-    fn assemble_gguf(&self, spill: &Path, done: &[Factors]) -> Result<u64, Error> {
-        let out = &self.options.out;
-        let mut shape = weights::contents(&self.base.path, true)?.shape?;
-        let text = |text: &str| GgufValue::Text(text.to_owned());
-        let keys = [
-            ("general.architecture", text(&shape.arch)),
-            ("general.type", text("adapter")),
-            ("adapter.type", text("lora")),
-            // No alpha: the product of the factors is the difference itself, whatever a module's rank.
-            ("adapter.lora.alpha", GgufValue::F32(0.0)),
-            (BASE_KEY, GgufValue::Text(base_mark(&self.base))),
-        ]
-        .map(|(key, value)| (key.to_owned(), value));
-        shape.value_head_order = HeadOrder::Tiled;
-        let mut infos = Vec::new();
-        for Factors { module, rank, rows, cols } in done {
-            let name = weights::gguf_name(weights::module_of(module));
-            let name = name.ok_or_else(|| Error::file(out, format!("cannot name '{module}' as GGUF files do")))?;
-            for (half, dims) in [("a", [cols, rank]), ("b", [rank, rows])] {
-                let (name, dims) = (format!("{name}.lora_{half}"), dims.map(|&dim| dim as u64).to_vec());
-                infos.push(TensorInfo { name, dims, format: Format::F32 });
-            }
-        }
-        let mut factors = BufReader::new(File::open(spill).map_err(|source| Error::io(spill, source))?);
-        let mut values = |count: usize| {
-            let mut bytes = vec![0; 4 * count];
-            factors.read_exact(&mut bytes).map_err(|source| Error::io(spill, source))?;
-            Ok::<Vec<f32>, Error>(bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect())
-        };
-        let write = |file| {
-            let io = |source| Error::io(out, source);
-            let mut writer = GgufWriter::new(file, &keys, &infos).map_err(io)?;
-            for Factors { module, rank, rows, cols } in done {
-                let (a, b) = (values(rank * cols)?, values(rows * rank)?);
-                let mut change = LowRank { rank: *rank, scale: 1.0, a, b };
-                weights::reorder(weights::module_of(module), &mut change, HeadOrder::Grouped, &shape);
-                for values in [change.a, change.b] {
-                    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                    writer.write(&bytes).map_err(io)?;
-                }
-            }
-            writer.finish().map_err(io)
-        };
-        streaming::atomically(out, write, |written| Ok(Adapter::open(written).map(drop)?))
-    }
-
-    fn assemble(&self, new: &NewFolder, spill: &Path, done: &[Factors], rank: usize) -> Result<u64, Error> {
+    /// Writes the factors of all differences behind each other, of a stack A of all experts and then B of all.
+    fn factorise(
+        &self,
+        spill: &Path,
+        report: &mut ExtractReport,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Vec<Factors>, Error> {
         let io = |source| Error::io(spill, source);
-        let tensors: Vec<NewTensor> = done
-            .iter()
-            .flat_map(|one| {
-                let tensor = |half, dims: [usize; 2]| NewTensor {
-                    name: format!("base_model.model.{}.lora_{half}.weight", one.module),
-                    format: Format::F32,
-                    dims: dims.to_vec(),
-                };
-                [tensor("A", [one.rank, one.cols]), tensor("B", [one.rows, one.rank])]
-            })
-            .collect();
-        let mut file = BufReader::new(File::open(spill).map_err(io)?);
-        let bytes = write_safetensors(new.path(), "adapter_model", &tensors, &mut |tensor, sink| {
-            let mut bytes = vec![0; tensor.bytes() as usize];
-            file.read_exact(&mut bytes).map_err(io)?;
-            sink.bytes(&bytes)
-        })?;
-        drop(file);
-        // Nothing but the adapter may be in the folder when it gets its name.
-        std::fs::remove_file(spill).map_err(io)?;
-        let other: BTreeMap<&str, usize> =
-            done.iter().filter(|one| one.rank != rank).map(|one| (&one.module[..], one.rank)).collect();
-        let is_used = |name: &&&str| done.iter().any(|one| one.module.rsplit('.').next() == Some(**name));
-        let config = json!({
-            "peft_type": "LORA",
-            "base_model_name_or_path": self.options.base,
-            "task_type": "CAUSAL_LM",
-            "r": rank,
-            // B A is the difference itself, in every module.
-            "lora_alpha": rank,
-            "rank_pattern": other,
-            "alpha_pattern": other,
-            "target_modules": TARGETS.iter().filter(is_used).collect::<Vec<_>>(),
-            "lora_dropout": 0.0,
-            "bias": "none",
-            "fan_in_fan_out": false,
-            "use_rslora": false,
-            "use_dora": false,
-            "inference_mode": true,
-            "modules_to_save": null,
-        });
-        new.write("adapter_config.json", &format!("{config:#}\n"))?;
-        new.write(BASE_MARK, &format!("{:#}\n", json!({"base": base_mark(&self.base)})))?;
-        Ok(bytes)
+        let cpu = Cpu::new(self.options.threads);
+        let mut file = BufWriter::new(File::create(spill).map_err(io)?);
+        let mut done: Vec<Factors> = Vec::new();
+        let (mut squares, mut squares_held) = (0.0, 0.0);
+        let values = |target: &Target| (target.count * target.rows * target.cols) as u64;
+        let (mut so_far, total) = (0, self.targets.iter().map(|(_, target)| values(target)).sum());
+        for (number, (name, target)) in self.targets.iter().enumerate() {
+            let Target { count, rows, cols, .. } = *target;
+            let tensor = &self.base.tensors[name];
+            let other = self.fine.tensor_like(tensor)?;
+            let mut all: Vec<Option<LowRankFactors>> = Vec::new();
+            let (mut change, mut of_base) = (Vec::new(), Vec::new());
+            for matrix in 0..count {
+                let range = matrix * rows * cols..(matrix + 1) * rows * cols;
+                read(other, range.clone(), &mut change)?;
+                read(tensor, range, &mut of_base)?;
+                change.iter_mut().zip(&of_base).for_each(|(change, base)| *change -= base);
+                let square: f64 = change.iter().map(|change| f64::from(*change).powi(2)).sum();
+                so_far += (rows * cols) as u64;
+                progress(so_far, total);
+                if square == 0.0 {
+                    report.unchanged_modules += 1;
+                    all.push(None);
+                    continue;
+                }
+                let seed = (number + matrix * self.targets.len()) as u64;
+                let found = factors(&cpu, &change, rows, cols, square, self.options.size, seed);
+                (squares, squares_held) = (squares + square, squares_held + found.held);
+                report.modules += 1;
+                report.least_energy_share = report.least_energy_share.min(found.held / square);
+                report.largest_rank = report.largest_rank.max(found.rank);
+                report.smallest_rank = report.smallest_rank.min(found.rank);
+                report.parameters += (found.rank * (rows + cols)) as u64;
+                all.push(Some(found));
+            }
+            tensor.data.let_go();
+            other.data.let_go();
+            let Some(rank) = all.iter().flatten().map(|found| found.rank).max() else { continue };
+            let padded: Vec<(Vec<f32>, Vec<f32>)> =
+                all.into_iter().map(|found| in_rank(found, rank, rows, cols)).collect();
+            for value in padded.iter().flat_map(|(a, _)| a).chain(padded.iter().flat_map(|(_, b)| b)) {
+                file.write_all(&value.to_le_bytes()).map_err(io)?;
+            }
+            done.push(Factors { target: target.clone(), rank });
+        }
+        if done.is_empty() {
+            let what = format!("has the same matrices as {}: there is nothing to extract", self.base.path.display());
+            return Err(Error::file(&self.fine.path, what));
+        }
+        file.into_inner().map_err(|error| io(error.into_error()))?;
+        report.energy_share = squares_held / squares;
+        report.relative_error = (1.0 - report.energy_share).max(0.0).sqrt();
+        Ok(done)
     }
+
     fn left_out(&self) -> Vec<String> {
         let differs = |(name, tensor): &(&String, &weights::FileTensor)| {
-            target(tensor).is_none()
+            Target::of(tensor, self.layers).is_none()
                 && self.fine.tensors.get(*name).is_some_and(|other| {
                     other.type_name != tensor.type_name && read_all(other).ok() != read_all(tensor).ok()
                         || other.type_name == tensor.type_name && other.data[..] != tensor.data[..]
@@ -319,7 +251,25 @@ impl Extraction {
     }
 }
 
-/// Returns a difference's rank, the squares that its factors hold, A [rank, cols] and B [rows, rank].
+/// Largest parts of a difference: A [rank, cols] and B [rows, rank].
+struct LowRankFactors {
+    rank: usize,
+    held: f64, // squares of the difference that the factors hold
+    a: Vec<f32>,
+    b: Vec<f32>,
+}
+
+/// Returns A and B in a rank that may be larger than their own; without factors, zeros.
+fn in_rank(found: Option<LowRankFactors>, rank: usize, rows: usize, cols: usize) -> (Vec<f32>, Vec<f32>) {
+    let Some(LowRankFactors { rank: own, mut a, b, .. }) = found else {
+        return (vec![0.0; rank * cols], vec![0.0; rows * rank]);
+    };
+    a.resize(rank * cols, 0.0);
+    let row = |row: &[f32]| row.iter().copied().chain(std::iter::repeat_n(0.0, rank - own)).collect::<Vec<f32>>();
+    (a, b.chunks(own).flat_map(row).collect())
+}
+
+/// Finds the factors of a difference.
 fn factors(
     cpu: &Cpu,
     change: &[f32],
@@ -328,7 +278,7 @@ fn factors(
     square: f64,
     size: LowRankSize,
     seed: u64,
-) -> (usize, f64, Vec<f32>, Vec<f32>) {
+) -> LowRankFactors {
     const FIRST_TRY: usize = 16;
     /// Part of the largest singular value below which one is rounding.
     const NOISE: f64 = 1e-6;
@@ -357,5 +307,5 @@ fn factors(
     let a = a.map(|(k, value)| value * roots[k]).collect();
     let b = (0..rows).flat_map(|row| (0..rank).map(move |k| (row, k)));
     let b = b.map(|(row, k)| svd.left[k * rows + row] * roots[k]).collect();
-    (rank, held_by(&svd.values[..rank]).min(square), a, b)
+    LowRankFactors { rank, held: held_by(&svd.values[..rank]).min(square), a, b }
 }

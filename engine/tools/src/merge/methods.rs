@@ -5,7 +5,7 @@ use weights::FileTensor;
 use super::recipe::{MergeMethod, MergeSwitches};
 use super::torch_random::TorchRandom;
 use crate::Error;
-use crate::model_folder::{count_of, pieces, read};
+use crate::tensor_source::{count_of, pieces, read};
 pub struct TensorMerge {
     pub method: MergeMethod,
     pub count: usize,

@@ -22,14 +22,6 @@ pub fn values_of(path: &Path) -> Values {
     weights::tensors_of(path, true).unwrap().iter().map(value).collect()
 }
 
-/// The golden tensors whose names begin so, without that beginning.
-pub fn golden(part: &str) -> Values {
-    let all = values_of(&data().join("golden.safetensors")).into_iter();
-    let values: Values = all.filter_map(|(name, value)| Some((name.strip_prefix(part)?.to_owned(), value))).collect();
-    assert!(!values.is_empty(), "{part}");
-    values
-}
-
 pub fn write(folder: &Path, stem: &str, values: &Values) {
     std::fs::create_dir_all(folder).unwrap();
     let tensor = |(name, (dims, _)): (&String, &(Vec<usize>, Vec<f32>))| NewTensor {
@@ -49,20 +41,6 @@ pub fn write_model(folder: &Path, values: &Values) {
     write(folder, "model", values);
     std::fs::write(folder.join("config.json"), r#"{"model_type": "qwen3_5_text", "dtype": "bfloat16"}"#).unwrap();
     std::fs::write(folder.join("tokenizer.json"), "{}").unwrap();
-}
-
-/// The golden models `base`, `a` and `b`, with the recipes beside them.
-pub fn golden_models() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for model in ["base", "a", "b"] {
-        write_model(&folder.path().join(model), &golden(&format!("{model}/")));
-    }
-    for recipe in std::fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().path()) {
-        if recipe.extension().is_some_and(|extension| extension == "yaml") {
-            std::fs::copy(&recipe, folder.path().join(recipe.file_name().unwrap())).unwrap();
-        }
-    }
-    folder
 }
 
 /// ‖a − b‖ / ‖b‖

@@ -104,7 +104,7 @@ fn a_dry_run_writes_nothing_and_tells_the_same() {
         threads: 1,
         dry_run: true,
     };
-    let planned = tools::quantize::quantize(&options, &mut |_, _| panic!("nothing is written")).unwrap();
+    let planned = tools::quantize::quantize(&options, &mut |_| panic!("nothing is written")).unwrap();
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     let written = quantize(&source, &out, Mixture::Q4_K_M).unwrap();
     assert_eq!(planned.tensors, written.tensors);

@@ -21,7 +21,7 @@ pub const FOLDERS: [&str; 7] =
 pub fn import(source: &Path, out: &Path, mixture: Option<Mixture>) -> Result<WriteReport, Error> {
     let choice = mixture.map(FormatChoice::Mixture);
     let options = ImportOptions { source, out, choice, rules: &[], imatrix: None, threads: 2, dry_run: false };
-    tools::import::import(&options, &mut |_, _| ())
+    tools::import::import(&options, &mut |_| ())
 }
 
 pub fn quantize(source: &Path, out: &Path, mixture: Mixture) -> Result<WriteReport, Error> {
@@ -36,7 +36,7 @@ pub fn with(
     imatrix: Option<&Path>,
 ) -> Result<WriteReport, Error> {
     let options = QuantizeOptions { source, out, choice, rules, imatrix, threads: 2, dry_run: false };
-    tools::quantize::quantize(&options, &mut |_, _| ())
+    tools::quantize::quantize(&options, &mut |_| ())
 }
 
 pub fn theirs(name: &str) -> PathBuf {

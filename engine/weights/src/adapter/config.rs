@@ -14,17 +14,18 @@ pub(super) struct AdapterConfig {
     by_root: bool,
     ranks: Vec<(Regex, f64)>,
     alphas: Vec<(Regex, f64)>,
+    /// Stacks of experts, by the last part of their names in `target_parameters`.
+    stacks: Vec<String>,
 }
 
 /// Keys of parts that a product with A and B leaves out, each with the values that mean 'not used'.
-const NOT_APPLIED: [(&str, &[&str]); 13] = [
+const NOT_APPLIED: [(&str, &[&str]); 12] = [
     ("use_dora", &["false"]),
     ("fan_in_fan_out", &["false"]),
     ("bias", &["\"none\""]),
     ("lora_bias", &["false"]),
     ("use_qalora", &["false"]),
     ("modules_to_save", &["[]"]),
-    ("target_parameters", &["[]"]),
     ("trainable_token_indices", &["[]", "{}"]),
     ("layer_replication", &["[]"]),
     ("alora_invocation_tokens", &["[]"]),
@@ -33,6 +34,10 @@ const NOT_APPLIED: [(&str, &[&str]); 13] = [
     // Other ways to begin change the base as well, so that the adapter does not fit what was published.
     ("init_lora_weights", &["true", "false", "\"gaussian\"", "\"eva\"", "\"orthogonal\""]),
 ];
+
+/// Stacks of experts and the parts of their rows. PEFT wraps a layer's stacks one in the other, and the first of these is outside.
+pub(super) const STACKS: [(&str, &[&str]); 2] =
+    [("down_proj", &["down_proj"]), ("gate_up_proj", &["gate_proj", "up_proj"])];
 
 const LARGEST_RANK: f64 = 50_000.0; // more than any matrix has rows
 
@@ -71,7 +76,12 @@ impl AdapterConfig {
             by_root: reader.json.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
             ranks: reader.patterns("rank_pattern")?,
             alphas: reader.patterns("alpha_pattern")?,
+            stacks: reader.stacks()?,
         })
+    }
+
+    pub fn targets(&self, stack: &str) -> bool {
+        self.stacks.iter().any(|known| known == stack)
     }
 
     pub fn rank_and_scale(&self, module: &str) -> (usize, f32) {
@@ -99,6 +109,26 @@ impl Reader {
                 .filter(|number| number.is_finite())
                 .ok_or_else(|| Error::key(&self.path, key, shown(&value.to_string()), "a number")),
         }
+    }
+
+    fn stacks(&self) -> Result<Vec<String>, Error> {
+        const KEY: &str = "target_parameters";
+        let list = match self.json.get(KEY) {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Array(list)) => list,
+            Some(other) => return Err(Error::key(&self.path, KEY, shown(&other.to_string()), "a list")),
+        };
+        let stack = |value: &Value| {
+            let (module, stack) = value.as_str()?.rsplit_once('.')?;
+            let is_known =
+                module.rsplit('.').next() == Some("experts") && STACKS.iter().any(|(name, _)| *name == stack);
+            is_known.then(|| stack.to_owned())
+        };
+        let read = |value: &Value| {
+            let expected = "experts.gate_up_proj and experts.down_proj: other parameters are not applied";
+            stack(value).ok_or_else(|| Error::key(&self.path, KEY, shown(&value.to_string()), expected))
+        };
+        list.iter().map(read).collect()
     }
 
     /// Reads expressions for modules' paths with their values, as PEFT matches them: at the end of the path.

@@ -61,6 +61,29 @@ pub fn gguf_name(module: &str) -> Option<String> {
     Some(format!("blk.{layer}.{}", family::all().iter().find_map(|family| family.gguf_layer_tensor(&part))?))
 }
 
+/// Returns the name that a tensor of a GGUF file has in a folder of a text model. The parts of stacked experts that a folder has in one
+/// tensor keep names of their own.
+pub fn name_in_folder(name: &str) -> Option<String> {
+    match name {
+        "token_embd.weight" => return Some("model.embed_tokens.weight".to_owned()),
+        "output_norm.weight" => return Some("model.norm.weight".to_owned()),
+        "output.weight" => return Some("lm_head.weight".to_owned()),
+        _ => {}
+    }
+    let (layer, part) = name.strip_prefix("blk.")?.split_once('.')?;
+    let mut families = family::all().iter();
+    if let Some(own) = part.strip_prefix("nextn.") {
+        let known = families.map(|family| family.prediction_tensor(own)).find(|known| *known != own);
+        return Some(format!("mtp.{}", known.unwrap_or(own)));
+    }
+    let of_stack = STACKS.iter().find(|(stack, parts)| *stack == part && parts.len() == 1);
+    let part = match of_stack {
+        Some((_, parts)) => format!("mlp.experts.{}", parts[0]),
+        None => families.find_map(|family| Some(family.layer_tensor(part)).filter(|own| *own != part))?.to_owned(),
+    };
+    Some(format!("model.layers.{layer}.{part}"))
+}
+
 /// Parts of a stack of experts: their names, and in how many the rows are split.
 const STACKS: [(&str, &[&str]); 4] = [
     ("ffn_gate_exps.weight", &["gate_proj"]),

@@ -21,9 +21,9 @@ pub enum LoraCommand {
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("size").required(true).args(["rank", "energy"]))]
 pub struct ExtractArgs {
-    #[arg(help = "Folder of the base, in safetensors")]
+    #[arg(help = "The base: a folder of safetensors, a GGUF or an APR file")]
     base: PathBuf,
-    #[arg(help = "Folder of the fine-tuned model")]
+    #[arg(help = "The fine-tuned model, in the base's form")]
     fine: PathBuf,
     #[arg(long, help = "Rank of every module")]
     rank: Option<usize>,
@@ -39,7 +39,7 @@ pub struct ExtractArgs {
 /// Merges an adapter into a model
 #[derive(Debug, clap::Args)]
 pub struct MergeArgs {
-    #[arg(help = "Folder of the model, in safetensors")]
+    #[arg(help = "The model: a folder of safetensors, a GGUF or an APR file")]
     base: PathBuf,
     #[arg(help = "Folder of the adapter in PEFT's form, or GGUF file")]
     adapter: PathBuf,
@@ -55,7 +55,7 @@ pub struct MergeArgs {
 struct OutputArgs {
     #[arg(
         long,
-        help = "Folder to write, in safetensors, and of an adapter also a .gguf file; it appears when it is whole"
+        help = "Folder to write, in safetensors, or a .gguf file, and of a merged model also .apr; it appears when it is whole"
     )]
     out: PathBuf,
     #[arg(long, help = "Threads that compute; 0: one for each core", default_value_t = 0)]
@@ -80,7 +80,7 @@ fn extract(args: ExtractArgs) -> Result<()> {
     let ExtractArgs { base, fine, output: OutputArgs { out, threads, json }, .. } = args;
     let extraction = Extraction::new(ExtractOptions { base, fine, out: out.clone(), size, threads })?;
     eprintln!("{} modules, at most {} to write", extraction.modules(), HumanBytes(extraction.bytes()));
-    let bar = progress_bar(0, "{bar:40} {percent} % of the values, {eta} left");
+    let bar = progress_bar(0, "{bar:40} {percent} % of the values, {per_sec}, {eta} left");
     bar.enable_steady_tick(Duration::from_millis(200));
     let report = extraction.run(&mut |done, total| {
         bar.set_length(total);
@@ -127,8 +127,9 @@ fn merge(args: MergeArgs) -> Result<()> {
     if json {
         return print_json(&report);
     }
+    report.notes.iter().for_each(|note| println!("note: {note}"));
     println!(
-        "{}: {} of {} tensors changed, {} in {:.1} s",
+        "{}: {} modules changed, {} tensors, {} in {:.1} s",
         out.display(),
         report.modules,
         report.tensors,

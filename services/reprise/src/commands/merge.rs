@@ -17,7 +17,7 @@ pub struct Args {
     /// Method: linear, task, ties, dare, dare_ties or slerp [default: the recipe's merge_method]
     #[arg(long, value_parser = method)]
     method: Option<MergeMethod>,
-    #[arg(long, help = "Folder to write, in safetensors; it appears when it is whole")]
+    #[arg(long, help = "Folder to write, in safetensors, or a .gguf or .apr file; it appears when it is whole")]
     out: PathBuf,
     /// Seed of the values that DARE drops, as mergekit's --random-seed
     #[arg(long, default_value_t = 0)]

@@ -9,7 +9,9 @@ use lab::output::{TextTable, print_json, progress_bar};
 use lab::synth::mixture;
 use serde::Serialize;
 use tools::mixture::Mixture;
-use tools::quantize::{FormatChoice, QuantizeOptions, TypeRule, WriteReport, quantize};
+use tools::quantize::{FormatChoice, QuantizeOptions, TypeRule, WriteReport, WriteStep, quantize};
+
+use super::merge::BAR;
 
 /// Writes a model with other types to a GGUF file
 #[derive(Debug, clap::Args)]
@@ -90,16 +92,29 @@ fn size(text: &str) -> Result<u64, String> {
 pub fn say(
     out: &Path,
     args: &ModelFileArgs,
-    write: impl FnOnce(usize, &mut dyn FnMut(u64, u64)) -> Result<WriteReport, tools::Error>,
+    write: impl FnOnce(usize, &mut dyn FnMut(WriteStep)) -> Result<WriteReport, tools::Error>,
 ) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let bar = progress_bar(0, "{bar:40} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left");
+    let measured = progress_bar(0, "measuring {bar:30} {pos} of {len} matrices, {per_sec}, {eta} left");
+    let bar = progress_bar(0, BAR);
     let start = Instant::now();
-    let report = write(args.threads.unwrap_or(cores), &mut |written, total| {
-        bar.enable_steady_tick(Duration::from_millis(200));
-        bar.set_length(total);
-        bar.set_position(written);
+    let report = write(args.threads.unwrap_or(cores), &mut |step| match step {
+        WriteStep::Measured(done, all) => {
+            measured.enable_steady_tick(Duration::from_millis(200));
+            measured.set_length(all);
+            measured.set_position(done);
+        }
+        WriteStep::Written(done, all) => {
+            if bar.length() != Some(all) {
+                measured.finish_and_clear();
+                bar.suspend(|| eprintln!("{} to write to {}", HumanBytes(all), out.display()));
+                bar.enable_steady_tick(Duration::from_millis(200));
+                bar.set_length(all);
+            }
+            bar.set_position(done);
+        }
     });
+    measured.finish_and_clear();
     bar.finish_and_clear();
     let (report, took_s) = (report?, start.elapsed().as_secs_f64());
     if args.json {
