@@ -116,7 +116,29 @@ fn every_size_has_every_window() {
             assert_eq!(preset.thinking, Thinking::Off);
         }
     }
-    assert_eq!(settings.presets.len(), models.len() * windows.len() + 4, "and \"default\" and three of \"builtin\"");
+    let all = models.len() * windows.len() + FOR_MEMORY.len() + 4;
+    assert_eq!(settings.presets.len(), all, "and \"default\" and three of \"builtin\"");
+}
+
+/// Presets for a card's or a machine's memory: model, window, formats of keys and values.
+const FOR_MEMORY: [(&str, &str, u32, [KvFormat; 2]); 6] = [
+    ("gpu-8gb", "qwen3.5-9b", 196_608, [KvFormat::Q8, KvFormat::Q4]),
+    ("gpu-12gb", "qwen3.5-9b", 262_144, [KvFormat::Q8; 2]),
+    ("gpu-16gb", "qwen3.5-9b", 262_144, [KvFormat::F16; 2]),
+    ("gpu-24gb", "qwen3.5-35b-a3b", 262_144, [KvFormat::Q8; 2]),
+    ("host-8gb", "qwen3.5-4b", 131_072, [KvFormat::Q8, KvFormat::Q4]),
+    ("host-16gb", "qwen3.5-4b", 262_144, [KvFormat::Q8; 2]),
+];
+
+#[test]
+fn every_memory_has_a_preset() {
+    let settings = defaults().settings;
+    for (name, model, ctx_size, kv) in FOR_MEMORY {
+        let preset = settings.preset(name).unwrap();
+        let own = settings.preset(model).unwrap();
+        assert_eq!((&preset.model, &preset.source), (&own.model, &own.source), "{name}");
+        assert_eq!((preset.ctx_size, [preset.kv.k, preset.kv.v]), (ctx_size, kv), "{name}");
+    }
 }
 
 #[test]
