@@ -30,7 +30,12 @@ class Event(ctypes.Structure):
                 ("user_data", ctypes.c_void_p), ("id", ctypes.c_char * 8)]
 
 
-def speak(library, rate, text):
+def open_library():
+    library = ctypes.CDLL("libespeak-ng.so.1")
+    return library, library.espeak_Initialize(2, 200, None, 0)
+
+
+def speak(library, text):
     samples, words = [], []
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(Event))
@@ -53,10 +58,9 @@ def speak(library, rate, text):
 
 def main(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    library = ctypes.CDLL("libespeak-ng.so.1")
-    rate = library.espeak_Initialize(2, 200, None, 0)
+    library, rate = open_library()
     for number, text in enumerate(SENTENCES):
-        samples, words = speak(library, rate, text)
+        samples, words = speak(library, text)
         with wave.open(str(folder / f"{number}.wav"), "wb") as file:
             file.setparams((1, 2, rate, 0, "NONE", ""))
             file.writeframes(struct.pack(f"<{len(samples)}h", *samples))
@@ -64,4 +68,5 @@ def main(folder):
         (folder / f"{number}.txt").write_text("\n".join(lines) + "\n")
 
 
-main(Path(sys.argv[1]))
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

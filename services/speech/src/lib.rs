@@ -23,14 +23,16 @@ mod playback;
 mod resample;
 mod spoken;
 mod turns;
+mod vowel;
 pub mod wav;
 
 pub use hearing::{HeardAudio, Hearing};
 pub use meaning::{TurnEnding, ending_of};
 pub use playback::Playback;
 pub use resample::{RATES, Resampler};
-pub use spoken::{SpokenText, word_end};
+pub use spoken::{SpokenText, WordTime, word_end};
 pub use turns::{Detection, TurnDetector, TurnEvent, TurnWaits};
+pub use vowel::vowel;
 
 /// Samples a second of all audio that is heard: ears and the detector of voice take it.
 pub const HEARD_RATE: u32 = 16_000;

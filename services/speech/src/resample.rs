@@ -1,7 +1,6 @@
 //! Audio at another rate: a filter of windowed sines, one set of taps for each place between two samples. The output
 //! has no delay of its own: its sample n lies where it lies in the input.
 
-use std::collections::VecDeque;
 use std::f32::consts::PI;
 use std::ops::RangeInclusive;
 
@@ -24,7 +23,7 @@ pub struct Resampler {
     taps: Vec<f32>,
     phases: u64,
     // Input that outputs still need, and the place of its first sample. Places begin at `half` of silence.
-    kept: VecDeque<i16>,
+    kept: Vec<f32>,
     first: u64,
     // Place of the next output.
     next: u64,
@@ -44,7 +43,7 @@ impl Resampler {
         let half = (ZEROS as f32 / narrow).ceil() as u64;
         let phases = to.min(PHASES);
         let taps = (0..phases).flat_map(|phase| taps(phase as f32 / phases as f32, half, narrow * PASSES)).collect();
-        let kept = std::iter::repeat_n(0, half as usize).collect();
+        let kept = vec![0.0; half as usize];
         Some(Resampler { from, to, half, taps, phases, kept, first: 0, next: 0, taken: 0 })
     }
 
@@ -53,12 +52,15 @@ impl Resampler {
         if self.from == self.to {
             return samples.to_vec();
         }
-        self.kept.extend(samples);
+        self.kept.extend(samples.iter().map(|sample| f32::from(*sample)));
         self.taken += samples.len() as u64;
         let mut out = Vec::with_capacity((samples.len() as u64 * self.to / self.from + 1) as usize);
         while let Some(sample) = self.output() {
             out.push(sample);
         }
+        let unneeded = (self.begin() - self.first).min(self.kept.len() as u64);
+        self.kept.drain(..unneeded as usize);
+        self.first += unneeded;
         out
     }
 
@@ -70,31 +72,40 @@ impl Resampler {
         let missing = whole.saturating_sub(self.next) as usize;
         let mut rest = self.push(&vec![0; self.half as usize + 1]);
         rest.truncate(missing);
-        self.kept = std::iter::repeat_n(0, self.half as usize).collect();
+        self.kept = vec![0.0; self.half as usize];
         (self.first, self.next, self.taken) = (0, 0, 0);
         rest
     }
 
+    // Place of the first input of the next output.
+    fn begin(&self) -> u64 {
+        self.next * self.from / self.to + 1
+    }
+
     fn output(&mut self) -> Option<i16> {
-        // Place of the output between input samples: whole and part.
-        let (whole, part) = (self.next * self.from / self.to, self.next * self.from % self.to);
-        let begin = whole + 1;
-        let end = begin + 2 * self.half - 1;
-        while self.first < begin {
-            self.kept.pop_front()?;
-            self.first += 1;
-        }
-        if self.first + (self.kept.len() as u64) < end {
-            return None;
-        }
-        let phase = (part * self.phases / self.to) as usize;
-        let width = 2 * self.half as usize;
+        let part = self.next * self.from % self.to;
+        let (phase, width) = ((part * self.phases / self.to) as usize, 2 * self.half as usize);
         // The first tap of a set belongs to the sample before `begin`, where it is nothing.
         let taps = &self.taps[phase * width + 1..(phase + 1) * width];
-        let sum: f32 = taps.iter().zip(&self.kept).map(|(tap, sample)| tap * f32::from(*sample)).sum();
+        let from = (self.begin() - self.first) as usize;
+        let sum = product(taps, self.kept.get(from..from + taps.len())?);
         self.next += 1;
         Some(sum.round().clamp(f32::from(i16::MIN), f32::from(i16::MAX)) as i16)
     }
+}
+
+// Sums in lanes, so that one addition does not wait for the one before.
+fn product(taps: &[f32], samples: &[f32]) -> f32 {
+    const LANES: usize = 8;
+    let ((taps, taps_left), (samples, samples_left)) = (taps.as_chunks::<LANES>(), samples.as_chunks::<LANES>());
+    let mut sums = [0.0_f32; LANES];
+    for (taps, samples) in taps.iter().zip(samples) {
+        for (sum, (tap, sample)) in sums.iter_mut().zip(taps.iter().zip(samples)) {
+            *sum += tap * sample;
+        }
+    }
+    let left: f32 = taps_left.iter().zip(samples_left).map(|(tap, sample)| tap * sample).sum();
+    sums.iter().sum::<f32>() + left
 }
 
 // Taps for an output that lies `part` behind an input sample. Their sum is 1.

@@ -1,7 +1,8 @@
 //! Words of a reply and the samples at which they lie.
 //!
-//! A voice tells no times of words. In a piece that it has spoken whole, a character lies at its share of the samples in
-//! which something sounds; in one that it still speaks, the pace of the pieces before it tells how long it will be.
+//! Some voices tell the times of their words ([`SpokenText::mark`]). Of the others, in a piece that was spoken whole, a
+//! character lies at its share of the samples in which something sounds; in one that is still spoken, the pace of the
+//! pieces before it tells how long it will be.
 
 use crate::{ms_of, samples_of};
 
@@ -18,8 +19,8 @@ pub struct SpokenText {
 struct Piece {
     // Place of its first character in the reply.
     text_start: usize,
-    // Characters, without space at both ends.
-    chars: usize,
+    // Without space at both ends.
+    text: Vec<char>,
     // Ends of its words, in characters of the piece.
     word_ends: Vec<usize>,
     start: u64,
@@ -28,6 +29,27 @@ struct Piece {
     sounds: Vec<(u64, u64)>,
     block: Block,
     is_whole: bool,
+    // Words whose times the voice has told, in their order.
+    marks: Vec<Mark>,
+}
+
+/// Time of a word, as a voice tells it: from the begin of its piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WordTime {
+    pub word: String,
+    pub start_ms: u64,
+    /// `None`: it sounds until the next word begins.
+    pub end_ms: Option<u64>,
+}
+
+// A word in characters and samples of its piece.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    first_char: usize,
+    // Behind its last character and the punctuation that follows.
+    end_char: usize,
+    start: u64,
+    end: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +64,8 @@ const BLOCK_MS: u64 = 5;
 const QUIET: u16 = 160;
 // A shorter silence is part of a word.
 const GAP_MS: u64 = 90;
+// Characters of a text that a voice may pass over between two words whose times it tells.
+const FAR: usize = 48;
 // Share of a character by which a word's end may be missed.
 const SLACK: f64 = 0.05;
 
@@ -58,14 +82,23 @@ impl SpokenText {
         let text = text.trim();
         self.pieces.push(Piece {
             text_start: text_start + space,
-            chars: text.chars().count(),
+            text: text.chars().collect(),
             word_ends: word_ends(text),
             start,
             samples: 0,
             sounds: Vec::new(),
             block: Block::default(),
             is_whole: false,
+            marks: Vec::new(),
         });
+    }
+
+    /// Notes the time of the next word of the current piece. A word that is not in its text changes nothing.
+    pub fn mark(&mut self, told: &WordTime) {
+        let at = |ms| samples_of(ms, self.rate);
+        if let Some(piece) = self.pieces.last_mut() {
+            piece.mark(&told.word, at(told.start_ms), told.end_ms.map(at));
+        }
     }
 
     pub fn push(&mut self, samples: &[i16]) {
@@ -92,7 +125,7 @@ impl SpokenText {
 
     /// Character up to which the reply has been given to the voice.
     pub fn text_end(&self) -> usize {
-        self.pieces.last().map_or(0, |piece| piece.text_start + piece.chars)
+        self.pieces.last().map_or(0, |piece| piece.text_start + piece.chars())
     }
 
     /// Character behind the last whole word that was heard after this time.
@@ -103,19 +136,22 @@ impl SpokenText {
             if at < piece.start || piece.samples == 0 && !piece.is_whole {
                 break;
             }
-            if piece.chars == 0 {
+            if piece.chars() == 0 {
                 continue;
             }
             let into = at - piece.start;
-            let chars = if piece.is_whole && into >= piece.samples {
-                piece.chars as f64
-            } else {
+            // Times of clients are whole milliseconds.
+            let chars = if piece.is_whole && into + samples_of(1, self.rate) > piece.samples {
+                piece.chars() as f64
+            } else if piece.marks.is_empty() {
                 self.chars_at(piece, into.min(piece.samples))
+            } else {
+                piece.marked_chars(into.min(piece.samples)) as f64
             };
             let end = piece.word_ends.iter().rfind(|end| **end as f64 <= chars + SLACK);
             let Some(end) = end else { break };
             heard = piece.text_start + end;
-            if *end < piece.chars {
+            if *end < piece.chars() {
                 break;
             }
         }
@@ -125,20 +161,59 @@ impl SpokenText {
     fn chars_at(&self, piece: &Piece, into: u64) -> f64 {
         let sounding = piece.sounding(into) as f64;
         let whole = piece.sounding(piece.samples) as f64;
-        let whole = if piece.is_whole { whole } else { whole.max(piece.chars as f64 * self.pace()) };
-        if whole == 0.0 { 0.0 } else { piece.chars as f64 * sounding / whole }
+        let whole = if piece.is_whole { whole } else { whole.max(piece.chars() as f64 * self.pace()) };
+        if whole == 0.0 { 0.0 } else { piece.chars() as f64 * sounding / whole }
     }
 
     // Samples of a character, in the pieces that were spoken whole.
     fn pace(&self) -> f64 {
-        let spoken = self.pieces.iter().filter(|piece| piece.is_whole && piece.chars > 0);
-        let sums = spoken.map(|piece| (piece.sounding(piece.samples) as f64, piece.chars as f64));
+        let spoken = self.pieces.iter().filter(|piece| piece.is_whole && piece.chars() > 0);
+        let sums = spoken.map(|piece| (piece.sounding(piece.samples) as f64, piece.chars() as f64));
         let (samples, chars) = sums.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         if chars > 0.0 && samples > 0.0 { samples / chars } else { self.usual }
     }
 }
 
 impl Piece {
+    fn chars(&self) -> usize {
+        self.text.len()
+    }
+
+    fn mark(&mut self, word: &str, start: u64, end: Option<u64>) {
+        let word: Vec<char> = word.trim_matches(|letter: char| !letter.is_alphanumeric()).chars().collect();
+        let (from, earliest) = self.marks.last().map_or((0, 0), |last| (last.end_char, last.start));
+        let rest = self.text.get(from..).unwrap_or_default();
+        // A voice may say a word that the text spells otherwise. One far behind is another word of the same spelling.
+        let near = &rest[..rest.len().min(word.len() + FAR)];
+        let is_word = |at: &usize| {
+            let (before, some, behind) = (near[..*at].last(), &near[*at..*at + word.len()], rest.get(*at + word.len()));
+            let ends = behind.is_none_or(|letter| !letter.is_alphanumeric() || is_wide(*letter));
+            ends && before.is_none_or(|letter| !letter.is_alphanumeric())
+                && some
+                    .iter()
+                    .zip(&word)
+                    .all(|(one, other)| one == other || one.to_lowercase().eq(other.to_lowercase()))
+        };
+        let places = if word.is_empty() { 0 } else { (near.len() + 1).saturating_sub(word.len()) };
+        let Some(at) = (0..places).find(is_word).filter(|_| start >= earliest) else { return };
+        let first_char = from + at;
+        let behind = &self.text[first_char + word.len()..];
+        let marks = behind.iter().take_while(|letter| !letter.is_alphanumeric() && !letter.is_whitespace()).count();
+        let end_char = first_char + word.len() + marks;
+        self.marks.push(Mark { first_char, end_char, start, end: end.map(|end| end.max(start)) });
+    }
+
+    // Characters that were said before this sample, by the times of words.
+    fn marked_chars(&self, into: u64) -> usize {
+        let begun = self.marks.partition_point(|mark| mark.start <= into);
+        let Some(mark) = begun.checked_sub(1).and_then(|last| self.marks.get(last)) else { return 0 };
+        let last_sound = || self.sounds.last().filter(|_| self.is_whole).map(|(_, end)| *end);
+        let is_last = begun == self.marks.len();
+        // Where the next word has begun is another mark: a word without an end lasts until then.
+        let end = mark.end.or_else(|| last_sound().filter(|_| is_last && mark.end_char == self.chars()));
+        if end.is_some_and(|end| end <= into) { mark.end_char } else { mark.first_char }
+    }
+
     fn push(&mut self, sample: i16, block: u64, gap: u64) {
         self.samples += 1;
         self.block.samples += 1;
@@ -290,7 +365,91 @@ mod tests {
         assert_eq!(word_end("ab cd 厨房", 7), 7);
     }
 
+    fn told(word: &str, start_ms: u64, end_ms: Option<u64>) -> WordTime {
+        WordTime { word: word.into(), start_ms, end_ms }
+    }
+
+    #[test]
+    fn times_that_a_voice_tells_decide() {
+        let mut spoken = SpokenText::new(RATE, 15.0);
+        let text = "Well... the 21 lamps (all) are on!";
+        spoken.begin(0, text);
+        // The share of characters would be wrong nearly everywhere.
+        spoken.mark(&told("Well", 0, Some(2000)));
+        spoken.mark(&told("THE", 2400, None));
+        spoken.mark(&told("twenty", 2450, None));
+        spoken.mark(&told("one", 2500, None));
+        spoken.mark(&told("lamps", 2600, None));
+        spoken.mark(&told("all", 2700, Some(2750)));
+        spoken.mark(&told("are", 2800, None));
+        spoken.mark(&told("on", 2900, None));
+        spoken.push(&vec![9000; 3200 * 24]);
+        spoken.push(&vec![0; 400 * 24]);
+        for is_whole in [false, true] {
+            for (ms, expected) in [
+                (1999, ""),
+                (2000, "Well..."),
+                (2599, "Well..."),
+                (2600, "Well... the 21"),
+                (2700, "Well... the 21 lamps"),
+                (2760, "Well... the 21 lamps (all)"),
+                (2899, "Well... the 21 lamps (all)"),
+                (3100, "Well... the 21 lamps (all) are"),
+                (3250, if is_whole { text } else { "Well... the 21 lamps (all) are" }),
+            ] {
+                assert_eq!(heard(&spoken, text, ms), expected, "{ms} ms");
+            }
+            spoken.end();
+        }
+        assert_eq!(heard(&spoken, text, 90_000), text);
+    }
+
+    #[test]
+    fn words_are_exact_where_their_times_are_told() {
+        let words: Vec<String> =
+            (0..1000_u64).map(|at| "abcdefghijk"[..1 + (at * 7 % 11) as usize].to_owned()).collect();
+        let (mut spoken, mut text, mut times, mut seed, mut at) =
+            (SpokenText::new(8000, 15.0), String::new(), Vec::new(), 3_u64, 0);
+        let mut random = |most: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % most
+        };
+        for piece in words.chunks(9) {
+            let piece = piece.join(" ") + ". ";
+            spoken.begin(text.chars().count(), &piece);
+            let begin = at;
+            for word in piece.split_whitespace() {
+                let (pause, length) = (random(300), 60 + random(900));
+                spoken.mark(&told(word, at - begin + pause, Some(at - begin + pause + length)));
+                at += pause + length;
+                text += word;
+                times.push((at, text.chars().count()));
+                text += " ";
+            }
+            // Some of it is as silent as a pause.
+            spoken.push(&vec![(random(3) * 9000) as i16; (at - begin) as usize * 8]);
+        }
+        spoken.end();
+        for _ in 0..1000 {
+            let ms = random(at);
+            let complete = times.iter().rfind(|(end, _)| *end <= ms).map_or(0, |(_, chars)| *chars);
+            assert_eq!(spoken.heard_chars(ms), complete, "{ms} ms");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn no_told_time_is_trusted(text in "[a-c]{1,4}( [a-c]{1,4}){0,9}", times in prop::collection::vec(("[a-d]{0,4}", 0_u64..3000, prop::option::of(0_u64..4000)), 0..20), one in 0_u64..3000, more in 0_u64..3000) {
+            let mut spoken = SpokenText::new(RATE, 15.0);
+            spoken.begin(0, &text);
+            spoken.push(&vec![9000; 2000 * 24]);
+            times.iter().for_each(|(word, start, end)| spoken.mark(&told(word, *start, *end)));
+            let heard = spoken.heard_chars(one);
+            prop_assert!(heard <= text.len() && spoken.heard_chars(u64::MAX / 100_000) <= text.len());
+            prop_assert!(heard == 0 || heard == text.len() || text.as_bytes()[heard] == b' ');
+            prop_assert!(heard <= spoken.heard_chars(one + more));
+        }
+
         #[test]
         fn more_time_hears_more_and_never_half_a_word(pieces in prop::collection::vec("[a-zé厨 .,]{0,20}", 0..6), one in 0_u64..9000, more in 0_u64..9000) {
             let refs: Vec<&str> = pieces.iter().map(String::as_str).collect();
