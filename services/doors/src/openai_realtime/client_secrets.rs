@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use runtime::wall_ms;
+use runtime::{heavy, wall_ms};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -50,7 +50,8 @@ pub async fn create_client_secret(
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message));
     }
     let body = if body.trim_ascii().is_empty() { b"{}" } else { &body[..] };
-    let body: Value = serde_json::from_slice(body)
+    let body: Value = heavy::run(body.len(), || serde_json::from_slice(body))
+        .await
         .map_err(|error| ApiError::bad("invalid_json", format!("the body is not a JSON object: {error}")))?;
     let ClientSecretRequest { expires_after, session, session_id } = fields::read(&body)?;
     let longest_s = replies.settings.auth.client_secret_s;
