@@ -10,4 +10,5 @@ pub mod metrics;
 pub mod persons;
 pub mod server;
 pub mod sessions;
+pub mod state_streams;
 pub mod window;

@@ -1,5 +1,6 @@
 //! The service as its doors see it.
 
+use crate::admin::state_streams::StateStreams;
 use crate::openai_realtime::AudioConfig;
 use access::Access;
 use axum::extract::FromRef;
@@ -18,6 +19,7 @@ pub struct App {
     pub stopping: CancellationToken,
     pub speech: SpeechServers,
     pub start: Arc<StartFacts>,
+    pub state_streams: StateStreams,
 }
 
 /// Facts about this start, for administrators.

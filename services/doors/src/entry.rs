@@ -2,6 +2,8 @@
 
 mod bodies;
 
+pub use bodies::Preparation;
+
 use crate::{ApiError, App};
 use access::{Caller, ConnectionPlace};
 use axum::body::HttpBody;
@@ -9,6 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bodies::BodyShare;
 use sockets::{HalfOpen, counted};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -91,6 +94,7 @@ pub async fn require(State((app, scope)): State<(App, KeyScope)>, request: Reque
         Ok(caller) => match bodies::read(&app, caller.address, request).await {
             Ok(mut request) => {
                 request.extensions_mut().insert(caller);
+                let _kept = request.extensions().get::<BodyShare>().cloned();
                 next.run(request).await
             }
             Err(error) => error.into_response(),

@@ -13,6 +13,7 @@ pub use parse::{OllamaBody, chat as parse_chat, generate as parse_generate};
 pub use pull::pull;
 
 use crate::ApiError;
+use crate::entry::Preparation;
 use crate::headers::{is_side_task, set_aside};
 use crate::json::stream_body;
 use crate::routes::ErrorForm;
@@ -40,7 +41,7 @@ type Parse = fn(&[u8], &Settings) -> Result<OllamaRequest, ApiError>;
 pub async fn chat(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
-    Extension(preparation): Extension<Arc<PreparationShare>>,
+    Preparation(preparation): Preparation,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
@@ -50,7 +51,7 @@ pub async fn chat(
 pub async fn generate(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
-    Extension(preparation): Extension<Arc<PreparationShare>>,
+    Preparation(preparation): Preparation,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {

@@ -3,17 +3,19 @@
 
 mod form;
 
+use crate::entry::Preparation;
 use crate::json::read_body;
 use crate::{ApiError, App};
-use axum::Json;
+use access::Caller;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 pub use form::parse as parse_form;
 use futures_util::{StreamExt, stream};
-use runtime::heavy;
+use runtime::{HeldShare, heavy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -21,7 +23,7 @@ use session::sentences::{Sentence, SentenceLimits, Sentences};
 use speech::{HEARD_RATE, Resampler, wav};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use voices::{Error, Saying, VOICE_RATE, Voice, WantedVoice};
+use voices::{Error, Saying, VOICE_RATE, Voice, WantedVoice, is_language};
 
 /// Request for speech, with OpenAI's fields.
 #[derive(Deserialize, JsonSchema)]
@@ -36,7 +38,13 @@ pub struct SpeechBody {
     pub speed: Option<f64>,
 }
 
-pub async fn transcriptions(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Result<Response, ApiError> {
+pub async fn transcriptions(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Preparation(preparation): Preparation,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
     let Some(ears) = app.speech.ears.clone() else { return Err(nothing("speech.stt")) };
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
     let most = app.replies.settings.speech.turn_s;
@@ -48,38 +56,52 @@ pub async fn transcriptions(State(app): State<App>, headers: HeaderMap, body: By
             let message = "send a WAV file of 16 bits in one or two channels: nothing else is decoded here";
             ApiError::bad("unsupported_format", message).param("file")
         })?;
+        if audio.samples.len() as u64 > most.saturating_mul(audio.rate.into()) {
+            let message = format!("at most {most} seconds (speech.turn_s)");
+            return Err(ApiError::bad("value_too_large", message).param("file"));
+        }
         let resampler = Resampler::new(audio.rate, HEARD_RATE);
         let mut resampler =
             resampler.ok_or_else(|| ApiError::bad("unsupported_format", "a rate that audio has").param("file"))?;
         let mut samples = resampler.push(&audio.samples);
         samples.extend(resampler.finish());
-        if samples.len() as u64 > most * u64::from(HEARD_RATE) {
-            let message = format!("at most {most} seconds (speech.turn_s)");
-            return Err(ApiError::bad("value_too_large", message).param("file"));
+        let language = form.text("language");
+        if language.as_deref().is_some_and(|language| !is_language(language)) {
+            return Err(ApiError::bad("invalid_value", "the name of a language, such as en").param("language"));
         }
-        Ok((samples, form.text("language"), form.text("response_format")))
+        let is_text = match form.text("response_format").as_deref() {
+            None | Some("json" | "verbose_json") => false,
+            Some("text") => true,
+            Some(_) => {
+                return Err(ApiError::bad("invalid_value", "json, text or verbose_json").param("response_format"));
+            }
+        };
+        Ok((samples, language, is_text))
     };
-    let (samples, language, wanted) = heavy::run(body.len(), read).await?;
-    drop(body);
-    let heard = ears.hear(&samples, language.as_deref()).await.map_err(failed)?;
+    let (samples, language, is_text) = heavy::run(body.len(), read).await?;
+    let mut held = app.replies.runtime.held().share();
+    if !held.take(size_of_val(samples.as_slice())) {
+        return Err(runtime::Error::NoRoom.into());
+    }
+    drop((body, preparation));
+    let heard = ears.hear(&caller.identity.user, &samples, language.as_deref()).await.map_err(failed)?;
+    if is_text {
+        return Ok(format!("{}\n", heard.text).into_response());
+    }
     let seconds = samples.len() as f64 / f64::from(HEARD_RATE);
-    Ok(match wanted.as_deref() {
-        Some("text") => format!("{}\n", heard.text).into_response(),
-        None | Some("json" | "verbose_json") => {
-            let usage = json!({ "type": "duration", "seconds": seconds.ceil() });
-            Json(json!({ "text": heard.text, "usage": usage })).into_response()
-        }
-        Some(_) => {
-            let message = "json, text or verbose_json";
-            return Err(ApiError::bad("invalid_value", message).param("response_format"));
-        }
-    })
+    let usage = json!({ "type": "duration", "seconds": seconds.ceil() });
+    Ok(Json(json!({ "text": heard.text, "usage": usage })).into_response())
 }
 
-pub async fn speech(State(app): State<App>, body: Bytes) -> Result<Response, ApiError> {
+pub async fn speech(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
     let Some(voice) = app.speech.voice.clone() else { return Err(nothing("speech.tts")) };
     let limits = &app.replies.settings;
-    let SpeechBody { input, voice: name, response_format, speed } = fields::read(&read_body(&body)?)?;
+    let SpeechBody { input, voice: name, response_format, speed } =
+        heavy::run(body.len(), || Ok::<_, ApiError>(fields::read(&read_body(&body)?)?)).await?;
     if input.len() > limits.limits.item_bytes {
         let message = format!("at most {} bytes (limits.item_bytes)", limits.limits.item_bytes);
         return Err(ApiError::bad("value_too_large", message).param("input"));
@@ -103,7 +125,18 @@ pub async fn speech(State(app): State<App>, body: Bytes) -> Result<Response, Api
     };
     let pieces = heavy::run(input.len(), || pieces(&input, sentences)).await;
     let language = limits.speech.language.clone();
-    let mut reading = Reading { voice, speaker: WantedVoice { name, language, speed }, pieces, saying: None };
+    let mut held = app.replies.runtime.held().share();
+    if !held.take(input.len()) {
+        return Err(runtime::Error::NoRoom.into());
+    }
+    let mut reading = Reading {
+        voice,
+        user: caller.identity.user,
+        _held: held,
+        speaker: WantedVoice { name, language, speed },
+        pieces,
+        saying: None,
+    };
     // What fails at once is an error, and what fails later breaks the answer off.
     let first = reading.next().await.transpose().map_err(failed)?.unwrap_or_default();
     let begun = stream::iter(head.into_iter().chain([first]).map(Ok::<_, Error>));
@@ -121,6 +154,10 @@ fn pieces(input: &str, limits: SentenceLimits) -> VecDeque<String> {
 
 struct Reading {
     voice: Arc<Voice>,
+    // Whose turn at the voice it takes.
+    user: String,
+    // Room of the text in memory.
+    _held: HeldShare,
     speaker: WantedVoice,
     pieces: VecDeque<String>,
     saying: Option<Saying>,
@@ -131,7 +168,10 @@ impl Reading {
         loop {
             let saying = match &mut self.saying {
                 Some(saying) => saying,
-                None => self.saying.insert(self.voice.say(self.pieces.pop_front()?, self.speaker.clone())),
+                None => {
+                    let text = self.pieces.pop_front()?;
+                    self.saying.insert(self.voice.say(&self.user, text, self.speaker.clone()))
+                }
             };
             match saying.next().await {
                 Some(Ok(samples)) => return Some(Ok(speech::pcm::to_bytes(&samples))),
@@ -153,6 +193,7 @@ fn nothing(key: &str) -> ApiError {
 fn failed(error: Error) -> ApiError {
     let status = match error {
         Error::Silent { .. } => StatusCode::GATEWAY_TIMEOUT,
+        Error::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_GATEWAY,
     };
     ApiError::new(status, error.code(), error.to_string())

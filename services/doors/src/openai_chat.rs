@@ -7,6 +7,7 @@ mod messages;
 mod parse;
 mod render;
 
+use crate::entry::Preparation;
 use crate::headers::{is_side_task, retries, set_aside};
 use crate::{ApiError, unread};
 use access::Caller;
@@ -20,7 +21,6 @@ use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use futures_util::stream::select_all;
 pub use messages::prompt_of;
-use model::PreparationShare;
 use parse::ChatRequest;
 pub use parse::{ChatBody, parse};
 use render::ChatReply;
@@ -28,13 +28,12 @@ use replies::{Completions, RequestAttempt};
 use runtime::{ModelChoice, heavy};
 use serde_json::{Value, json};
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub async fn completions(
     State(chat): State<Completions>,
     Extension(caller): Extension<Caller>,
-    Extension(preparation): Extension<Arc<PreparationShare>>,
+    Preparation(preparation): Preparation,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {

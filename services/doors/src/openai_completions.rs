@@ -4,6 +4,7 @@
 mod parse;
 mod render;
 
+use crate::entry::Preparation;
 use crate::{ApiError, unread};
 use access::Caller;
 use axum::Extension;
@@ -16,13 +17,13 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::{ready, try_join_all};
 use futures_util::stream::{BoxStream, iter, once, select_all};
 use futures_util::{StreamExt, TryStreamExt};
-use model::{PreparationShare, RawPrompt};
+use model::RawPrompt;
 use parking_lot::Mutex;
 use parse::CompletionsRequest;
 pub use parse::{CompletionsBody, parse};
 use render::{RawAnswer, RawReply, RawUsage};
 use replies::{Completion, Completions, RawRequest};
-use runtime::{ModelChoice, heavy};
+use runtime::{HeldShare, ModelChoice, heavy};
 use session::{Failure, FailureCode, Usage};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -31,14 +32,18 @@ use std::time::Duration;
 pub async fn completions(
     State(replies): State<Completions>,
     Extension(caller): Extension<Caller>,
-    Extension(preparation): Extension<Arc<PreparationShare>>,
+    Preparation(preparation): Preparation,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let CompletionsRequest { model, stream, include_usage, prompts, mut raw, clues, unread } =
         heavy::run(body.len(), || parse::parse(&body, &replies.settings)).await?;
     drop(body);
-    // A batch may take minutes: each prompt takes memory for its own preparation, when its turn comes.
+    // A batch may take minutes: each prompt takes memory for its own preparation, when its turn comes. Meanwhile they wait.
+    let mut held = replies.runtime.held().share();
+    if !held.take(prompts.iter().map(RawPrompt::bytes).sum()) {
+        return Err(runtime::Error::NoRoom.into());
+    }
     drop(preparation);
     unread::note("completions", &caller.identity.user, unread);
     raw.scope = replies.persons.scope(&caller, &headers, &clues, &mut []).await?;
@@ -50,7 +55,7 @@ pub async fn completions(
     let created = runtime::wall_ms() / 1000;
     let has_logprobs = raw.options.logprobs.is_some();
     let answer = Arc::new(RawAnswer { id, created, model: name, include_usage, has_logprobs, usage });
-    let batch = Arc::new(Batch { replies, choice, raw, answer });
+    let batch = Arc::new(Batch { replies, choice, raw, answer, _held: held });
     if stream { streamed(batch, prompts).await } else { whole(batch, prompts).await }
 }
 
@@ -59,6 +64,8 @@ struct Batch {
     choice: ModelChoice,
     raw: RawRequest,
     answer: Arc<RawAnswer>,
+    /// Room of the prompts in memory.
+    _held: HeldShare,
 }
 
 impl Batch {

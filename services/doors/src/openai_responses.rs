@@ -17,6 +17,7 @@ pub use parse::{ResponsesBody, parse, request as parse_frame};
 pub use stored::{StoredQuery, cancel, delete, read, stop_thinking};
 pub use websocket::{ResponsesQuery, connect};
 
+use crate::entry::Preparation;
 use crate::headers::retries;
 use crate::json::stream_body;
 use crate::{ApiError, unread};
@@ -40,7 +41,7 @@ use store::{SessionRecord, SessionRef};
 pub async fn create(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
-    Extension(preparation): Extension<Arc<PreparationShare>>,
+    Preparation(preparation): Preparation,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {

@@ -1,5 +1,6 @@
 //! The service: listens, serves all doors, and stops in order.
 
+use crate::admin::state_streams::StateStreams;
 use crate::admin::{console, metrics};
 use crate::routes::router;
 use crate::socket::tell_starting;
@@ -67,7 +68,8 @@ pub async fn serve(
     let replies = Completions::new(parts, runtime.clone());
     let (pulls, start) = (SharedFetch::default(), Arc::new(start));
     let speech = speech_servers(&replies.settings, stop.clone());
-    let app = App { replies: replies.clone(), access, pulls, stopping: stop.clone(), speech, start };
+    let state_streams = StateStreams::new(replies.settings.limits.status_streams);
+    let app = App { replies: replies.clone(), access, pulls, stopping: stop.clone(), speech, start, state_streams };
     let mut maintenance = tokio::spawn(replies.clone().maintain(stop.clone()));
     tokio::spawn(revoked.watch(replies.store.clone(), stop.clone()));
     let stopping = stop.clone();

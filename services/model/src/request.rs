@@ -50,6 +50,13 @@ pub enum RawPrompt {
 }
 
 impl RawPrompt {
+    pub fn bytes(&self) -> usize {
+        match self {
+            RawPrompt::Text(text) => text.len(),
+            RawPrompt::Tokens(tokens) => size_of_val(tokens.as_slice()),
+        }
+    }
+
     /// Most tokens that it may have, which costs nothing to know: a text has no more than bytes.
     pub fn most_tokens(&self) -> usize {
         match self {

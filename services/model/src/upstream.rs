@@ -335,10 +335,14 @@ impl Upstream {
     }
 
     fn without_key(&self, text: String) -> String {
-        match self.key.as_deref() {
-            Some(key) if !key.is_empty() => text.replace(key, "(the key)"),
-            _ => text,
+        let Some(key) = self.key.as_deref().filter(|key| !key.is_empty()) else { return text };
+        let mut text = text.replace(key, "(the key)");
+        // The words end where they were cut, and that may be within the key.
+        let ends = |length: &usize| key.get(..*length).is_some_and(|begin| text.ends_with(begin));
+        if let Some(length) = (FEWEST_OF_KEY..key.len()).rev().find(ends) {
+            text.truncate(text.len() - length);
         }
+        text
     }
 
     fn unreachable(self: &Arc<Upstream>, error: &reqwest::Error) -> Failure {
@@ -428,6 +432,9 @@ fn report(asked: Instant, first: Option<Instant>, usage: &Usage) -> TurnReport {
 fn stopped() -> Failure {
     Failure::new(FailureCode::Unavailable, "the service stops; connect again in a moment")
 }
+
+// Letters of a key that tell nothing by themselves: `sk-`.
+const FEWEST_OF_KEY: usize = 4;
 
 fn nonsense(why: &str) -> Failure {
     Failure::new(FailureCode::UpstreamFailed, format!("the upstream says what is no chat completion: {why}"))

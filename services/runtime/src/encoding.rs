@@ -59,6 +59,12 @@ impl Encoding {
         }
     }
 
+    /// Returns true if the encoder is there and must be opened first, which takes longer than a user waits.
+    pub fn is_closed(&self) -> bool {
+        let is_there = self.folder.as_ref().is_some_and(|folder| folder.join("config.json").exists());
+        is_there && self.slot.try_lock().map_or(true, |slot| matches!(*slot, Slot::Closed))
+    }
+
     pub async fn sleep(&self) {
         let mut slot = self.slot.lock().await;
         if matches!(*slot, Slot::Open(_)) {

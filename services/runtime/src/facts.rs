@@ -85,19 +85,21 @@ pub async fn index_facts(store: &Store) -> Result<(), store::Error> {
 }
 
 pub async fn index_vectors(store: &Store, encoder: &Arc<Encoder>) -> Result<(), store::Error> {
-    loop {
-        let facts = store.facts_without_vector(encoder.name()).await?;
-        if facts.is_empty() {
-            return Ok(());
-        }
-        let (keys, texts): (Vec<i64>, Vec<String>) = facts.into_iter().map(|fact| (fact.key, fact.text)).unzip();
-        let vectors = encode(encoder, texts).await;
-        if vectors.len() != keys.len() {
-            return Ok(());
-        }
-        let bytes = |vector: &Vec<f32>| bytemuck::cast_vec(rounded(vector));
-        store.put_fact_vectors(encoder.name(), keys.into_iter().zip(vectors.iter().map(bytes)).collect()).await?;
+    while index_newest_vectors(store, encoder).await? {}
+    Ok(())
+}
+
+/// Indexes the newest facts without a vector: few, because a user may wait. Returns true if there were some.
+pub async fn index_newest_vectors(store: &Store, encoder: &Arc<Encoder>) -> Result<bool, store::Error> {
+    let facts = store.facts_without_vector(encoder.name()).await?;
+    let (keys, texts): (Vec<i64>, Vec<String>) = facts.into_iter().map(|fact| (fact.key, fact.text)).unzip();
+    let vectors = encode(encoder, texts).await;
+    if keys.is_empty() || vectors.len() != keys.len() {
+        return Ok(false);
     }
+    let bytes = |vector: &Vec<f32>| bytemuck::cast_vec(rounded(vector));
+    store.put_fact_vectors(encoder.name(), keys.into_iter().zip(vectors.iter().map(bytes)).collect()).await?;
+    Ok(true)
 }
 
 pub fn facts_about(facts: Vec<RememberedFact>, words: &str) -> Vec<RememberedFact> {

@@ -90,23 +90,26 @@ const LEAST_LIKENESS: f32 = 0.55;
 async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
     let (person, encoder) = (place.person?, place.encoding.ready()?);
     let question = rounded(encode(&encoder, vec![past.question.to_owned()]).await.first()?);
-    let mut best: Option<(f32, RememberedFact)> = None;
+    let mut best: Option<(f32, String)> = None;
     for owner in owners(person) {
-        let mut facts = place.store.fact_vectors(place.user, owner, encoder.name()).await.unwrap_or_else(|error| {
+        let most = settings.remember.facts;
+        let mut facts = place.store.vectors_of(place.user, owner, encoder.name(), most).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "what is remembered could not be looked up by meaning");
             Vec::new()
         });
-        facts.retain(|fact| fact.vector.len() == question.len());
+        facts.retain(|(_, vector)| vector.len() == question.len());
         let rows: Vec<i8> =
-            facts.iter().flat_map(|fact| bytemuck::cast_slice::<u8, i8>(&fact.vector).iter().copied()).collect();
+            facts.iter().flat_map(|(_, vector)| bytemuck::cast_slice::<u8, i8>(vector).iter().copied()).collect();
         if let Some((at, likeness)) = nearest(&question, &rows, 1).pop()
             && likeness >= LEAST_LIKENESS
             && best.as_ref().is_none_or(|(least, _)| likeness > *least)
         {
-            best = Some((likeness, facts.swap_remove(at).fact));
+            best = Some((likeness, facts.swap_remove(at).0));
         }
     }
-    let (_, fact) = best?;
+    let (_, id) = best?;
+    // It may have been forgotten meanwhile.
+    let fact = place.store.fact(place.user, &id).await.ok()?.filter(RememberedFact::holds)?;
     let said = words_of(&fact.text);
     let is_shown = past.shown.iter().any(|item| Some(&item.id) == fact.item_id.as_ref());
     if is_shown || past.preface.lines().any(|line| said.is_subset(&words_of(line))) {

@@ -34,6 +34,8 @@ const HEARD_AT_ONCE: u32 = 16;
 const WORDS_AT_ONCE: usize = 128;
 /// Bytes of a request that are read in the time in which one byte of a conversation is looked through.
 const WORK_FOR_A_BYTE: usize = 64;
+/// Bytes of a conversation that are looked through in the time in which a wish finds a fact by its meaning.
+const WISH_BYTES: usize = 512; // not a window: bytes of what was said
 /// Tokens of a conversation that a model reads at once, and of its answer.
 const READ_TOKENS: u32 = 2000;
 const LEARN_TOKENS: u32 = 512;
@@ -112,6 +114,13 @@ impl Runtime {
     }
 }
 
+/// Who waits while a conversation is looked through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    User,
+    Nobody,
+}
+
 struct HeardSome {
     seq: u64,
     bytes: usize,
@@ -120,7 +129,7 @@ struct HeardSome {
 impl Shared {
     pub async fn hear_session(&self, session: &SessionRef) -> Result<(), Error> {
         match self.store.unheard_session(session).await? {
-            Some(unheard) => self.hear_all(&unheard).await,
+            Some(unheard) => self.hear_all(&unheard, Waiting::User).await,
             None => Ok(()),
         }
     }
@@ -133,7 +142,7 @@ impl Shared {
         for unheard in self.store.unheard_sessions(user, person, since_ms, SESSIONS_AT_ONCE).await? {
             let mut seq = unheard.heard_seq;
             while left > 0
-                && let Some(heard) = self.hear_some(&unheard, seq).await?
+                && let Some(heard) = self.hear_some(&unheard, seq, Waiting::User).await?
             {
                 (seq, left) = (heard.seq, left.saturating_sub(heard.bytes));
             }
@@ -141,15 +150,20 @@ impl Shared {
         Ok(())
     }
 
-    async fn hear_all(&self, unheard: &UnheardSession) -> Result<(), Error> {
+    async fn hear_all(&self, unheard: &UnheardSession, waiting: Waiting) -> Result<(), Error> {
         let mut seq = unheard.heard_seq;
-        while let Some(heard) = self.hear_some(unheard, seq).await? {
+        while let Some(heard) = self.hear_some(unheard, seq, waiting).await? {
             seq = heard.seq;
         }
         Ok(())
     }
 
-    async fn hear_some(&self, unheard: &UnheardSession, seq: u64) -> Result<Option<HeardSome>, Error> {
+    async fn hear_some(
+        &self,
+        unheard: &UnheardSession,
+        seq: u64,
+        waiting: Waiting,
+    ) -> Result<Option<HeardSome>, Error> {
         let session = &unheard.session;
         let mut said = self.store.said_since(session, seq, HEARD_AT_ONCE).await?;
         let person = said.first().map_or(unheard.person.as_str(), |first| said_by(unheard, first)).to_owned();
@@ -163,14 +177,15 @@ impl Shared {
         }
         let before = self.store.said_before(session, seq).await?;
         let before = before.filter(|before| said_by(unheard, before) == person).map(|before| before.text);
-        let bytes = said.iter().map(|message| message.text.len()).sum::<usize>();
+        let mut bytes = said.iter().map(|message| message.text.len()).sum::<usize>();
         let most = self.settings.remember.facts_per_message;
         let work = bytes.saturating_mul(WORK_FOR_A_BYTE);
         let changes = heavy::run(work, || changes_of(&said, before.as_deref(), most)).await;
         said.truncate(changes.len());
         let learns = self.preset_of(unheard).remember.learn != Learn::Off;
         let mut remembered = self.known(session.user(), &person, changes.iter().flatten()).await?;
-        for (message, changes) in said.iter().zip(changes) {
+        let mut left_for_silence = None;
+        'messages: for (at, (message, changes)) in said.iter().zip(changes).enumerate() {
             let source = SaidAt::of(unheard, message);
             if person.is_empty() && heavy::run(message.text.len(), || is_secret(&message.text)).await {
                 remembered.unsay(session.id(), &message.item_id);
@@ -183,6 +198,11 @@ impl Shared {
                     FactChange::Keep(_) => {}
                     FactChange::Forget(what) => {
                         if remembered.forget(&what) == 0 {
+                            if waiting == Waiting::User && self.encoding.is_closed() {
+                                left_for_silence = Some(at);
+                                break 'messages;
+                            }
+                            bytes += WISH_BYTES;
                             self.forget_by_meaning(&mut remembered, session.user(), &person, &what, message).await?;
                         }
                         remembered.unsay(session.id(), &message.item_id);
@@ -193,6 +213,7 @@ impl Shared {
                 }
             }
         }
+        said.truncate(left_for_silence.unwrap_or(said.len()));
         let Some(last) = said.last() else { return Ok(None) };
         self.store.remember(session, remembered.changes, HeardThrough::Words(last.seq), wall_ms()).await?;
         index_facts(&self.store).await?;
@@ -201,7 +222,7 @@ impl Shared {
 
     /// Looks through a conversation that fell silent. `gives_up`: without the model, which has failed too often.
     async fn look_through(&self, silent: &UnheardSession, gives_up: bool) -> Result<Result<(), Failure>, Error> {
-        self.hear_all(silent).await?;
+        self.hear_all(silent, Waiting::Nobody).await?;
         self.hear_by_meaning(silent).await?;
         let preset = self.preset_of(silent);
         let mut seq = silent.learned_seq;

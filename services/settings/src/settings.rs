@@ -115,6 +115,7 @@ sections! {
         pub title_chars: usize = whole(16..=4096),
         pub status_ms: u64 = time(100..=60_000),
         pub status_s: u64 = time(1..=86_400),
+        pub status_streams: usize = whole(1..=100_000),
         pub responses_beside: usize = whole(0..=1024),
         pub waiting_events: usize = whole(1..=1 << 20),
         pub waiting_steps: usize = whole(64..=1 << 20),

@@ -42,14 +42,40 @@ impl Store {
         .await
     }
 
-    /// Lists the facts of one person that hold, with their vectors of this encoder. No fact of another owner is among them.
-    pub async fn fact_vectors(&self, user: &str, person: &str, encoder: &str) -> Result<Vec<FactVector>, Error> {
+    /// Lists the ids and vectors of the newest facts of one person that hold, `most` of them. Each question asks for them, so that
+    /// their words are not among them.
+    pub async fn vectors_of(
+        &self,
+        user: &str,
+        person: &str,
+        encoder: &str,
+        most: usize,
+    ) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        let query = sqlx::query_as(
+            "SELECT f.id, v.vector FROM facts f JOIN fact_vectors v ON v.fact = f.key AND v.encoder = ?3
+             WHERE f.user = ?1 AND f.person = ?2 AND f.replaced_by IS NULL AND f.forgotten_at_ms IS NULL
+             ORDER BY f.key DESC LIMIT ?4",
+        );
+        let query = query.bind(user).bind(person).bind(encoder).bind(i64::try_from(most).unwrap_or(i64::MAX));
+        self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await
+    }
+
+    /// Lists the newest facts of one person that hold, `most` of them, with their vectors of this encoder. No fact of another
+    /// owner is among them.
+    pub async fn fact_vectors(
+        &self,
+        user: &str,
+        person: &str,
+        encoder: &str,
+        most: usize,
+    ) -> Result<Vec<FactVector>, Error> {
         let query = sqlx::query_as(
             "SELECT f.*, s.id AS session_id, v.vector FROM facts f JOIN fact_vectors v ON v.fact = f.key AND v.encoder = ?3
              LEFT JOIN sessions s ON s.key = f.session
-             WHERE f.user = ?1 AND f.person = ?2 AND f.replaced_by IS NULL AND f.forgotten_at_ms IS NULL ORDER BY f.key",
+             WHERE f.user = ?1 AND f.person = ?2 AND f.replaced_by IS NULL AND f.forgotten_at_ms IS NULL
+             ORDER BY f.key DESC LIMIT ?4",
         );
-        let query = query.bind(user).bind(person).bind(encoder);
+        let query = query.bind(user).bind(person).bind(encoder).bind(i64::try_from(most).unwrap_or(i64::MAX));
         self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 

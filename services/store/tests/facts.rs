@@ -1,3 +1,4 @@
+use crate::delete::files_with;
 use crate::support::*;
 use store::*;
 
@@ -214,8 +215,12 @@ async fn facts_are_found_by_word_subject_and_use_and_no_more_of_them_than_asked_
 
 /// Ids of the facts with a vector of this encoder.
 async fn with_vector(store: &Store, person: &str, encoder: &str) -> Vec<String> {
-    let vectors = store.fact_vectors("ada", person, encoder).await.unwrap();
-    vectors.into_iter().map(|found| found.fact.id).collect()
+    let vectors = store.fact_vectors("ada", person, encoder, 100).await.unwrap();
+    let mut ids: Vec<String> = vectors.into_iter().map(|found| found.fact.id).collect();
+    let alone = store.vectors_of("ada", person, encoder, 100).await.unwrap();
+    assert_eq!(alone.into_iter().map(|(id, _)| id).collect::<Vec<_>>(), ids);
+    ids.sort();
+    ids
 }
 
 #[tokio::test]
@@ -257,4 +262,55 @@ async fn vectors_go_with_their_facts_and_stay_with_their_owner() {
     // What only says nothing lasting is still found where it was said.
     assert_eq!(found(store, "ann", "milk").await, ["Milk is bad."]);
     assert_eq!(found(store, "ann", "wine").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_question_reads_the_newest_vectors_and_no_words() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, session_of(&fixture.store, "ann", true).await);
+    say(store, &session, "a", "Tea is good.", 20).await;
+    let new = (0..40).map(|at| fact(&format!("f{at}"), "ann", &format!("{at} is a number."), Some("a"), at)).collect();
+    store.remember(&session, FactChanges { new, ..FactChanges::default() }, HeardThrough::Words(9), 90).await.unwrap();
+    loop {
+        let missing = store.facts_without_vector("one").await.unwrap();
+        if missing.is_empty() {
+            break;
+        }
+        let vectors = missing.into_iter().map(|fact| (fact.key, vec![fact.key as u8; 8])).collect();
+        store.put_fact_vectors("one", vectors).await.unwrap();
+    }
+    let newest = store.vectors_of("ada", "ann", "one", 3).await.unwrap();
+    assert_eq!(newest.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["f39", "f38", "f37"]);
+    assert!(newest.iter().all(|(_, vector)| vector.len() == 8));
+    assert_eq!(store.fact_vectors("ada", "ann", "one", 3).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn no_file_holds_the_vector_of_a_fact_that_is_gone() {
+    for way in ["forget", "person"] {
+        let fixture = Fixture::new().await;
+        let store = &fixture.store;
+        let session = session_of(store, "ann", true).await;
+        say(store, &session, "a", "Tea is good.", 20).await;
+        let new = vec![
+            fact("f1", "ann", "Tea is good.", Some("a"), 20),
+            fact("f2", "ann", "Milk is bad.", Some("a"), 21),
+            fact("f3", "", "Home is here.", Some("a"), 22),
+        ];
+        let changes = FactChanges { new, ..FactChanges::default() };
+        store.remember(&session, changes, HeardThrough::Words(9), 30).await.unwrap();
+        // Each vector is a word, so that it is found where it lies.
+        let vectors = store.facts_without_vector("one").await.unwrap().into_iter();
+        let vectors =
+            vectors.map(|fact| (fact.key, format!("vector of {}", fact.text).into_bytes().repeat(8))).collect();
+        store.put_fact_vectors("one", vectors).await.unwrap();
+        let folder = fixture.folder.path();
+        assert!(!files_with(folder, "vector of Tea").is_empty());
+        match way {
+            "forget" => drop(store.forget_facts("ada", vec!["f1".into()], 50).await.unwrap()),
+            _ => drop(store.forget_person("ada", "ann", 50).await.unwrap()),
+        }
+        assert_eq!(files_with(folder, "vector of Tea"), Vec::<String>::new(), "{way}");
+        assert!(!files_with(folder, "vector of Home").is_empty(), "{way}");
+    }
 }

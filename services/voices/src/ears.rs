@@ -19,6 +19,13 @@ pub struct HeardWords {
     pub tokens: Option<(u64, u64)>,
 }
 
+/// Tells if a text can be the name of a language, such as "de" or "zh-Hant-TW". It goes into a form and must not end its field.
+pub fn is_language(text: &str) -> bool {
+    const LONGEST: usize = 35; // that of a tag which all programs must read
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    (1..=LONGEST).contains(&text.len()) && text.chars().all(is_part)
+}
+
 // Samples of a piece that is sent at once.
 const PIECE: usize = 16_000;
 
@@ -44,11 +51,11 @@ impl Ears {
         self.server.set(found);
     }
 
-    /// Returns the text of audio at `HEARD_RATE`. `language`: `None` for that of the configuration.
-    pub async fn hear(&self, samples: &[i16], language: Option<&str>) -> Result<HeardWords, Error> {
-        let language = language.or(self.language.as_deref());
+    /// Returns the text of audio at `HEARD_RATE`. `user`: whose turn it takes. `language`: `None` for that of the configuration.
+    pub async fn hear(&self, user: &str, samples: &[i16], language: Option<&str>) -> Result<HeardWords, Error> {
+        let language = language.filter(|language| is_language(language)).or(self.language.as_deref());
+        let _place = self.server.place(user).await?;
         let asked = async {
-            let _place = self.server.place().await?;
             match &self.server.address {
                 SpeechServer::Wyoming(place) => self.over_wyoming(place, samples, language).await,
                 SpeechServer::Http(base) => self.over_http(base, samples, language).await,
@@ -92,7 +99,10 @@ impl Ears {
     async fn over_http(&self, base: &str, samples: &[i16], language: Option<&str>) -> Result<HeardWords, Error> {
         let mut fields = vec![("model", self.server.model.as_str()), ("response_format", "json")];
         fields.extend(language.map(|language| ("language", language)));
-        let (kind, body) = http::form(&wav::file(HEARD_RATE, samples), &fields);
+        let mut mark = [0; 16];
+        let cannot_be_asked = |error: getrandom::Error| self.server.unreachable(error);
+        getrandom::fill(&mut mark).map_err(cannot_be_asked)?;
+        let (kind, body) = http::form(&wav::file(HEARD_RATE, samples), &fields, u128::from_le_bytes(mark));
         let request = http::post(&self.server, base, "audio/transcriptions").header("content-type", kind).body(body);
         let answer = http::whole(&self.server, http::send(&self.server, request).await?).await?;
         let answer: Value = serde_json::from_slice(&answer).map_err(|error| self.server.nonsense(error))?;

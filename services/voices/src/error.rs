@@ -5,6 +5,8 @@ pub enum Error {
     Unreachable { server: String, cause: String },
     #[error("{server} did not answer within {seconds} s (speech.answer_s)")]
     Silent { server: String, seconds: u64 },
+    #[error("{server} answers other requests: this one got no place within {seconds} s (speech.requests)")]
+    Busy { server: String, seconds: u64 },
     #[error("{server} broke off in the middle of its answer")]
     BrokeOff { server: String },
     #[error("{server} refused: {message}")]
@@ -21,6 +23,7 @@ impl Error {
         match self {
             Error::Unreachable { .. } | Error::Address { .. } => "speech_server_unreachable",
             Error::Silent { .. } => "speech_server_timeout",
+            Error::Busy { .. } => "speech_server_busy",
             Error::BrokeOff { .. } | Error::Refused { .. } | Error::Nonsense { .. } => "speech_server_failed",
         }
     }

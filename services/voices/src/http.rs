@@ -77,24 +77,23 @@ pub async fn describe(server: &Server, base: &str) -> Result<(String, Vec<String
     Ok((server.model.clone(), listed.await.unwrap_or_default()))
 }
 
-/// A form with a WAV file and fields of text.
-pub fn form(wav: &[u8], fields: &[(&str, &str)]) -> (String, Vec<u8>) {
+/// A form with a WAV file and fields of text. `mark`: its boundary, which nobody can guess: audio of a client could spell one that
+/// is known, and go on with fields of its own.
+pub fn form(wav: &[u8], fields: &[(&str, &str)], mark: u128) -> (String, Vec<u8>) {
+    let mark = format!("{mark:032x}");
     let mut body = Vec::with_capacity(wav.len() + 512);
     for (name, text) in fields {
-        let head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n");
+        let head = format!("--{mark}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n");
         body.extend_from_slice(head.as_bytes());
     }
     let head = format!(
-        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"speech.wav\"\r\nContent-Type: audio/wav\r\n\r\n"
+        "--{mark}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"speech.wav\"\r\nContent-Type: audio/wav\r\n\r\n"
     );
     body.extend_from_slice(head.as_bytes());
     body.extend_from_slice(wav);
-    body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
-    (format!("multipart/form-data; boundary={BOUNDARY}"), body)
+    body.extend_from_slice(format!("\r\n--{mark}--\r\n").as_bytes());
+    (format!("multipart/form-data; boundary={mark}"), body)
 }
-
-// Boundary between the parts of a form: audio of 16 bits never spells it.
-const BOUNDARY: &str = "reprise-7d0f2b6e94c14a5f8b3e";
 
 pub fn speech(server: &Server, text: &str, speaker: &str, speed: f64) -> Value {
     let mut body = json!({ "model": server.model, "input": text, "voice": speaker, "response_format": "pcm" });

@@ -1,8 +1,8 @@
 //! Servers of speech: [`Ears`] make text of audio, a [`Voice`] makes audio of text. Each is an address of the
 //! configuration, asked over Wyoming or over HTTP as OpenAI's clients ask.
 //!
-//! Both belong to others and may hang, lie, or die in the middle: every request ends within `speech.answer_s`, and its
-//! [`Error`] names the server. Dropping a request cancels it.
+//! Both belong to others and may hang, lie, or die in the middle: every request gets a place within `speech.answer_s`, users in
+//! turn, and ends as soon after that; its [`Error`] names the server. Dropping a request cancels it.
 //!
 //! ```
 //! use settings::{Settings, Sources};
@@ -17,13 +17,14 @@ mod ears;
 mod error;
 mod frames;
 mod http;
+mod places;
 mod server;
 #[cfg(test)]
 mod tests;
 mod voice;
 mod wyoming;
 
-pub use ears::{Ears, HeardWords};
+pub use ears::{Ears, HeardWords, is_language};
 pub use error::Error;
 pub use frames::{FrameLimits, FrameReader, WyomingEvent, write, write_with_payload};
 pub use server::SpeechHealth;

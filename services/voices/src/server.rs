@@ -2,11 +2,13 @@
 
 use crate::Error;
 use crate::frames::FrameLimits;
+use crate::places::{ServerPlace, ServerPlaces};
 use fields::printable;
 use parking_lot::Mutex;
 use settings::{SpeechServer, SpeechSettings};
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 /// State of a server as it was asked last.
@@ -35,7 +37,7 @@ pub struct Server {
     pub connect: Duration,
     pub answer: Duration,
     pub answer_bytes: usize,
-    places: Semaphore,
+    places: Arc<ServerPlaces>,
     state: Mutex<SpeechHealth>,
 }
 
@@ -61,13 +63,21 @@ impl Server {
             connect,
             answer: Duration::from_secs(settings.answer_s),
             answer_bytes: settings.answer_bytes,
-            places: Semaphore::new(settings.requests),
+            places: ServerPlaces::new(settings.requests),
             state: Mutex::default(),
         })
     }
 
     pub fn state(&self) -> SpeechHealth {
         self.state.lock().clone()
+    }
+
+    /// Tells if the server lists this name among its own.
+    pub fn lists(&self, wanted: &str) -> bool {
+        match &*self.state.lock() {
+            SpeechHealth::Up { names, .. } => names.iter().any(|name| name == wanted),
+            SpeechHealth::Unknown | SpeechHealth::Down { .. } => false,
+        }
     }
 
     pub fn set(&self, found: Result<(String, Vec<String>), Error>) {
@@ -93,10 +103,10 @@ impl Server {
         }
     }
 
-    /// Waits for one of the requests that the server gets at once.
-    pub async fn place(&self) -> Result<SemaphorePermit<'_>, Error> {
-        let place = self.in_time(self.places.acquire()).await?;
-        place.map_err(|_| self.broke_off())
+    /// Waits for one of the requests that the server gets at once. A server that is busy is not down.
+    pub async fn place(&self, user: &str) -> Result<ServerPlace, Error> {
+        let busy = || Error::Busy { server: self.name.clone(), seconds: self.answer.as_secs() };
+        timeout(self.answer, self.places.take(user)).await.ok().flatten().ok_or_else(busy)
     }
 
     pub async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
@@ -124,14 +134,13 @@ impl Server {
         Error::BrokeOff { server: self.name.clone() }
     }
 
-    // Words of the server as they may be told: short, printable, without the key.
+    // Words of the server as they may be told: short, printable, without the key. Cut last, because half a key is one too.
     fn told(&self, words: &str) -> String {
-        let words: String = words.chars().take(MOST_TOLD).collect();
         let words = match self.key.as_deref().filter(|key| !key.is_empty()) {
-            Some(key) => words.replace(key, "..."),
-            None => words,
+            Some(key) => Cow::Owned(words.replace(key, "...")),
+            None => Cow::Borrowed(words),
         };
-        printable(words)
+        printable(words.chars().take(MOST_TOLD).collect::<String>())
     }
 }
 

@@ -45,10 +45,10 @@ async fn both_are_asked_over_wyoming() {
     };
     assert_eq!(ears.state(), up("scripted ears", &["en"]));
     assert_eq!(voice.state(), up("scripted voice", &["anna", "ben"]));
-    let heard = ears.hear(&[7; 40_000], Some("en")).await.unwrap();
+    let heard = ears.hear("ann", &[7; 40_000], Some("en")).await.unwrap();
     assert_eq!(heard.text, "Turn on the light.");
     let speaker = WantedVoice { name: Some("ben".into()), ..WantedVoice::default() };
-    let said = all(voice.say("The light is on.".into(), speaker)).await.unwrap();
+    let said = all(voice.say("ann", "The light is on.".into(), speaker)).await.unwrap();
     let expected = u64::from(VOICE_RATE) * CHAR_MS * 16 / 1000;
     assert!(said.len().abs_diff(expected as usize) <= 2, "{} of {expected}", said.len());
     let asked = server.asked();
@@ -79,9 +79,9 @@ async fn a_hostile_server_is_given_up_and_named() {
     for fault in faults {
         server.set_fault(fault.clone());
         let begun = Instant::now();
-        let heard = ears.hear(&[0; 1600], None).await.unwrap_err();
+        let heard = ears.hear("ann", &[0; 1600], None).await.unwrap_err();
         if fault != Fault::NeverEnds {
-            let (_, said) = all(voice.say("Hello.".into(), WantedVoice::default())).await.unwrap_err();
+            let (_, said) = all(voice.say("ann", "Hello.".into(), WantedVoice::default())).await.unwrap_err();
             assert!(said.to_string().starts_with(&format!("the voice at {}", server.url())), "{said}");
         }
         assert!(heard.to_string().starts_with(&format!("the ears at {}", server.url())), "{heard}");
@@ -89,13 +89,13 @@ async fn a_hostile_server_is_given_up_and_named() {
     }
     server.set_fault(Fault::DiesAfter(3));
     let text = "This is long enough for many pieces.";
-    let (samples, died) = all(voice.say(text.into(), WantedVoice::default())).await.unwrap_err();
+    let (samples, died) = all(voice.say("ann", text.into(), WantedVoice::default())).await.unwrap_err();
     assert!(samples > 2500 && matches!(died, Error::BrokeOff { .. }), "{samples} {died}");
     // It is there again.
     server.set_fault(Fault::None);
     server.will_hear(&["Yes."]);
-    assert_eq!(ears.hear(&[0; 1600], None).await.unwrap().text, "Yes.");
-    assert_eq!(ears.hear(&[0; 1600], None).await.unwrap().text, "");
+    assert_eq!(ears.hear("ann", &[0; 1600], None).await.unwrap().text, "Yes.");
+    assert_eq!(ears.hear("ann", &[0; 1600], None).await.unwrap().text, "");
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn speech_without_an_end_is_cut() {
     server.set_fault(Fault::NeverEnds);
     let settings = SpeechSettings { piece_s: 2, ..settings(&server.url()) };
     let voice = SpeechServers::new(&settings, |_| None).unwrap().voice.unwrap();
-    let (samples, error) = all(voice.say("Hello.".into(), WantedVoice::default())).await.unwrap_err();
+    let (samples, error) = all(voice.say("ann", "Hello.".into(), WantedVoice::default())).await.unwrap_err();
     assert!((44_000..=48_000).contains(&samples) && matches!(error, Error::Nonsense { .. }), "{samples} {error}");
 }
 
@@ -168,7 +168,7 @@ fn answer(status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
 async fn both_are_asked_over_http() {
     let said = br#"{"text":" Yes. ","usage":{"type":"tokens","input_tokens":9,"output_tokens":2}}"#;
     let (base, request) = http(answer("200 OK", "application/json", said)).await;
-    let heard = both(&base).0.hear(&[1, 2, 3], Some("de")).await.unwrap();
+    let heard = both(&base).0.hear("ann", &[1, 2, 3], Some("de")).await.unwrap();
     assert_eq!((heard.text.as_str(), heard.tokens), ("Yes.", Some((9, 2))));
     let request = request.await.unwrap();
     assert!(
@@ -178,7 +178,7 @@ async fn both_are_asked_over_http() {
     assert!(request.contains("RIFF") && request.contains("whisper-1"));
     let (base, request) = http(answer("200 OK", "audio/pcm", &[1, 0, 2, 0, 3, 0])).await;
     let speaker = WantedVoice { speed: 1.5, ..WantedVoice::default() };
-    assert_eq!(all(both(&base).1.say("Hello.".into(), speaker)).await.unwrap(), [1, 2, 3]);
+    assert_eq!(all(both(&base).1.say("ann", "Hello.".into(), speaker)).await.unwrap(), [1, 2, 3]);
     let request = request.await.unwrap();
     assert!(request.contains(r#""input":"Hello.""#) && request.contains(r#""speed":1.5"#), "{request}");
     for wrong in [
@@ -189,10 +189,60 @@ async fn both_are_asked_over_http() {
         b"no http at all".to_vec(),
     ] {
         let (base, _) = http(wrong.clone()).await;
-        assert!(both(&base).0.hear(&[0], None).await.is_err(), "{}", String::from_utf8_lossy(&wrong));
+        assert!(both(&base).0.hear("ann", &[0], None).await.is_err(), "{}", String::from_utf8_lossy(&wrong));
         let (base, _) = http(wrong.clone()).await;
-        assert!(all(both(&base).1.say("Hello.".into(), WantedVoice::default())).await.is_err());
+        assert!(all(both(&base).1.say("ann", "Hello.".into(), WantedVoice::default())).await.is_err());
     }
+}
+
+#[tokio::test]
+async fn no_part_of_the_key_is_told_and_no_other_server_gets_it() {
+    let key = "sk-1234567890abcdefghij";
+    let servers = |base: &str| SpeechServers::new(&settings_with_key(base), |_| Some(key.to_owned())).unwrap();
+    // The server's words are cut somewhere, also within the key.
+    for before in 230..=300 {
+        let said = format!("{{\"error\":{{\"message\":\"{}Bearer {key}\"}}}}", "x".repeat(before));
+        let (base, _) = http(answer("401 No", "application/json", said.as_bytes())).await;
+        let told = servers(&base).ears.unwrap().hear("ann", &[0; 16], None).await.unwrap_err().to_string();
+        assert!(!told.contains(&key[..6]), "{before}: {told}");
+    }
+    for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
+        let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = elsewhere.local_addr().unwrap();
+        let moved =
+            format!("HTTP/1.1 {status}\r\nlocation: http://{place}/v1/audio/speech\r\ncontent-length: 0\r\n\r\n");
+        let (base, _) = http(moved.clone().into_bytes()).await;
+        assert!(servers(&base).ears.unwrap().hear("ann", &[0; 16], None).await.is_err());
+        let (base, _) = http(moved.into_bytes()).await;
+        assert!(all(servers(&base).voice.unwrap().say("ann", "Hello.".into(), WantedVoice::default())).await.is_err());
+        let asked = tokio::time::timeout(Duration::from_millis(50), elsewhere.accept()).await;
+        assert!(asked.is_err(), "{status}");
+    }
+}
+
+fn settings_with_key(base: &str) -> SpeechSettings {
+    let key_env = Some("SPEECH_KEY".to_owned());
+    SpeechSettings { stt_key_env: key_env.clone(), tts_key_env: key_env, ..settings(base) }
+}
+
+#[tokio::test]
+async fn audio_and_languages_of_a_client_write_no_fields_of_a_form() {
+    let mut marks = Vec::new();
+    for _ in 0..2 {
+        let said = br#"{"text":"Yes."}"#;
+        let (base, request) = http(answer("200 OK", "application/json", said)).await;
+        let field = "en\r\n--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nlarge";
+        // Samples that spell the boundary that the form before had.
+        let spelled = format!("\r\n--{}\r\n", marks.last().map_or("", String::as_str));
+        let samples = speech::pcm::SampleBytes::default().push(spelled.as_bytes());
+        both(&base).0.hear("ann", &samples, Some(field)).await.unwrap();
+        let request = request.await.unwrap();
+        assert!(!request.contains("large"), "{request}");
+        let mark = request.split("boundary=").nth(1).and_then(|rest| rest.lines().next()).unwrap().to_owned();
+        assert_eq!(request.matches(&format!("--{mark}\r\n")).count(), 3, "{request}");
+        marks.push(mark);
+    }
+    assert_ne!(marks[0], marks[1]);
 }
 
 proptest! {
@@ -211,8 +261,8 @@ proptest! {
                     let _ = stream.write_all(&answer).await;
                 }
             });
-            assert!(ears.hear(&[0; 160], None).await.is_err());
-            assert!(all(voice.say("Hello.".into(), WantedVoice::default())).await.is_err());
+            assert!(ears.hear("ann", &[0; 160], None).await.is_err());
+            assert!(all(voice.say("ann", "Hello.".into(), WantedVoice::default())).await.is_err());
         });
     }
 }

@@ -1,5 +1,6 @@
 use crate::Error;
 use crate::http;
+use crate::places::ServerPlace;
 use crate::server::{Server, SpeechHealth};
 use crate::wyoming::{WyomingCall, describe};
 use futures_util::StreamExt;
@@ -8,7 +9,9 @@ use settings::{SpeechServer, SpeechSettings};
 use speech::Resampler;
 use speech::pcm::SampleBytes;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 /// Server that makes speech of text.
 pub struct Voice {
@@ -45,6 +48,8 @@ pub struct Saying {
 const WAITING: usize = 4;
 // Samples of the largest piece.
 const PIECE: usize = 4096; // not a window: samples
+// Time after which a reader that takes nothing gives its place to others: a listener plays what it has for half a minute.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 impl Saying {
     /// Returns the next samples at `VOICE_RATE`. `None`: all was said.
@@ -78,26 +83,28 @@ impl Voice {
 
     /// Returns the name of the speaker that a client gets for the name `wanted`.
     pub fn speaker(&self, wanted: Option<&str>) -> Option<String> {
-        let listed = match wanted.unwrap_or_default() {
-            "" => None,
-            wanted => match self.state() {
-                SpeechHealth::Up { names, .. } => names.into_iter().find(|name| name == wanted),
-                SpeechHealth::Unknown | SpeechHealth::Down { .. } => None,
-            },
-        };
+        let listed = wanted.filter(|wanted| !wanted.is_empty() && self.server.lists(wanted)).map(str::to_owned);
         listed.or_else(|| self.speaker.clone())
     }
 
-    pub fn say(self: &Arc<Voice>, text: String, speaker: WantedVoice) -> Saying {
+    /// Says a text. `user`: whose turn it takes.
+    pub fn say(self: &Arc<Voice>, user: &str, text: String, speaker: WantedVoice) -> Saying {
         let (sender, pieces) = mpsc::channel(WAITING);
-        let voice = self.clone();
+        let (voice, user) = (self.clone(), user.to_owned());
         tokio::spawn(async move {
-            let mut told =
-                PieceWriter { sender: &sender, left: voice.piece_samples, server: &voice.server, resampler: None };
+            let mut told = PieceWriter {
+                sender: &sender,
+                left: voice.piece_samples,
+                server: &voice.server,
+                resampler: None,
+                user: &user,
+                place: None,
+            };
             let said = tokio::select! {
                 said = voice.speak(&text, &speaker, &mut told) => said,
                 () = sender.closed() => return,
             };
+            drop(told);
             if let Err(error) = said {
                 voice.server.failed(&error);
                 let _ = sender.send(Err(error)).await;
@@ -107,7 +114,7 @@ impl Voice {
     }
 
     async fn speak(&self, text: &str, speaker: &WantedVoice, told: &mut PieceWriter<'_>) -> Result<(), Error> {
-        let _place = self.server.place().await?;
+        told.place = Some(self.server.place(told.user).await?);
         match &self.server.address {
             SpeechServer::Wyoming(place) => self.over_wyoming(place, text, speaker, told).await,
             SpeechServer::Http(base) => self.over_http(base, text, speaker, told).await,
@@ -207,6 +214,8 @@ struct PieceWriter<'a> {
     left: u64,
     server: &'a Server,
     resampler: Option<((u32, usize), SampleBytes, Resampler)>,
+    user: &'a str,
+    place: Option<ServerPlace>,
 }
 
 impl PieceWriter<'_> {
@@ -237,9 +246,22 @@ impl PieceWriter<'_> {
     async fn samples(&mut self, samples: Vec<i16>) -> Result<(), Error> {
         let left = self.left.checked_sub(samples.len() as u64);
         self.left = left.ok_or_else(|| self.server.nonsense("speech that never ends (speech.piece_s)"))?;
-        if !samples.is_empty() {
-            // Without a reader the whole request is dropped.
-            let _ = self.sender.send(Ok(samples)).await;
+        if samples.is_empty() {
+            return Ok(());
+        }
+        let sender = self.sender;
+        let room = match timeout(PATIENCE, sender.reserve()).await {
+            Ok(room) => room,
+            Err(_) => {
+                self.place = None;
+                let room = sender.reserve().await;
+                self.place = Some(self.server.place(self.user).await?);
+                room
+            }
+        };
+        // Without a reader the whole request is dropped.
+        if let Ok(room) = room {
+            room.send(Ok(samples));
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! State of the service for administrators: now and again on one stream, and the configuration that it started with.
 
 use super::metrics;
-use crate::App;
+use crate::{ApiError, App};
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -84,10 +84,14 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-pub async fn events(State(app): State<App>) -> Response {
+pub async fn events(State(app): State<App>) -> Result<Response, ApiError> {
     let limits = &app.replies.settings.limits;
+    let place = app.state_streams.place().ok_or_else(|| {
+        let most = limits.status_streams;
+        access::Error::TooManyConnections(format!("{most} streams of the state are open (limits.status_streams)"))
+    })?;
     let (pause, end) = (Duration::from_millis(limits.status_ms), Instant::now() + Duration::from_secs(limits.status_s));
-    let states = stream::unfold((app, false), move |(app, is_later)| async move {
+    let states = stream::unfold((app, place, false), move |(app, place, is_later)| async move {
         if is_later {
             tokio::select! {
                 () = sleep(pause) => {}
@@ -97,10 +101,10 @@ pub async fn events(State(app): State<App>) -> Response {
         if app.stopping.is_cancelled() || Instant::now() >= end {
             return None;
         }
-        let event = format!("data: {}\n\n", json!(state(&app)));
-        Some((Ok::<_, Infallible>(Bytes::from(event)), (app, true)))
+        let event = app.state_streams.shown(pause / 2, || format!("data: {}\n\n", json!(state(&app))));
+        Some((Ok::<_, Infallible>(event), (app, place, true)))
     });
-    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(states)).into_response()
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(states)).into_response())
 }
 
 pub async fn now(State(app): State<App>) -> Json<ServerState> {

@@ -2,13 +2,37 @@
 
 use crate::{ApiError, App};
 use axum::body::{Body, HttpBody};
-use axum::extract::Request;
+use axum::extract::{FromRequestParts, Request};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use futures_util::StreamExt;
+use model::PreparationShare;
+use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+
+/// Memory that was taken for a body. It is kept until the answer begins, because a body waits for its turn in many handlers;
+/// those that prepare by themselves take it.
+#[derive(Clone)]
+pub struct BodyShare(Arc<Mutex<Option<PreparationShare>>>);
+
+/// Memory of a request's body for a handler that gives it back by itself.
+pub struct Preparation(pub Arc<PreparationShare>);
+
+impl FromRequestParts<App> for Preparation {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Preparation, ApiError> {
+        let taken = parts.extensions.get::<BodyShare>().and_then(|share| share.0.lock().take());
+        Ok(Preparation(Arc::new(taken.unwrap_or_else(|| app.replies.model.preparation().share()))))
+    }
+}
+
+fn kept(share: PreparationShare) -> BodyShare {
+    BodyShare(Arc::new(Mutex::new(Some(share))))
+}
 
 /// Reads the body of a request that is let in. The handler finds it in memory, and what was taken for it as an extension.
 pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Request, ApiError> {
@@ -16,7 +40,7 @@ pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Reques
     let (limits, preparation) = (&app.replies.settings.limits, app.replies.model.preparation());
     let mut share = preparation.share();
     if body.is_end_stream() {
-        parts.extensions.insert(Arc::new(share));
+        parts.extensions.insert(kept(share));
         return Ok(Request::from_parts(parts, body));
     }
     // The model gets ready while the rest comes.
@@ -45,7 +69,7 @@ pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Reques
     };
     match timeout(Duration::from_millis(limits.body_ms), read).await {
         Ok(Ok(())) => {
-            parts.extensions.insert(Arc::new(share));
+            parts.extensions.insert(kept(share));
             Ok(Request::from_parts(parts, Body::from(bytes)))
         }
         Ok(Err(error)) => {

@@ -4,6 +4,7 @@ use super::frames::{AudioInput, AudioOutput, AudioView, FormatView, Modality, Tr
 use fields::{FieldError, Read};
 use serde_json::{Map, Value};
 use speech::{Detection, TurnWaits, g711};
+use voices::is_language;
 
 /// Settings of a connection that hears or speaks. The session does not know them.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,6 +123,7 @@ impl AudioConfig {
         if !self.hears && !self.speaks {
             return Ok(());
         }
+        let session = &audio_fields(session)?;
         let mut new = self.clone();
         for name in ["modalities", "output_modalities"] {
             if let Some(is_audio) = wants_audio(&session[name]) {
@@ -259,7 +261,50 @@ pub fn wants_audio(modalities: &Value) -> Option<bool> {
 
 fn transcription(value: &Value) -> Option<Transcription> {
     let text = |name: &str| value[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    value.is_object().then(|| Transcription { model: text("model"), language: text("language") })
+    let language = text("language").filter(|language| is_language(language));
+    value.is_object().then(|| Transcription { model: text("model"), language })
+}
+
+/// Takes what a `session` object says of audio and nothing else of it, because it waits in memory.
+pub fn audio_fields(session: &Value) -> Read<Value> {
+    let (mut fields, mut left) = (Map::new(), MOST_BYTES);
+    for name in READ {
+        let Some(value) = session.get(name) else { continue };
+        if !fits(value, &mut left) {
+            return Err(FieldError::too_large(name, MOST_BYTES, "bytes in all that is said of audio"));
+        }
+        fields.insert(name.to_owned(), value.clone());
+    }
+    Ok(Value::Object(fields))
+}
+
+const READ: [&str; 9] = [
+    "modalities",
+    "output_modalities",
+    "input_audio_format",
+    "output_audio_format",
+    "input_audio_transcription",
+    "turn_detection",
+    "voice",
+    "speed",
+    "audio",
+];
+/// Bytes of such fields in memory. Stock clients write some hundreds, besides words that a transcription is to know.
+const MOST_BYTES: usize = 16 << 10; // not a window: bytes of settings
+
+// Takes the bytes of a value from what is left for it.
+fn fits(value: &Value, left: &mut usize) -> bool {
+    let own = size_of::<Value>() + value.as_str().map_or(0, str::len);
+    let Some(rest) = left.checked_sub(own) else { return false };
+    *left = rest;
+    match value {
+        Value::Array(list) => list.iter().all(|entry| fits(entry, left)),
+        Value::Object(fields) => fields.iter().all(|(name, entry)| {
+            *left = left.saturating_sub(name.len());
+            fits(entry, left)
+        }),
+        _ => true,
+    }
 }
 
 fn turns(value: &Value, path: &str) -> Read<Option<TurnSettings>> {
@@ -348,6 +393,17 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_is_only_what_is_read_and_a_language_is_a_name() {
+        let session = json!({ "instructions": "i".repeat(1 << 20), "tools": vec![json!([]); 1000], "speed": 1.5 });
+        assert_eq!(audio_fields(&session).unwrap(), json!({ "speed": 1.5 }));
+        let language = |text: &str| view(json!({ "input_audio_transcription": { "language": text } }));
+        assert_eq!(language("zh-Hant")["audio"]["input"]["transcription"], json!({ "language": "zh-Hant" }));
+        for wrong in ["en\r\n--x", "e\"n", "e n", &"e".repeat(36)] {
+            assert_eq!(language(wrong)["audio"]["input"]["transcription"], json!({}), "{wrong}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_named_and_change_nothing() {
         for (session, path) in [
             (
@@ -369,6 +425,8 @@ mod tests {
             (json!({ "turn_detection": { "type": "other" } }), "turn_detection.type"),
             (json!({ "turn_detection": { "type": "semantic_vad", "eagerness": "very" } }), "turn_detection.eagerness"),
             (json!({ "turn_detection": 7 }), "turn_detection"),
+            (json!({ "voice": "v".repeat(MOST_BYTES) }), "voice"),
+            (json!({ "audio": { "input": { "noise_reduction": { "type": vec![json!([]); 1000] } } } }), "audio"),
         ] {
             let mut config = AudioConfig::new(true, true);
             assert_eq!(config.apply(&session).unwrap_err().path, path, "{session}");

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use fields::FieldError;
-use runtime::wall_ms;
+use runtime::{heavy, wall_ms};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -53,7 +53,8 @@ pub async fn create_client_secret(
     }
     let body = if body.trim_ascii().is_empty() { b"{}" } else { &body[..] };
     let bytes = body.len();
-    let body: Value = serde_json::from_slice(body)
+    let body: Value = heavy::run(bytes, || serde_json::from_slice(body))
+        .await
         .map_err(|error| ApiError::bad("invalid_json", format!("the body is not a JSON object: {error}")))?;
     let limits = &replies.settings.limits;
     // It is kept for each secret, and read again with each connection.

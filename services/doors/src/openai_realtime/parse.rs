@@ -1,7 +1,7 @@
 //! Events of clients to inputs of a session. `parse` fails with the body of an error event.
 
 use super::ErrorBody;
-use super::audio::wants_audio;
+use super::audio::{audio_fields, wants_audio};
 use super::events::{
     ClientEvent, InputFields, NewCall, NewCallOutput, NewContent, NewItemFields, NewMessage, NewPart, NewRole, NewTool,
     Reasoning, ResponseFields, SessionFields,
@@ -107,13 +107,15 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
     }
 }
 
-fn audio_event(value: &Value) -> Option<AudioEvent> {
-    match value["type"].as_str()? {
+fn audio_event(value: &Value) -> Read<Option<AudioEvent>> {
+    Ok(match value["type"].as_str().unwrap_or_default() {
         "input_audio_buffer.commit" => Some(AudioEvent::Commit),
-        "session.update" => Some(AudioEvent::Session(value["session"].clone())),
+        "session.update" => {
+            Some(AudioEvent::Session(audio_fields(&value["session"]).map_err(|wrong| wrong.under("session"))?))
+        }
         "response.create" => Some(AudioEvent::Response(wanted_modality(&value["response"]))),
         _ => None,
-    }
+    })
 }
 
 fn wanted_modality(response: &Value) -> Option<bool> {
@@ -156,7 +158,7 @@ fn event(value: &Value, limits: &Limits) -> Read<ParsedEvent> {
         }
         _ => wrong,
     })?;
-    let (mut extensions, mut audio_part) = (None, audio_event(value));
+    let (mut extensions, mut audio_part) = (None, audio_event(value)?);
     let input = match event {
         ClientEvent::SessionUpdate { mut session } => {
             extensions = session.extensions.take();

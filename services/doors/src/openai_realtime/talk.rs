@@ -27,7 +27,7 @@ pub struct ClientInput {
     pub input: Input,
     pub audio: Option<AudioEvent>,
     /// Room of the event in memory.
-    pub _held: Option<HeldShare>,
+    pub _held: HeldShare,
 }
 
 /// Event that a connection that hears and speaks waits for.
@@ -96,10 +96,10 @@ impl Talk {
         Talk {
             servers,
             connected,
-            speaker,
             inputs,
             microphone: Microphone::new(audio, &settings.speech),
-            turns: SpokenTurns::new(settings.speech.waiting_turns),
+            turns: SpokenTurns::new(speaker.caller.identity.user.clone(), settings.speech.waiting_turns),
+            speaker,
             held: VecDeque::new(),
             replies: Vec::new(),
             asked: VecDeque::new(),
@@ -370,7 +370,7 @@ impl Talk {
                         self.replies.iter().chain(&self.last).map(SpokenReply::plays_until).max().unwrap_or(0);
                     self.replies.push(SpokenReply::new(
                         response,
-                        voice.clone(),
+                        (voice.clone(), self.speaker.caller.identity.user.clone()),
                         &renderer.audio,
                         settings,
                         plays_until,

@@ -1,5 +1,6 @@
 //! One websocket: a task that reads and a task that writes, so that neither waits for the other.
 
+use super::error::error_body;
 use super::frames::RateLimit;
 use super::parse::{AudioEvent, Limits, NO_EARS, NO_ROOM, Received, note_audio, note_unread, parse};
 use super::speaking_client::SpeakingClient;
@@ -8,7 +9,7 @@ use super::{EXTENSION, ErrorBody, Renderer};
 use crate::App;
 use access::Left;
 use runtime::{Connected, End, ToWrite, Written, heavy};
-use session::{Event, Input};
+use session::{Event, Input, Refusal};
 use sockets::{OwnFrames, SocketEnd, SocketMessage, SocketReader, SocketWriter};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -102,6 +103,7 @@ impl RealtimeClient {
                 }
                 Err(error) => return self.refuse(error).await,
             };
+        let bytes = text.len();
         drop((text, share));
         note_unread(&self.speaker.caller.identity.user, unread);
         if self.to_talk.is_none() && audio.as_ref().is_some_and(AudioEvent::is_alone) {
@@ -121,12 +123,12 @@ impl RealtimeClient {
             return self.refuse(error.caused_by(event_id)).await;
         }
         if !input.wants_response() {
-            return self.say(event_id, input, audio).await;
+            return self.say(event_id, input, audio, bytes).await;
         }
         match self.app.access.gate.request(&self.speaker.caller) {
             Ok(left) => {
                 let frame = self.own.rate_limits(rate_limits(left));
-                self.say(event_id, input, audio).await && self.own_frames.queue(frame, &self.connected).await
+                self.say(event_id, input, audio, bytes).await && self.own_frames.queue(frame, &self.connected).await
             }
             Err(error) => {
                 let error = ErrorBody::new("rate_limit_exceeded", error.to_string());
@@ -135,16 +137,16 @@ impl RealtimeClient {
         }
     }
 
-    async fn say(&self, event_id: Option<String>, input: Input, audio: Option<AudioEvent>) -> bool {
+    // `bytes`: those of its message.
+    async fn say(&mut self, event_id: Option<String>, input: Input, audio: Option<AudioEvent>, bytes: usize) -> bool {
         let Some(talk) = &self.to_talk else { return self.connected.say(event_id, input).await };
-        let mut held = None;
-        if let Some(AudioEvent::Append(bytes)) = &audio {
-            let mut share = self.app.replies.runtime.held().share();
-            if !share.take(bytes.len()) {
+        let mut held = self.app.replies.runtime.held().share();
+        if !held.take(bytes) {
+            if audio.as_ref().is_some_and(AudioEvent::is_alone) {
                 note_audio(&self.speaker.caller.identity.user, NO_ROOM);
                 return true;
             }
-            held = Some(share);
+            return self.refuse(error_body(&Refusal::NoRoom, event_id)).await;
         }
         talk.send(ClientInput { event_id, input, audio, _held: held }).await.is_ok()
     }

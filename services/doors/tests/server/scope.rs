@@ -228,8 +228,16 @@ async fn a_retry_gets_no_answer_of_another_person() {
 /// A page gets a client secret so that it may talk, and not so that it may choose for whom.
 #[tokio::test]
 async fn a_client_secret_names_no_person() {
-    let mut server = Server::with(by_header).await;
+    let mut server = Server::with(|settings| {
+        by_header(settings);
+        settings.remember.who.extend([RuleClue::User, RuleClue::SafetyIdentifier].map(rule));
+    })
+    .await;
     remember(&mut server).await;
+    // The rules name persons to a client with a key, or the secret would prove nothing.
+    let by_user = json!({ "messages": [{ "role": "user", "content": SISTER }], "user": "anna" });
+    let (_, prompt) = ask(&mut server, "/v1/chat/completions", &[], by_user.clone()).await;
+    assert!(prompt.contains("Lisbon"), "{prompt}");
     let (_, secret) = server.http("POST", "/v1/realtime/client_secrets", &[], "{}").await;
     let bearer = format!("Bearer {}", secret["value"].as_str().unwrap());
     let chat = |name: Value| json!({ "messages": [{ "role": "user", "content": SISTER, "name": name }] });
@@ -241,6 +249,30 @@ async fn a_client_secret_names_no_person() {
         let (_, prompt) = ask(&mut server, "/v1/chat/completions", headers, chat(name)).await;
         assert!(!prompt.contains("Lisbon"), "{headers:?}: {prompt}");
     }
+    let headers = [("authorization", bearer.as_str())];
+    for (path, body) in [
+        ("/v1/chat/completions", by_user),
+        ("/v1/responses", json!({ "input": SISTER, "user": "anna" })),
+        ("/v1/responses", json!({ "input": SISTER, "safety_identifier": "anna" })),
+        ("/v1/responses", json!({ "input": SISTER, "metadata": { "user": "anna", "speaker": "Anna" } })),
+    ] {
+        let (_, prompt) = ask(&mut server, path, &headers, body.clone()).await;
+        assert!(!prompt.contains("Lisbon"), "{path} {body}: {prompt}");
+    }
+    let mut client = server.try_connect("?user=anna&extensions=reprise", &headers).await.unwrap();
+    for speaker in [Value::Null, json!("Anna")] {
+        let content = json!([{ "type": "input_text", "text": SISTER }]);
+        let item = json!({ "type": "message", "role": "user", "content": content, "speaker": speaker });
+        client.say(json!({ "type": "conversation.item.create", "item": item })).await;
+        client.say(json!({ "type": "response.create" })).await;
+        let mut asked = server.reply_asked().await;
+        let prompt: String = asked.chat().messages.iter().map(|message| message["content"].to_string()).collect();
+        asked.say("I see.");
+        asked.done(Finish::Stop);
+        client.until("turn.report").await;
+        assert!(!prompt.contains("Lisbon"), "realtime as {speaker}: {prompt}");
+    }
+    drop(client);
     server.stop().await;
 }
 

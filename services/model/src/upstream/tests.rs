@@ -18,6 +18,7 @@ use settings::{CountTokens, Settings, Sources};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
 
 struct StandIn {
@@ -398,9 +399,12 @@ async fn what_is_said_goes_to_no_server_that_the_configuration_does_not_name() {
 
 #[tokio::test]
 async fn a_key_that_the_upstream_repeats_is_not_shown() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
     let refuse = |headers: HeaderMap| async move {
         let key = headers["authorization"].to_str().unwrap().to_owned();
-        let message = format!("Incorrect API key provided: {key}");
+        // The second time its words are cut within the key.
+        let before = if ASKED.fetch_add(1, Ordering::Relaxed) == 0 { 0 } else { 1960 };
+        let message = format!("{} Incorrect API key provided: {key}", "x".repeat(before));
         (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": message } })))
     };
     let list = || async { Json(json!({ "data": [{ "id": "big" }] })) };
@@ -410,8 +414,10 @@ async fn a_key_that_the_upstream_repeats_is_not_shown() {
     tokio::spawn(async move { axum::serve(listener, router).await });
     let upstream = Upstream::start(&settings(&url), &url, Some("sk-secret-word".to_owned())).await.unwrap();
     let (_, request) = model_of(&settings(&url)).await;
-    let (_, message) = told(upstream.ask(request)).await.failure.unwrap();
+    let (_, message) = told(upstream.ask(request.clone())).await.failure.unwrap();
     assert!(message.contains("(the key)") && !message.contains("sk-secret-word"), "{message}");
+    let (_, message) = told(upstream.ask(request)).await.failure.unwrap();
+    assert!(message.len() > 1900 && !message.contains("sk-s"), "{message}");
 }
 
 #[tokio::test]

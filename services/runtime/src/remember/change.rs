@@ -157,6 +157,10 @@ impl Remembered {
         self.forget_all(&meant);
     }
 
+    pub fn has_vectors(&self) -> bool {
+        self.held.iter().any(|fact| fact.vector.is_some())
+    }
+
     pub fn add_vectors(&mut self, mut facts: Vec<FactVector>) {
         facts.retain(|found| !self.has_gone(&found.fact.id));
         for FactVector { fact, vector } in facts {

@@ -4,7 +4,7 @@ use super::change::{Remembered, SaidAt, said_by};
 use crate::clock::wall_ms;
 use crate::encoding::encode;
 use crate::fact_block::owners;
-use crate::facts::{index_facts, index_vectors};
+use crate::facts::{index_facts, index_newest_vectors, index_vectors};
 use crate::shared::Shared;
 use encoder::{Encoder, rounded};
 use remember::{FactChange, Heads, Meant, Statement, asks_to_forget, meant, sentences};
@@ -118,8 +118,10 @@ impl Shared {
         source: &SaidMessage,
     ) -> Result<(), Error> {
         let Some(encoder) = self.encoding.open().await else { return Ok(()) };
-        index_vectors(&self.store, &encoder).await?;
-        self.add_vectors(remembered, &encoder, user, person).await?;
+        if !remembered.has_vectors() {
+            index_newest_vectors(&self.store, &encoder).await?;
+            self.add_vectors(remembered, &encoder, user, person).await?;
+        }
         if let Some(vector) = encode(&encoder, vec![what.to_owned()]).await.first() {
             remembered.forget_meant(what, &rounded(vector), source);
         }
@@ -134,7 +136,8 @@ impl Shared {
         person: &str,
     ) -> Result<(), Error> {
         for owner in owners(person) {
-            remembered.add_vectors(self.store.fact_vectors(user, owner, encoder.name()).await?);
+            let most = self.settings.remember.facts;
+            remembered.add_vectors(self.store.fact_vectors(user, owner, encoder.name(), most).await?);
         }
         Ok(())
     }

@@ -34,7 +34,11 @@ const BEHIND: &str = "behind";
 pub async fn send(house: &StallHouse, target: &Target, attack: &Attack, times: usize) -> Result<Vec<Answer>> {
     let sent = match &target.kind {
         TargetKind::Http { method, path, scope } => {
-            let body = attack.body.as_ref().map(|body| body.text(&house.limits(house.body_bytes))).unwrap_or_default();
+            let body = match (&attack.form, &attack.body) {
+                (Some(form), _) => form.to_vec(),
+                (None, Some(body)) => body.text(&house.limits(house.body_bytes)).into_bytes(),
+                (None, None) => Vec::new(),
+            };
             let mut requests = Vec::new();
             for _ in 0..times {
                 let path = house.path(method, path).await?;
@@ -52,17 +56,18 @@ pub async fn send(house: &StallHouse, target: &Target, attack: &Attack, times: u
     sent.into_iter().collect()
 }
 
-fn request(house: &StallHouse, method: &str, path: &str, scope: &str, attack: &Attack, body: &str) -> Vec<u8> {
+fn request(house: &StallHouse, method: &str, path: &str, scope: &str, attack: &Attack, body: &[u8]) -> Vec<u8> {
     let query: Vec<String> = attack.query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+    let kind = if attack.form.is_some() { "multipart/form-data; boundary=x" } else { "application/json" };
     let key = if scope == "admin" { &house.admin } else { &house.attacker };
     let head = format!(
         "{method} {path}{query} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\nauthorization: Bearer {key}\r\n\
-         x-person: pen\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+         x-person: pen\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
         house.address,
         body.len()
     );
-    [head.as_bytes(), body.as_bytes()].concat()
+    [head.as_bytes(), body].concat()
 }
 
 fn encoded(text: &str) -> String {

@@ -2,11 +2,14 @@
 
 use super::inputs::{InputLimits, text};
 use anyhow::{Context, Result, anyhow, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use settings::{Settings, Sources};
 use std::collections::BTreeMap;
 use tests::http::raw;
 use tests::service::{Service, run_ok};
+use tests::speech::{ScriptedSpeech, vowel};
 
 /// Limits that inputs reach, and how long the attacker's past is.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,8 @@ body_bytes_per_address = "1GiB"
 const PREPARED: usize = 20;
 const LEAST_PREPARED: usize = 64 << 20; // not a window: bytes of memory
 const TOKENS: u64 = 4;
+const AUDIO_RATE: u32 = 24_000;
+const AROUND_A_FILE: usize = 1024; // not a window: bytes of a form
 
 impl StallHouse {
     pub async fn open(sizes: Sizes) -> Result<StallHouse> {
@@ -96,8 +101,11 @@ impl StallHouse {
         };
         let (talker, attacker) = (key("ann", &[]).await, key("ben", &[]).await);
         let admin = key("carer", &["--scope", "admin"]).await;
+        // Ears, so that audio is heard. A voice would answer for hours.
+        let ears = format!("--set=speech.stt={}", ScriptedSpeech::start().await.url());
         let arguments = [
             "serve",
+            &ears,
             "--port=0",
             "--preset=builtin",
             "--set=limits.status_s=1",
@@ -154,6 +162,7 @@ impl StallHouse {
             ("max_output_tokens".to_owned(), json!(TOKENS)),
             ("num_predict".to_owned(), json!(TOKENS)),
             ("value".to_owned(), json!(1)),
+            ("audio".to_owned(), json!(STANDARD.encode(speech::pcm::to_bytes(&vowel(AUDIO_RATE, 200))))),
         ]);
         // Feedback is for a response of its session.
         self.known.insert("feedback".to_owned(), talked);
@@ -168,6 +177,22 @@ impl StallHouse {
         let item = json!({"type": "message", "role": "user", "content": words});
         let begun = self.post("/v1/conversations", &json!({"items": vec![item; self.sizes.entries]})).await?;
         begun["id"].as_str().map(str::to_owned).context("a conversation has an id")
+    }
+
+    /// Forms with a WAV file: a short one, the longest turn that is heard, and the largest body at the lowest rate.
+    pub fn forms(&self) -> [(&'static str, Vec<u8>); 3] {
+        let form = |rate: u32, samples: usize| {
+            let samples = samples.min((self.body_bytes - AROUND_A_FILE) / 2);
+            let sound = vowel(rate, 1000).into_iter().cycle().take(samples).collect::<Vec<i16>>();
+            let head = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n";
+            [head.as_bytes(), &speech::wav::file(rate, &sound), b"\r\n--x--\r\n"].concat()
+        };
+        let (most, rate) = (usize::MAX, 16_000);
+        [
+            ("light", form(rate, 1600)),
+            ("the longest turn", form(rate, 119 * 16_000)),
+            ("the largest file", form(4000, most)),
+        ]
     }
 
     pub fn limits(&self, bytes: usize) -> InputLimits {

@@ -1,8 +1,11 @@
 //! Bodies from a schema: one that is light, and for each field that may grow one in which it is as large as the limits allow.
 
 use anyhow::{Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use tests::speech::vowel;
 
 #[derive(Clone, Debug)]
 pub struct HeavyField {
@@ -20,6 +23,7 @@ enum Way {
     FarTooManyEntries,
     FewLongEntries,
     ManyFacts,
+    Sound,
 }
 
 /// Limits that an input reaches, and values that a schema does not tell.
@@ -69,6 +73,7 @@ impl HeavyField {
                 let words = text(room / FEW);
                 (0..FEW).map(|n| self.long(n, &words)).collect()
             }
+            Way::Sound => json!(sound(room)),
             Way::ManyFacts => {
                 let many = (room / (LONGEST_LOOKED_THROUGH + AROUND_AN_ENTRY)).min(limits.entries);
                 (0..many).map(|n| self.with("content", &facts(n))).collect()
@@ -175,6 +180,7 @@ fn grow(root: &Value, schema: &Value, path: &str, limits: &InputLimits, found: &
             }
             ways.extend((schema["additionalProperties"] == true).then_some(Way::ManyFields));
         }
+        Some("string") if path.ends_with("/audio") => ways.push(Way::Sound),
         Some("string") => ways.extend([Way::TextOfAnItem, Way::TextOfABody]),
         Some("array") => ways.extend(LISTS),
         None if is_open => {
@@ -200,6 +206,15 @@ pub fn text(bytes: usize) -> String {
     text.extend(std::iter::repeat_n('x', bytes - text.len()));
     text
 }
+
+/// Returns base64 of audio in which a voice stammers: it pauses, as often as there is room.
+fn sound(bytes: usize) -> String {
+    let (voice, pause) = (vowel(AUDIO_RATE, 150), vec![0; AUDIO_RATE as usize * 400 / 1000]);
+    let samples: Vec<i16> = [voice, pause].concat().into_iter().cycle().take(bytes / 4 * 3 / 2).collect();
+    STANDARD.encode(speech::pcm::to_bytes(&samples))
+}
+
+const AUDIO_RATE: u32 = 24_000;
 
 /// Returns as many facts as fit into a message that is looked through for them. Each number has other facts.
 fn facts(number: usize) -> String {

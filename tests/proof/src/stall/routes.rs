@@ -4,6 +4,7 @@ use super::house::StallHouse;
 use super::inputs::{HeavyField, InputLimits, heavy_fields};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -36,6 +37,8 @@ pub struct Attack {
     pub name: String,
     pub query: Vec<(String, String)>,
     pub body: Option<AttackBody>,
+    /// Body of `multipart/form-data` in place of JSON.
+    pub form: Option<Arc<Vec<u8>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,6 +46,12 @@ pub struct AttackBody {
     light: Value,
     heavy: Option<HeavyField>,
     event: Option<&'static str>,
+}
+
+impl Attack {
+    fn named(name: &str) -> Attack {
+        Attack { name: name.to_owned(), ..Attack::default() }
+    }
 }
 
 impl AttackBody {
@@ -82,7 +91,7 @@ pub fn targets(house: &StallHouse, document: &Value, events: &Value) -> Result<V
             }
             let scope = operation["x-scope"].as_str().unwrap_or_default().to_owned();
             let kind = TargetKind::Http { method: method.to_uppercase(), path: path.clone(), scope };
-            let attacks = requests(house, operation).with_context(|| name.clone())?;
+            let attacks = requests(house, path, operation).with_context(|| name.clone())?;
             targets.push(Target { name, kind, attacks });
         }
     }
@@ -94,7 +103,7 @@ pub fn targets(house: &StallHouse, document: &Value, events: &Value) -> Result<V
     Ok(targets)
 }
 
-fn requests(house: &StallHouse, operation: &Value) -> Result<Vec<Attack>> {
+fn requests(house: &StallHouse, path: &str, operation: &Value) -> Result<Vec<Attack>> {
     let mut attacks = vec![Attack { name: "light".to_owned(), ..Attack::default() }];
     let parameters = operation["parameters"].as_array().map(Vec::as_slice).unwrap_or_default();
     for parameter in parameters.iter().filter(|parameter| parameter["in"] == "query") {
@@ -116,6 +125,10 @@ fn requests(house: &StallHouse, operation: &Value) -> Result<Vec<Attack>> {
     for attack in &mut attacks[1..] {
         let more = light.iter().filter(|(name, _)| attack.query.iter().all(|(other, _)| other != name));
         attack.query.extend(more.cloned().collect::<Vec<_>>());
+    }
+    if path == "/v1/audio/transcriptions" {
+        let form = |(name, form): (&str, Vec<u8>)| Attack { form: Some(Arc::new(form)), ..Attack::named(name) };
+        attacks = house.forms().map(form).into();
     }
     let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
     if !schema.is_null() {

@@ -37,21 +37,22 @@ impl Microphone {
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> Vec<TurnEvent<HeardAudio>> {
-        let mut events = Vec::new();
-        for piece in bytes.chunks(PIECE_BYTES) {
-            let samples = match self.format {
-                AudioFormat::Pcm => self.bytes.push(piece),
-                AudioFormat::MuLaw => piece.iter().map(|byte| g711::mu_law_to_sample(*byte)).collect(),
-                AudioFormat::ALaw => piece.iter().map(|byte| g711::a_law_to_sample(*byte)).collect(),
-            };
-            let samples = match &mut self.resampler {
-                Some(resampler) => resampler.push(&samples),
-                None => samples,
-            };
-            events.extend(self.hearing.hear(&samples));
+    fn hear(&mut self, piece: &[u8], events: &mut Vec<TurnEvent<HeardAudio>>) {
+        let samples = match self.format {
+            AudioFormat::Pcm => self.bytes.push(piece),
+            AudioFormat::MuLaw => piece.iter().map(|byte| g711::mu_law_to_sample(*byte)).collect(),
+            AudioFormat::ALaw => piece.iter().map(|byte| g711::a_law_to_sample(*byte)).collect(),
+        };
+        let samples = match &mut self.resampler {
+            Some(resampler) => resampler.push(&samples),
+            None => samples,
+        };
+        let heard = self.hearing.hear(&samples);
+        // A pause that went on in this piece is told as it is now, and one that is over is not told.
+        if !heard.is_empty() {
+            events.pop_if(|event| matches!(event, TurnEvent::Paused { .. }));
         }
-        events
+        events.extend(heard);
     }
 
     pub fn clear(&mut self) {
@@ -80,7 +81,10 @@ impl Talk {
         if self.servers.ears.is_none() || !self.memory.has_room(bytes.len()) {
             return;
         }
-        let events = heavy::run(bytes.len(), || self.microphone.hear(bytes)).await;
+        let mut events = Vec::new();
+        for piece in bytes.chunks(PIECE_BYTES) {
+            heavy::run(piece.len(), || self.microphone.hear(piece, &mut events)).await;
+        }
         for event in events {
             match event {
                 TurnEvent::Began { start } => {

@@ -20,6 +20,8 @@ pub struct SpokenReply {
     response_id: String,
     in_conversation: bool,
     voice: Arc<Voice>,
+    // Whose turn at the voice it takes.
+    user: String,
     speaker: WantedVoice,
     output: AudioFormat,
     chars_per_second: f64,
@@ -85,7 +87,7 @@ const LETTERS_PER_WORD: f64 = 6.0;
 impl SpokenReply {
     pub fn new(
         response: &Response,
-        voice: Arc<Voice>,
+        (voice, user): (Arc<Voice>, String),
         audio: &AudioConfig,
         settings: &SpeechSettings,
         plays_until: u64,
@@ -95,6 +97,7 @@ impl SpokenReply {
             response_id: response.id.clone(),
             in_conversation: response.conversation_id.is_some(),
             voice,
+            user,
             speaker: WantedVoice { name: audio.voice.clone(), language: settings.language.clone(), speed: audio.speed },
             output: audio.output,
             chars_per_second: f64::from(settings.words_per_minute) * LETTERS_PER_WORD / 60.0,
@@ -310,7 +313,7 @@ impl SpokenReply {
             item.spoken.end();
             return self.tell(&text, renderer, frames);
         }
-        let saying = self.voice.say(text.trim().to_owned(), self.speaker.clone());
+        let saying = self.voice.say(&self.user, text.trim().to_owned(), self.speaker.clone());
         self.current = Some(CurrentPiece { saying, untold: Some(text) });
     }
 

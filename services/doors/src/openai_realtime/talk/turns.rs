@@ -25,6 +25,8 @@ pub struct SpokenTurns {
     asked: FuturesUnordered<BoxFuture<'static, (u64, Option<Recognised>)>>,
     asked_count: u64,
     look: Option<Look>,
+    // User whose turn at the ears these take.
+    user: String,
     most: usize,
     // Transcripts that are told when their items have been added.
     untold: VecDeque<(String, HeardWords, f64)>,
@@ -33,6 +35,7 @@ pub struct SpokenTurns {
 // Request about the words so far. Voice since then makes it void.
 struct Look {
     request: u64,
+    bytes: usize,
     answer: Option<Recognised>,
     cancel: AbortHandle,
 }
@@ -42,6 +45,7 @@ pub struct EndedTurn {
     pub seconds: f64,
     pub respond: bool,
     request: u64,
+    cancel: AbortHandle,
     bytes: usize,
     heard: Option<Recognised>,
 }
@@ -54,13 +58,14 @@ pub enum HeardTurn {
 }
 
 impl SpokenTurns {
-    pub fn new(most: usize) -> SpokenTurns {
+    pub fn new(user: String, most: usize) -> SpokenTurns {
         SpokenTurns {
             open: None,
             ended: VecDeque::new(),
             asked: FuturesUnordered::new(),
             asked_count: 0,
             look: None,
+            user,
             most,
             untold: VecDeque::new(),
         }
@@ -71,7 +76,7 @@ impl SpokenTurns {
     }
 
     pub fn kept_bytes(&self) -> usize {
-        self.ended.iter().map(|turn| turn.bytes).sum()
+        self.ended.iter().map(|turn| turn.bytes).chain(self.look.iter().map(|look| look.bytes)).sum()
     }
 
     pub fn begin(&mut self, item_id: String) -> String {
@@ -96,8 +101,9 @@ impl SpokenTurns {
     /// Asks for the words so far.
     pub fn look(&mut self, ears: Arc<Ears>, so_far: HeardAudio, language: Option<String>) {
         self.look_away();
+        let bytes = so_far.samples.len() * 2;
         let (request, cancel) = self.ask(ears, so_far, language);
-        self.look = Some(Look { request, answer: None, cancel });
+        self.look = Some(Look { request, bytes, answer: None, cancel });
     }
 
     pub fn look_away(&mut self) {
@@ -109,11 +115,14 @@ impl SpokenTurns {
     /// Ends a turn. Where its words were asked for in the silence before, nothing else has been said since.
     pub fn end(&mut self, ears: Arc<Ears>, item_id: String, turn: HeardAudio, respond: bool, language: Option<String>) {
         let (seconds, bytes) = (turn.ms() as f64 / 1000.0, turn.samples.len() * 2);
-        let (request, heard) = match self.look.take() {
-            Some(Look { request, answer, .. }) if !matches!(answer, Some(Err(_))) => (request, answer),
-            _ => (self.ask(ears, turn, language).0, None),
+        let (request, cancel, heard) = match self.look.take() {
+            Some(Look { request, answer, cancel, .. }) if !matches!(answer, Some(Err(_))) => (request, cancel, answer),
+            _ => {
+                let (request, cancel) = self.ask(ears, turn, language);
+                (request, cancel, None)
+            }
         };
-        // A client that says more than is heard loses the oldest that has no words yet.
+        // A client that says more than is heard loses the oldest that has no words yet, with its audio.
         if self.ended.len() >= self.most {
             let full = || Error::Refused {
                 server: "this service".into(),
@@ -121,16 +130,18 @@ impl SpokenTurns {
             };
             if let Some(oldest) = self.ended.iter_mut().find(|turn| turn.heard.is_none()) {
                 oldest.heard = Some(Err(full()));
+                oldest.cancel.abort();
             }
         }
-        self.ended.push_back(EndedTurn { item_id, seconds, respond, request, bytes, heard });
+        self.ended.push_back(EndedTurn { item_id, seconds, respond, request, cancel, bytes, heard });
     }
 
     fn ask(&mut self, ears: Arc<Ears>, audio: HeardAudio, language: Option<String>) -> (u64, AbortHandle) {
         self.asked_count += 1;
         let request = self.asked_count;
         let (cancel, registration) = AbortHandle::new_pair();
-        let hear = async move { ears.hear(&audio.samples, language.as_deref()).await };
+        let user = self.user.clone();
+        let hear = async move { ears.hear(&user, &audio.samples, language.as_deref()).await };
         let hear = Abortable::new(hear, registration);
         self.asked.push(async move { (request, hear.await.ok()) }.boxed());
         (request, cancel)
@@ -183,9 +194,19 @@ impl Talk {
         frames: &mut Vec<String>,
     ) {
         let EndedTurn { item_id, seconds, respond, .. } = turn;
+        let most = self.app.replies.settings.limits.item_bytes;
+        let too_long = || Error::Nonsense {
+            server: "the ears".into(),
+            what: "more words than an item may have (limits.item_bytes)".into(),
+        };
+        let heard = heard.and_then(|heard| if heard.text.len() <= most { Ok(heard) } else { Err(too_long()) });
         match heard {
             Ok(transcript) if !transcript.text.is_empty() => {
                 let text = Some(transcript.text.clone());
+                // Those of turns that the session refused are told to nobody.
+                if self.turns.untold.len() >= self.turns.most {
+                    self.turns.untold.pop_front();
+                }
                 self.turns.untold.push_back((item_id.clone(), transcript, seconds));
                 let is_answered = respond && !self.is_replying();
                 self.owes_reply = respond && !is_answered;
@@ -295,5 +316,31 @@ impl Talk {
         let item = NewItem { id: Some(item_id), body: ItemBody::message(Role::System, SILENCE) };
         self.say_own(Input::AddItem { item, place: ItemPlace::End }).await;
         self.respond().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use settings::{Settings, Sources, SpeechServer};
+    use ::tests::speech::{Fault, ScriptedSpeech};
+    use voices::SpeechServers;
+
+    #[tokio::test]
+    async fn turns_beyond_those_that_wait_leave_no_audio() {
+        let server = ScriptedSpeech::start().await;
+        server.set_fault(Fault::Hangs);
+        let mut settings = Settings::load(&Sources::default()).unwrap().settings.speech;
+        settings.stt = Some(SpeechServer::Wyoming(server.address.to_string()));
+        let ears = SpeechServers::new(&settings, |_| None).unwrap().ears.unwrap();
+        let mut turns = SpokenTurns::new("ann".to_owned(), 8);
+        for count in 0..100 {
+            let audio = HeardAudio { samples: vec![0; 1600], start: 0 };
+            turns.end(ears.clone(), format!("item_{count}"), audio, false, None);
+            while turns.next().now_or_never().is_some() {
+                assert!(turns.take_first().is_some_and(|(_, heard)| heard.is_err()));
+            }
+        }
+        assert_eq!((turns.ended.len(), turns.asked.len(), turns.kept_bytes()), (8, 8, 8 * 3200));
     }
 }
