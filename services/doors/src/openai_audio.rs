@@ -103,7 +103,8 @@ pub async fn speech(State(app): State<App>, body: Bytes) -> Result<Response, Api
     };
     let pieces = heavy::run(input.len(), || pieces(&input, sentences)).await;
     let language = limits.speech.language.clone();
-    let mut reading = Reading { voice, speaker: WantedVoice { name, language, speed }, pieces, saying: None };
+    let mut reading =
+        Reading { voice, speaker: WantedVoice { name, usual: None, language, speed }, pieces, saying: None };
     // What fails at once is an error, and what fails later breaks the answer off.
     let first = reading.next().await.transpose().map_err(failed)?.unwrap_or_default();
     let begun = stream::iter(head.into_iter().chain([first]).map(Ok::<_, Error>));
@@ -134,7 +135,8 @@ impl Reading {
                 None => self.saying.insert(self.voice.say(self.pieces.pop_front()?, self.speaker.clone())),
             };
             match saying.next().await {
-                Some(Ok(samples)) => return Some(Ok(speech::pcm::to_bytes(&samples))),
+                Some(Ok(piece)) if piece.samples.is_empty() => {}
+                Some(Ok(piece)) => return Some(Ok(speech::pcm::to_bytes(&piece.samples))),
                 Some(Err(error)) => {
                     self.pieces.clear();
                     self.saying = None;
