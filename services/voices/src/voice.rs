@@ -49,7 +49,7 @@ pub struct Saying {
 /// Part of a speech, in its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaidPiece {
-    /// Samples at `VOICE_RATE`.
+    // Samples at `VOICE_RATE`.
     pub samples: Vec<i16>,
     /// Times of words, where the voice tells them. They may come before or behind their sound.
     pub words: Vec<WordTime>,

@@ -10,7 +10,7 @@ use speech::WordTime;
 pub struct WordTimes(pub Vec<WordTime>);
 
 impl WordTimes {
-    /// Reads those of an event. What is no time of a word is passed over.
+    // Reads those of an event. What is no time of a word is passed over.
     pub fn of(data: &Map<String, Value>) -> WordTimes {
         let told = data.get("timestamps").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         WordTimes(told.iter().filter_map(word).collect())
@@ -32,7 +32,7 @@ fn ms(seconds: &Value) -> Option<u64> {
 // Seconds that no piece of speech has.
 const LONGEST_S: f64 = 86_400.0;
 
-/// Reads a line of Kokoro's server: its samples in bytes, and its words.
+// Reads a line of Kokoro's server: its samples in bytes, and its words.
 pub fn captioned(line: &[u8]) -> Option<(Vec<u8>, WordTimes)> {
     let line: Map<String, Value> = serde_json::from_slice(line).ok()?;
     let audio = STANDARD.decode(line.get("audio")?.as_str()?).ok()?;

@@ -44,15 +44,15 @@ struct Order {
     heard_ms: u64,
     items: Vec<String>,
     cuts: usize,
-    trail: Vec<String>,
+    seen: Vec<String>,
 }
 
 impl Order {
     fn take(&mut self, event: &Value) {
         let kind = event["type"].as_str().unwrap().to_owned();
         let id = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
-        self.trail.push(format!("{kind} {}{}", id("response_id"), id("item_id")));
-        let fail = |why: &str| panic!("{why}: {event}\n{:#?}", self.trail);
+        self.seen.push(format!("{kind} {}{}", id("response_id"), id("item_id")));
+        let fail = |why: &str| panic!("{why}: {event}\n{:#?}", self.seen);
         match kind.as_str() {
             "error" => {
                 let code = event["error"]["code"].as_str().unwrap_or_default();
@@ -124,7 +124,7 @@ impl Order {
     }
 
     fn check_the_end(&self) {
-        assert!(self.responses.is_empty(), "{:?} never ended\n{:#?}", self.responses.keys(), self.trail);
+        assert!(self.responses.is_empty(), "{:?} never ended\n{:#?}", self.responses.keys(), self.seen);
         for (item_id, turn) in &self.turns {
             let kinds: Vec<&str> = turn.iter().map(|kind| kind.rsplit('.').next().unwrap()).collect();
             // One that is cleared, or committed by hand, has no second place.
@@ -133,7 +133,7 @@ impl Order {
                 || matches!(kinds[..], ["speech_started", "committed", "added", "done", "heard"]);
             let by_voice =
                 matches!(kinds[..], ["speech_started", "speech_stopped", "committed", "added", "done", "heard"]);
-            assert!(is_open || by_hand || by_voice, "{item_id}: {kinds:?}\n{:#?}", self.trail);
+            assert!(is_open || by_hand || by_voice, "{item_id}: {kinds:?}\n{:#?}", self.seen);
         }
     }
 }
@@ -146,7 +146,7 @@ async fn hear(client: &mut Client, samples: &[i16]) {
 /// Takes events until none has come for this long.
 async fn listen(client: &mut Client, order: &mut Order, quiet: Duration) {
     while let Ok(event) = timeout(quiet, client.next()).await {
-        order.take(&event.unwrap_or_else(|closed| panic!("the connection is closed: {closed:?}\n{:#?}", order.trail)));
+        order.take(&event.unwrap_or_else(|closed| panic!("the connection is closed: {closed:?}\n{:#?}", order.seen)));
     }
 }
 
@@ -240,5 +240,5 @@ async fn history(dice: &mut Dice, server: &Server, ears: &ScriptedSpeech, voice:
 }
 
 fn is_reply(order: &Order, item_id: &str) -> bool {
-    order.trail.iter().any(|line| line.starts_with("response.output_audio") && line.ends_with(item_id))
+    order.seen.iter().any(|line| line.starts_with("response.output_audio") && line.ends_with(item_id))
 }
