@@ -35,6 +35,7 @@ struct Script {
     texts: VecDeque<String>,
     fault: Fault,
     asked: Vec<Asked>,
+    tells_words: bool,
 }
 
 /// A request as the server got it.
@@ -84,6 +85,11 @@ impl ScriptedSpeech {
 
     pub fn set_fault(&self, fault: Fault) {
         self.script.lock().expect("a script").fault = fault;
+    }
+
+    /// Lets each word take a time of its own, whatever its letters, and tells it.
+    pub fn tell_words(&self) {
+        self.script.lock().expect("a script").tells_words = true;
     }
 
     pub fn asked(&self) -> Vec<Asked> {
@@ -161,8 +167,22 @@ impl ScriptedSpeech {
         let form = json!({ "rate": VOICE_RATE, "width": 2, "channels": 1 });
         send(stream, "audio-start", form, &[]).await?;
         let text = data["text"].as_str().unwrap_or_default();
-        let samples = u64::from(VOICE_RATE) * CHAR_MS * text.trim().chars().count() as u64 / 1000;
-        for piece in vec![9000_i16; samples as usize].chunks(1024) {
+        let words = word_times(text);
+        let (words, ms) = match self.script.lock().expect("a script").tells_words {
+            true => (words.as_slice(), words.last().map_or(0, |(_, _, end)| *end)),
+            false => (&[][..], CHAR_MS * text.trim().chars().count() as u64),
+        };
+        let samples = u64::from(VOICE_RATE) * ms / 1000;
+        for (at, piece) in vec![9000_i16; samples as usize].chunks(1024).enumerate() {
+            let begins = |ms: u64| (u64::from(VOICE_RATE) * ms / 1000) as usize / 1024 == at;
+            let told: Vec<Value> = words
+                .iter()
+                .filter(|(_, start, _)| begins(*start))
+                .map(|(word, start, end)| json!({ "word": word, "start_time": *start as f64 / 1e3, "end_time": *end as f64 / 1e3 }))
+                .collect();
+            if !told.is_empty() {
+                send(stream, "words", json!({ "timestamps": told }), &[]).await?;
+            }
             pieces = match pieces.checked_sub(1) {
                 Some(left) => left,
                 None => return Err(std::io::Error::other("dies")),
@@ -171,6 +191,17 @@ impl ScriptedSpeech {
         }
         send(stream, "audio-stop", json!({}), &[]).await
     }
+}
+
+/// Words of a text with their begins and ends in milliseconds, as a voice says them that tells its words.
+pub fn word_times(text: &str) -> Vec<(String, u64, u64)> {
+    let mut at = 0;
+    let word = |(number, word): (usize, &str)| {
+        let start = at + 40;
+        at = start + 90 + (number as u64 * 7 + 3) % 5 * 210;
+        (word.to_owned(), start, at)
+    };
+    text.split_whitespace().enumerate().map(word).collect()
 }
 
 async fn audio(stream: &mut BufReader<TcpStream>, samples: &[i16]) -> std::io::Result<()> {

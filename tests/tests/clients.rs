@@ -11,6 +11,7 @@ use tests::service::{Service, check_store};
 use tests::speech::{ScriptedSpeech, vowel};
 use tests::upstream::StandIn;
 use tests::wyoming::own_address;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -184,6 +185,95 @@ async fn pipecat_speech() {
     speaking("pipecat_speech.py").await;
 }
 
+#[tokio::test]
+async fn openai_python_speech_with_a_tool() {
+    speaking_with_a_tool("openai_speech_tools.py").await;
+}
+
+#[tokio::test]
+async fn agents_sdk_speech_with_a_tool() {
+    speaking_with_a_tool("agents_speech_tools.py").await;
+}
+
+#[tokio::test]
+async fn livekit_speech_with_a_tool() {
+    speaking_with_a_tool("livekit_speech_tools.py").await;
+}
+
+#[tokio::test]
+async fn pipecat_speech_with_a_tool() {
+    speaking_with_a_tool("pipecat_speech_tools.py").await;
+}
+
+/// Ears that recognise, and a voice that tells the times of its words: pocketsphinx and espeak-ng behind Wyoming.
+#[tokio::test]
+async fn real_ears_and_a_real_voice() {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
+    for program in ["espeak-ng", "flite"] {
+        if Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().await.is_err() {
+            return println!("skipped: there is no {program} (apt-get install {program})");
+        }
+    }
+    let python = venv.join("bin/python");
+    let server = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/clients/wyoming_speech.py"));
+    let mut server = Command::new(&python)
+        .args(["-B".as_ref(), server.as_os_str()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the servers of speech start");
+    let mut screen = BufReader::new(server.stdout.take().expect("a screen")).lines();
+    let address = timeout(DEADLINE, screen.next_line()).await.expect("it starts in time").expect("it writes");
+    let address = address.expect("it says its address");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = microphone(folder.path());
+    let (stt, tts) = (format!("speech.stt={address}"), format!("speech.tts={address}"));
+    let service = Service::built_in_model_in_folder(folder, &["--set", &stt, "--set", &tts]).await;
+    run(service, python, &["-B"], "honest_speech.py", &[("REPRISE_SPEECH", &file)]).await;
+}
+
+/// Runs a script with a model that calls a lamp where it has one, and tells when it is switched.
+async fn speaking_with_a_tool(script: &str) {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
+    let (ears, voice, mut stand_in) =
+        (ScriptedSpeech::start().await, ScriptedSpeech::start().await, StandIn::start().await);
+    ears.will_hear(&["Switch on the lamp.", "Is it on?", "Thank you."]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = microphone(folder.path());
+    let addresses = [
+        format!("speech.stt={}", ears.url()),
+        format!("speech.tts={}", voice.url()),
+        format!("upstream.url={}", stand_in.url),
+    ];
+    let settings: Vec<&str> = addresses.iter().flat_map(|address| ["--set", address]).collect();
+    let service = Service::start(&settings).await;
+    let model = tokio::spawn(async move {
+        loop {
+            let mut asked = stand_in.next().await;
+            let messages = asked.request["messages"].as_array().cloned().unwrap_or_default();
+            let has_called = messages.iter().any(|message| message["role"] == "tool");
+            let has_tools = asked.request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+            if has_tools && !has_called {
+                asked.call("switch_lamp", &serde_json::json!({ "on": true })).await;
+            } else {
+                asked.say("The lamp is on now.").await;
+                asked.done().await;
+            }
+        }
+    });
+    run(service, venv.join("bin/python"), &["-B"], script, &[("REPRISE_SPEECH", &file)]).await;
+    model.abort();
+}
+
+/// Writes what the microphone of a script hears.
+fn microphone(folder: &Path) -> PathBuf {
+    let file = folder.join("voice.pcm");
+    let samples: Vec<u8> = vowel(24_000, 2000).iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    std::fs::write(&file, samples).expect("a file");
+    file
+}
+
 /// Runs a script in the client's default mode, which is audio: with scripted ears, a scripted voice and the built-in model.
 async fn speaking(script: &str) {
     let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
@@ -197,9 +287,7 @@ async fn speaking(script: &str) {
         "Good night.",
     ]);
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("voice.pcm");
-    let samples: Vec<u8> = vowel(24_000, 2000).iter().flat_map(|sample| sample.to_le_bytes()).collect();
-    std::fs::write(&file, samples).expect("a file");
+    let file = microphone(folder.path());
     let (stt, tts) = (format!("speech.stt={}", ears.url()), format!("speech.tts={}", voice.url()));
     let service = Service::built_in_model_in_folder(folder, &["--set", &stt, "--set", &tts]).await;
     run(service, venv.join("bin/python"), &["-B"], script, &[("REPRISE_SPEECH", &file)]).await;

@@ -3,6 +3,7 @@ import { useEffect, useReducer } from "preact/hooks";
 import { Api, ApiError, Conversation, Emitter, type SessionLine, type TurnNumbers } from "./client.ts";
 import * as keep from "./keep.ts";
 import { go, place_of, settle } from "./routes.ts";
+import { Spoken } from "./spoken.ts";
 import { suggest_title } from "./titles.ts";
 import { BrowserVoice, Speaking } from "./voice.ts";
 import { count } from "./words.ts";
@@ -33,6 +34,8 @@ export class State extends Emitter<{ change: undefined }> {
   may_list = true;
   sessions: SessionLine[] = [];
   conversation: Conversation;
+  /** Speech of the open conversation over the service's own ears and voice. */
+  spoken!: Spoken;
   marks = new Map<string, Mark>();
   notices: Notice[] = [];
   /** Lines about the window between messages, by the item before them. */
@@ -131,11 +134,13 @@ export class State extends Emitter<{ change: undefined }> {
 
   say(text: string): void {
     const heard = this.speaking.stop();
+    this.spoken.hush();
     this.conversation.say(text, heard);
   }
 
   stop(): void {
     this.conversation.interrupt(this.speaking.stop());
+    this.spoken.hush();
   }
 
   async thumb(item: string, value: number): Promise<void> {
@@ -193,6 +198,9 @@ export class State extends Emitter<{ change: undefined }> {
   private new_conversation(session?: string): Conversation {
     const conversation = new Conversation({ url: location.origin, key: keep.key(), session, private: this.wants_private });
     const is_open = () => conversation === this.conversation;
+    if (this.spoken?.is_on) this.spoken.end();
+    this.spoken = new Spoken(conversation);
+    this.spoken.on("change", () => is_open() && this.changed());
     conversation.on("change", () => is_open() && this.changed());
     conversation.on("refused", ({ status, message }) => {
       if (!is_open()) return;
@@ -209,7 +217,7 @@ export class State extends Emitter<{ change: undefined }> {
       if (is_open() && place.view === "talk" && place.of !== id) settle({ view: "talk", of: id });
     });
     conversation.on("sentence", (sentence) => {
-      if (is_open() && keep.now().speaks && this.voice.speaks) this.speaking.say(sentence);
+      if (is_open() && keep.now().speaks && this.voice.speaks && !this.spoken.is_on) this.speaking.say(sentence);
     });
     conversation.on("report", ({ response_id, ms }) => {
       const item = conversation.items.findLast((item) => item.response_id === response_id && item.kind === "message");

@@ -12,8 +12,8 @@ const IS_FRESH = process.env.FRESH === "1";
 // A page that the test hands over has no address space, and the browser then keeps it from this machine.
 const FOR_FRESH = IS_FRESH ? ["--disable-features=LocalNetworkAccessChecks,LocalNetworkAccessChecksWebSockets"] : [];
 
-export const launch = (): Promise<Browser> =>
-  chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-dev-shm-usage", ...FOR_FRESH] });
+export const launch = (...more: string[]): Promise<Browser> =>
+  chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-dev-shm-usage", ...FOR_FRESH, ...more] });
 
 export const PHONE = { width: 320, height: 640 };
 export const DESKTOP = { width: 1440, height: 900 };

@@ -133,7 +133,7 @@ pub async fn speech(
         voice,
         user: caller.identity.user,
         _held: held,
-        speaker: WantedVoice { name, language, speed },
+        speaker: WantedVoice { name, usual: None, language, speed },
         pieces,
         saying: None,
     };
@@ -174,7 +174,8 @@ impl Reading {
                 }
             };
             match saying.next().await {
-                Some(Ok(samples)) => return Some(Ok(speech::pcm::to_bytes(&samples))),
+                Some(Ok(piece)) if piece.samples.is_empty() => {}
+                Some(Ok(piece)) => return Some(Ok(speech::pcm::to_bytes(&piece.samples))),
                 Some(Err(error)) => {
                     self.pieces.clear();
                     self.saying = None;

@@ -11,6 +11,7 @@ mod realtime;
 mod service;
 mod sessions;
 mod speaking;
+mod speech;
 mod speed;
 mod steps;
 mod turns;
@@ -49,6 +50,7 @@ enum BenchCommand {
     Household(household::Args),
     Felt(felt::Args),
     Wait(wait::Args),
+    Speech(speech::Args),
 }
 
 /// Runs a measurement. `given` are flags for the service that it starts.
@@ -67,6 +69,7 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
         BenchCommand::Household(args) => wait_for(household::run(&args, settings)),
         BenchCommand::Felt(args) => wait_for(felt::run(&args, given, settings)),
         BenchCommand::Wait(args) => wait_for(wait::run(&args, given, settings)),
+        BenchCommand::Speech(args) => wait_for(speech::run(&args, given, settings)),
     }
 }
 

@@ -4,6 +4,7 @@ use engine::Cpu;
 use serde::Serialize;
 use settings::Settings;
 use std::fmt;
+use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Hardware {
@@ -71,6 +72,17 @@ impl ProcessMemory {
     }
 }
 
+/// Reads the processor time of a process' threads. `None`: the system does not tell.
+pub fn processor_time(pid: u32) -> Option<Duration> {
+    let nanoseconds = |thread: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    // A thread may end meanwhile.
+    Some(Duration::from_nanos(threads.flatten().filter_map(nanoseconds).sum()))
+}
+
 fn parse(status: &str) -> Option<ProcessMemory> {
     let bytes = |key: &str| -> Option<u64> {
         let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -94,6 +106,7 @@ mod tests {
         let expected = ProcessMemory { rss_bytes: 200 << 10, anonymous_bytes: 120 << 10, peak_rss_bytes: 300 << 10 };
         assert_eq!(parse(status), Some(expected));
         assert_eq!(parse("Name:\tkthreadd\n"), None);
+        assert!(processor_time(std::process::id()).is_some_and(|time| !time.is_zero()));
         assert!(ProcessMemory::own().is_some_and(|memory| memory.rss_bytes > 0));
     }
 }

@@ -50,7 +50,7 @@ mod tests {
         settings.conversation.instructions = "Be brief.".into();
         settings.conversation.no_question = "Ask nothing back.".into();
         let instructions = "You are Ann.".to_owned();
-        let persona = Persona { name: "ann".into(), preset: None, instructions, wyoming_port: 0 };
+        let persona = Persona { name: "ann".into(), preset: None, instructions, ..Persona::default() };
         settings.personas.insert("ann".into(), persona);
         let heads = OwnHeads::of(&settings);
         let prompt = |head: &str| {

@@ -156,7 +156,7 @@ mod tests {
         let mut persona = |name: &str, preset: Option<&str>| {
             let (name, preset) = (name.to_owned(), preset.map(str::to_owned));
             let instructions = format!("You are {name}.");
-            settings.personas.insert(name.clone(), Persona { name, preset, instructions, wyoming_port: 0 });
+            settings.personas.insert(name.clone(), Persona { name, preset, instructions, ..Persona::default() });
         };
         persona("butler", Some("qwen3.5-9b-16k"));
         persona("gpt-cook", None);

@@ -13,12 +13,14 @@ use crate::preset::Preset;
 use crate::reader::{self, SectionReader};
 use crate::value::Value;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Persona {
     pub name: String,
     pub preset: Option<String>,
     pub instructions: String,
     pub wyoming_port: u16,
+    pub voice: Option<String>,
+    pub language: Option<String>,
 }
 
 type Presets = BTreeMap<String, Preset>;
@@ -48,7 +50,8 @@ fn persona(name: &str, presets: &Presets, r: &SectionReader<'_>) -> Persona {
         text => Err(hint(text, names())),
     });
     let (instructions, wyoming_port) = (r.text("instructions"), r.whole("wyoming_port", 0..=65535));
-    Persona { name: name.to_string(), preset, instructions, wyoming_port }
+    let (voice, language) = (r.optional_text("voice"), r.optional_text("language"));
+    Persona { name: name.to_string(), preset, instructions, wyoming_port, voice, language }
 }
 
 /// Refuses names that mean two things to a client. `:latest` behind a name means nothing.

@@ -145,10 +145,14 @@ impl Hearing {
         }
     }
 
-    pub fn judge(&mut self, ending: TurnEnding) {
+    /// Tells what the words of a pause look like, which may end the turn.
+    pub fn judge(&mut self, ending: TurnEnding) -> Vec<TurnEvent<HeardAudio>> {
+        let mut events = Vec::new();
         if let Some(turns) = &mut self.turns {
-            turns.detector.judge(ending);
+            let step = turns.detector.judge(ending);
+            self.follow(step, &mut None, &mut events);
         }
+        events
     }
 
     pub fn is_speaking(&self) -> bool {
@@ -220,27 +224,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // A buzz with the formants of an open vowel: enough of a voice for the detector.
     fn vowel(ms: u64) -> Vec<i16> {
-        let count = ms as usize * HEARD_RATE as usize / 1000;
-        let mut state = [[0.0_f32; 2]; 3];
-        let formants = [(730.0_f32, 90.0_f32), (1090.0, 110.0), (2440.0, 170.0)];
-        (0..count)
-            .map(|at| {
-                let pitch = 120.0 + 12.0 * (at as f32 / 3000.0).sin();
-                let period = (HEARD_RATE as f32 / pitch) as usize;
-                let pulse = if at % period == 0 { 1.0 } else { 0.0 };
-                let mut sum = 0.0;
-                for ((hertz, width), [one, two]) in formants.into_iter().zip(&mut state) {
-                    let radius = (-std::f32::consts::PI * width / HEARD_RATE as f32).exp();
-                    let angle = 2.0 * std::f32::consts::PI * hertz / HEARD_RATE as f32;
-                    let next = pulse + 2.0 * radius * angle.cos() * *one - radius * radius * *two;
-                    (*two, *one) = (*one, next);
-                    sum += next;
-                }
-                (sum * 2500.0).clamp(-30_000.0, 30_000.0) as i16
-            })
-            .collect()
+        crate::vowel(HEARD_RATE, ms)
     }
 
     fn silence(ms: u64) -> Vec<i16> {

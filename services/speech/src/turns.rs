@@ -121,37 +121,53 @@ impl TurnDetector {
                     (*voiced_until, *ending) = (at, None);
                     return if std::mem::take(is_paused) { Step::Resumed } else { Step::None };
                 }
-                let silence = at - *voiced_until;
-                let waits = self.detection.waits;
-                let wait_ms = match ending {
-                    Some(TurnEnding::Finished) => waits.finished_ms,
-                    Some(TurnEnding::Open) => waits.open_ms,
-                    Some(TurnEnding::Unknown) => waits.unknown_ms,
-                    // The words may still be looked at.
-                    None if self.detection.pause_ms.is_some() => waits.open_ms,
-                    None => waits.unknown_ms,
-                };
-                if silence >= samples_of(wait_ms, HEARD_RATE) {
-                    let (start, end) = (*start, *voiced_until + samples_of(wait_ms, HEARD_RATE));
-                    let end = end.min(at);
-                    (self.state, self.free_from) = (State::Silent { voiced: 0 }, end);
-                    return Step::Ended { start, end };
+                let (start, silence) = (*start, at - *voiced_until);
+                let ended = self.end_of_silence();
+                if ended != Step::None {
+                    return ended;
                 }
                 let pause = self.detection.pause_ms.map(|ms| samples_of(ms, HEARD_RATE));
-                if !*is_paused && pause.is_some_and(|pause| silence >= pause) {
+                if let State::Speaking { is_paused, .. } = &mut self.state
+                    && !*is_paused
+                    && pause.is_some_and(|pause| silence >= pause)
+                {
                     *is_paused = true;
-                    return Step::Paused { start: *start, end: at };
+                    return Step::Paused { start, end: at };
                 }
                 Step::None
             }
         }
     }
 
-    /// Tells what the words of the pause look like. Voice since then makes it void.
-    pub fn judge(&mut self, found: TurnEnding) {
-        if let State::Speaking { ending, is_paused: true, .. } = &mut self.state {
-            *ending = Some(found);
+    /// Tells what the words of the pause look like. Voice since then makes it void. Where the silence is long enough for
+    /// such words, the turn ends at once.
+    pub fn judge(&mut self, found: TurnEnding) -> Step {
+        match &mut self.state {
+            State::Speaking { ending, is_paused: true, .. } => *ending = Some(found),
+            _ => return Step::None,
         }
+        self.end_of_silence()
+    }
+
+    // Ends the turn if its silence is long enough.
+    fn end_of_silence(&mut self) -> Step {
+        let State::Speaking { start, voiced_until, ending, .. } = self.state else { return Step::None };
+        let waits = self.detection.waits;
+        let wait_ms = match ending {
+            Some(TurnEnding::Finished) => waits.finished_ms,
+            Some(TurnEnding::Open) => waits.open_ms,
+            Some(TurnEnding::Unknown) => waits.unknown_ms,
+            // The words may still be looked at.
+            None if self.detection.pause_ms.is_some() => waits.open_ms,
+            None => waits.unknown_ms,
+        };
+        let wait = samples_of(wait_ms, HEARD_RATE);
+        if self.at - voiced_until < wait {
+            return Step::None;
+        }
+        let end = voiced_until + wait;
+        (self.state, self.free_from) = (State::Silent { voiced: 0 }, end);
+        Step::Ended { start, end }
     }
 
     /// Ends the turn here, if there is one; what came before belongs to no other.
@@ -211,10 +227,21 @@ mod tests {
             let mut detector = TurnDetector::new(detection, 0);
             steps(&mut detector, [0.9; 10]);
             assert!(matches!(steps(&mut detector, vec![0.0; frames(160)])[..], [Step::Paused { start: 0, .. }]));
-            ending.into_iter().for_each(|ending| detector.judge(ending));
+            ending.into_iter().for_each(|ending| assert_eq!(detector.judge(ending), Step::None));
             let silent = (0..).position(|_| matches!(detector.frame(0.0), Step::Ended { .. })).unwrap() + 1;
             assert_eq!(silent + frames(160), frames(wait_ms), "{ending:?}");
         }
+    }
+
+    #[test]
+    fn a_late_judgement_ends_the_turn_at_once() {
+        let waits = TurnWaits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
+        let mut detector = TurnDetector::new(Detection { threshold: 0.5, prefix_ms: 0, waits, pause_ms: Some(160) }, 0);
+        steps(&mut detector, [vec![0.9; 10], vec![0.0; frames(640)]].concat());
+        assert_eq!(detector.judge(TurnEnding::Open), Step::None);
+        let (start, end) = (0, 10 * FRAME as u64 + 320 * MS);
+        assert_eq!(detector.judge(TurnEnding::Finished), Step::Ended { start, end });
+        assert_eq!((detector.start(), detector.judge(TurnEnding::Finished)), (None, Step::None));
     }
 
     #[test]
@@ -222,9 +249,9 @@ mod tests {
         let waits = TurnWaits { finished_ms: 320, unknown_ms: 960, open_ms: 3200 };
         let mut detector = TurnDetector::new(Detection { threshold: 0.5, prefix_ms: 0, waits, pause_ms: Some(160) }, 0);
         steps(&mut detector, [vec![0.9; 10], vec![0.0; frames(160)]].concat());
-        detector.judge(TurnEnding::Finished);
+        assert_eq!(detector.judge(TurnEnding::Finished), Step::None);
         assert_eq!(steps(&mut detector, [0.9]), [Step::Resumed]);
-        detector.judge(TurnEnding::Finished); // too late
+        assert_eq!(detector.judge(TurnEnding::Finished), Step::None); // too late
         let quiet = steps(&mut detector, vec![0.0; frames(800)]);
         assert!(matches!(quiet[..], [Step::Paused { .. }]), "{quiet:?}");
     }

@@ -22,13 +22,14 @@ mod server;
 #[cfg(test)]
 mod tests;
 mod voice;
+mod words;
 mod wyoming;
 
 pub use ears::{Ears, HeardWords, is_language};
 pub use error::Error;
 pub use frames::{FrameLimits, FrameReader, WyomingEvent, write, write_with_payload};
 pub use server::SpeechHealth;
-pub use voice::{Saying, VOICE_RATE, Voice, WantedVoice};
+pub use voice::{SaidPiece, Saying, VOICE_RATE, Voice, WantedVoice};
 
 use settings::SpeechSettings;
 use std::sync::Arc;

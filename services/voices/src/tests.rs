@@ -1,9 +1,9 @@
-use crate::{Ears, Error, Saying, SpeechHealth, SpeechServers, VOICE_RATE, Voice, WantedVoice};
+use crate::{Ears, Error, SaidPiece, Saying, SpeechHealth, SpeechServers, VOICE_RATE, Voice, WantedVoice};
 use proptest::prelude::*;
 use settings::{Settings, Sources, SpeechServer as Address, SpeechSettings};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tests::speech::{CHAR_MS, Fault, ScriptedSpeech};
+use tests::speech::{CHAR_MS, Fault, ScriptedSpeech, word_times};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -25,7 +25,7 @@ async fn all(mut saying: Saying) -> Result<Vec<i16>, (usize, Error)> {
     let mut samples = Vec::new();
     while let Some(piece) = saying.next().await {
         match piece {
-            Ok(piece) => samples.extend(piece),
+            Ok(piece) => samples.extend(piece.samples),
             Err(error) => return Err((samples.len(), error)),
         }
     }
@@ -55,7 +55,12 @@ async fn both_are_asked_over_wyoming() {
     assert_eq!((asked[0].samples, &asked[0].data["language"]), (40_000, &"en".into()));
     assert_eq!(asked[1].data["voice"]["name"], "ben");
     // A name that the server has not is the configuration's, which is none here.
-    assert_eq!((voice.speaker(Some("marin")), voice.speaker(Some("anna"))), (None, Some("anna".into())));
+    let speaker = |name: &str, usual: Option<&str>| {
+        let usual = usual.map(str::to_owned);
+        voice.speaker(&WantedVoice { name: Some(name.into()), usual, ..WantedVoice::default() })
+    };
+    assert_eq!((speaker("marin", None), speaker("anna", Some("ben"))), (None, Some("anna".into())));
+    assert_eq!(speaker("marin", Some("ben")), Some("ben".into()));
 }
 
 #[tokio::test]
@@ -96,6 +101,50 @@ async fn a_hostile_server_is_given_up_and_named() {
     server.will_hear(&["Yes."]);
     assert_eq!(ears.hear("ann", &[0; 1600], None).await.unwrap().text, "Yes.");
     assert_eq!(ears.hear("ann", &[0; 1600], None).await.unwrap().text, "");
+}
+
+#[tokio::test]
+async fn a_voice_may_tell_the_times_of_its_words() {
+    let text = "The light is on.";
+    let expected: Vec<(String, u64, Option<u64>)> =
+        word_times(text).into_iter().map(|(word, start, end)| (word, start, Some(end))).collect();
+    let server = ScriptedSpeech::start().await;
+    server.tell_words();
+    let told = async |mut saying: Saying| {
+        let (mut samples, mut words) = (0, Vec::new());
+        while let Some(piece) = saying.next().await {
+            let SaidPiece { samples: some, words: told } = piece.unwrap();
+            samples += some.len();
+            words.extend(told.into_iter().map(|word| (word.word, word.start_ms, word.end_ms)));
+        }
+        (samples, words)
+    };
+    let (samples, words) = told(both(&server.url()).1.say("ann", text.into(), WantedVoice::default())).await;
+    assert_eq!((samples / 24 + 1 > expected[3].2.unwrap() as usize, words), (true, expected));
+    // Kokoro's server answers a line of JSON for each piece of audio.
+    let lines = concat!(
+        r#"{"audio":"AQACAA==","audio_format":"audio/pcm","timestamps":[{"word":"The","start_time":0.0,"end_time":0.2}]}"#,
+        "\n",
+        r#"{"audio":"AwA=","audio_format":"audio/pcm","timestamps":[{"word":"light","start_time":0.25,"end_time":0.5}]}"#,
+    );
+    let (base, request) = http(answer("200 OK", "application/json", lines.as_bytes())).await;
+    let with_words = |base: &str| {
+        let settings = SpeechSettings { tts_word_times: true, ..settings(base) };
+        SpeechServers::new(&settings, |_| None).unwrap().voice.unwrap()
+    };
+    let voice = with_words(&base);
+    let words = vec![("The".to_owned(), 0, Some(200)), ("light".to_owned(), 250, Some(500))];
+    assert_eq!(told(voice.say("ann", "The light".into(), WantedVoice::default())).await, (3, words));
+    let request = request.await.unwrap();
+    assert!(
+        request.starts_with("POST /dev/captioned_speech") && request.contains(r#""return_timestamps":true"#),
+        "{request}"
+    );
+    for wrong in ["{}", "no", r#"{"audio":"AQACAA=="}"#] {
+        let (base, _) = http(answer("200 OK", "application/json", wrong.as_bytes())).await;
+        let said = all(with_words(&base).say("ann", "The light".into(), WantedVoice::default())).await;
+        assert_eq!(said.is_ok(), wrong.len() > 10, "{wrong}: {said:?}");
+    }
 }
 
 #[tokio::test]

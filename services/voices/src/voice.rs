@@ -2,12 +2,13 @@ use crate::Error;
 use crate::http;
 use crate::places::ServerPlace;
 use crate::server::{Server, SpeechHealth};
+use crate::words::{WordTimes, captioned};
 use crate::wyoming::{WyomingCall, describe};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use settings::{SpeechServer, SpeechSettings};
-use speech::Resampler;
 use speech::pcm::SampleBytes;
+use speech::{Resampler, WordTime};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -18,6 +19,8 @@ pub struct Voice {
     server: Server,
     speaker: Option<String>,
     piece_samples: u64,
+    // True if an HTTP server is asked for the times of words too.
+    tells_words: bool,
 }
 
 /// Samples a second of all that a voice says here.
@@ -28,6 +31,8 @@ pub const VOICE_RATE: u32 = 24_000;
 pub struct WantedVoice {
     /// Name that a client wants. `None`: that of the configuration.
     pub name: Option<String>,
+    /// Speaker where the client wants none that there is. `None`: that of the configuration.
+    pub usual: Option<String>,
     pub language: Option<String>,
     /// Pace beside the usual one, where the server knows it.
     pub speed: f64,
@@ -35,13 +40,22 @@ pub struct WantedVoice {
 
 impl Default for WantedVoice {
     fn default() -> WantedVoice {
-        WantedVoice { name: None, language: None, speed: 1.0 }
+        WantedVoice { name: None, usual: None, language: None, speed: 1.0 }
     }
 }
 
 /// Speech of one text on its way. Dropping it cancels the request.
 pub struct Saying {
-    pieces: mpsc::Receiver<Result<Vec<i16>, Error>>,
+    pieces: mpsc::Receiver<Result<SaidPiece, Error>>,
+}
+
+/// Part of a speech, in its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SaidPiece {
+    // Samples at `VOICE_RATE`.
+    pub samples: Vec<i16>,
+    /// Times of words, where the voice tells them. They may come before or behind their sound.
+    pub words: Vec<WordTime>,
 }
 
 // Pieces of audio that wait for a reader.
@@ -52,8 +66,8 @@ const PIECE: usize = 4096; // not a window: samples
 const PATIENCE: Duration = Duration::from_millis(250);
 
 impl Saying {
-    /// Returns the next samples at `VOICE_RATE`. `None`: all was said.
-    pub async fn next(&mut self) -> Option<Result<Vec<i16>, Error>> {
+    /// Returns the next part. `None`: all was said.
+    pub async fn next(&mut self) -> Option<Result<SaidPiece, Error>> {
         self.pieces.recv().await
     }
 }
@@ -62,7 +76,7 @@ impl Voice {
     pub fn new(address: &SpeechServer, settings: &SpeechSettings, key: Option<String>) -> Result<Voice, Error> {
         let server = Server::new(("voice", address, &settings.tts_model), settings, key)?;
         let piece_samples = speech::samples_of(settings.piece_s * 1000, VOICE_RATE);
-        Ok(Voice { server, speaker: settings.voice.clone(), piece_samples })
+        Ok(Voice { server, speaker: settings.voice.clone(), piece_samples, tells_words: settings.tts_word_times })
     }
 
     pub fn state(&self) -> SpeechHealth {
@@ -81,10 +95,10 @@ impl Voice {
         self.server.set(found);
     }
 
-    /// Returns the name of the speaker that a client gets for the name `wanted`.
-    pub fn speaker(&self, wanted: Option<&str>) -> Option<String> {
-        let listed = wanted.filter(|wanted| !wanted.is_empty() && self.server.lists(wanted)).map(str::to_owned);
-        listed.or_else(|| self.speaker.clone())
+    /// Returns the name of the speaker that a client gets.
+    pub fn speaker(&self, wanted: &WantedVoice) -> Option<String> {
+        let listed = wanted.name.as_ref().filter(|name| !name.is_empty() && self.server.lists(name)).cloned();
+        listed.or_else(|| wanted.usual.clone()).or_else(|| self.speaker.clone())
     }
 
     /// Says a text. `user`: whose turn it takes.
@@ -95,6 +109,7 @@ impl Voice {
             let mut told = PieceWriter {
                 sender: &sender,
                 left: voice.piece_samples,
+                words_left: text.len(),
                 server: &voice.server,
                 resampler: None,
                 user: &user,
@@ -117,6 +132,7 @@ impl Voice {
         told.place = Some(self.server.place(told.user).await?);
         match &self.server.address {
             SpeechServer::Wyoming(place) => self.over_wyoming(place, text, speaker, told).await,
+            SpeechServer::Http(base) if self.tells_words => self.with_captions(base, text, speaker, told).await,
             SpeechServer::Http(base) => self.over_http(base, text, speaker, told).await,
         }
     }
@@ -130,7 +146,7 @@ impl Voice {
     ) -> Result<(), Error> {
         let mut request = WyomingCall::connect(&self.server, place).await?;
         let mut voice = json!({});
-        if let Some(name) = self.speaker(speaker.name.as_deref()) {
+        if let Some(name) = self.speaker(speaker) {
             voice["name"] = json!(name);
         } else if let Some(language) = &speaker.language {
             voice["language"] = json!(language);
@@ -143,6 +159,7 @@ impl Voice {
         let mut form = None;
         loop {
             let (event, payload) = request.next().await?;
+            told.words(WordTimes::of(&event.data)).await?;
             match event.kind.as_str() {
                 "audio-start" => form = Some(self.form(&event.data)?),
                 "audio-chunk" => {
@@ -177,7 +194,7 @@ impl Voice {
         speaker: &WantedVoice,
         told: &mut PieceWriter<'_>,
     ) -> Result<(), Error> {
-        let name = self.speaker(speaker.name.as_deref()).unwrap_or_else(|| USUAL.to_owned());
+        let name = self.speaker(speaker).unwrap_or_else(|| USUAL.to_owned());
         let body = http::speech(&self.server, text, &name, speaker.speed);
         let request = http::post(&self.server, base, "audio/speech").json(&body);
         let response = http::send(&self.server, request).await?;
@@ -203,15 +220,60 @@ impl Voice {
             }
         }
     }
+
+    // Asks for audio with the times of words: a JSON object a line.
+    async fn with_captions(
+        &self,
+        base: &str,
+        text: &str,
+        speaker: &WantedVoice,
+        told: &mut PieceWriter<'_>,
+    ) -> Result<(), Error> {
+        let name = self.speaker(speaker).unwrap_or_else(|| USUAL.to_owned());
+        let mut body = http::speech(&self.server, text, &name, speaker.speed);
+        (body["stream"], body["return_timestamps"]) = (json!(true), json!(true));
+        let base = base.trim_end_matches("/v1");
+        let response = http::send(&self.server, http::post(&self.server, base, CAPTIONS).json(&body)).await?;
+        let (mut pieces, mut unread) = (response.bytes_stream(), Vec::new());
+        loop {
+            let piece = match self.server.in_time(pieces.next()).await? {
+                Some(piece) => piece.map_err(|_| self.server.broke_off())?,
+                None => break,
+            };
+            unread.extend_from_slice(&piece);
+            while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = unread.drain(..=end).collect();
+                self.caption(&line, told).await?;
+            }
+            if unread.len() > self.server.answer_bytes {
+                return Err(self.server.nonsense("a line that is too long (speech.answer_bytes)"));
+            }
+        }
+        self.caption(&unread, told).await?;
+        told.end().await
+    }
+
+    async fn caption(&self, line: &[u8], told: &mut PieceWriter<'_>) -> Result<(), Error> {
+        if line.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        let (audio, words) = captioned(line).ok_or_else(|| self.server.nonsense("a line without audio"))?;
+        told.words(words).await?;
+        told.bytes((VOICE_RATE, 1), &audio).await
+    }
 }
 
+// Path at which Kokoro's server tells the times of words.
+const CAPTIONS: &str = "dev/captioned_speech";
 // Voice where neither the client nor the configuration names one, and an HTTP server wants a name.
 const USUAL: &str = "alloy";
 
 // Samples on their way to the reader.
 struct PieceWriter<'a> {
-    sender: &'a mpsc::Sender<Result<Vec<i16>, Error>>,
+    sender: &'a mpsc::Sender<Result<SaidPiece, Error>>,
     left: u64,
+    // Times of words that a text of its length may have at most.
+    words_left: usize,
     server: &'a Server,
     resampler: Option<((u32, usize), SampleBytes, Resampler)>,
     user: &'a str,
@@ -246,9 +308,23 @@ impl PieceWriter<'_> {
     async fn samples(&mut self, samples: Vec<i16>) -> Result<(), Error> {
         let left = self.left.checked_sub(samples.len() as u64);
         self.left = left.ok_or_else(|| self.server.nonsense("speech that never ends (speech.piece_s)"))?;
-        if samples.is_empty() {
-            return Ok(());
+        match samples.is_empty() {
+            true => Ok(()),
+            false => self.send(SaidPiece { samples, words: Vec::new() }).await,
         }
+    }
+
+    async fn words(&mut self, WordTimes(mut words): WordTimes) -> Result<(), Error> {
+        words.truncate(self.words_left);
+        self.words_left -= words.len();
+        match words.is_empty() {
+            true => Ok(()),
+            false => self.send(SaidPiece { samples: Vec::new(), words }).await,
+        }
+    }
+
+    /// Hands a part on. Meanwhile a reader that takes nothing has no place at the server.
+    async fn send(&mut self, piece: SaidPiece) -> Result<(), Error> {
         let sender = self.sender;
         let room = match timeout(PATIENCE, sender.reserve()).await {
             Ok(room) => room,
@@ -261,7 +337,7 @@ impl PieceWriter<'_> {
         };
         // Without a reader the whole request is dropped.
         if let Ok(room) = room {
-            room.send(Ok(samples));
+            room.send(Ok(piece));
         }
         Ok(())
     }

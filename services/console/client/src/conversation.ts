@@ -48,6 +48,8 @@ export interface ConversationEvents {
   /** Something of what a screen shows has changed. */
   change: undefined;
   state: LinkState;
+  /** The connection is open, and nothing has been sent over it yet. */
+  open: undefined;
   refused: Refusal;
   session: SessionView;
   delta: { item_id: string; text: string };
@@ -75,7 +77,7 @@ export class Conversation extends Emitter<ConversationEvents> {
   /** User's speech so far, as it was sent. */
   partial = "";
   private waiting: string[] = [];
-  private responses = new Map<string, { items: string[]; reasoning: string }>();
+  private responses = new Map<string, { items: string[]; reasoning: string; is_over?: boolean; is_reported?: boolean }>();
 
   constructor(options: LinkOptions) {
     super();
@@ -176,6 +178,7 @@ export class Conversation extends Emitter<ConversationEvents> {
   private entered(state: LinkState): void {
     if (state !== "open") this.reply = undefined;
     if (state === "open") {
+      this.emit("open", undefined);
       const waiting = this.waiting;
       this.waiting = [];
       for (const text of waiting) this.send({ type: "input_text_buffer.commit", text });
@@ -280,13 +283,18 @@ export class Conversation extends Emitter<ConversationEvents> {
       this.change(id, (item) => (item.status === "in_progress" ? { ...item, status } : item));
     }
     if (this.reply?.response_id === response.id) this.reply = undefined;
+    known.is_over = true;
+    if (known.is_reported) this.responses.delete(response.id);
     this.emit("done", response);
   }
 
   private reported(report: TurnReport): void {
-    const last = this.responses.get(report.response_id)?.items.at(-1);
+    const known = this.responses.get(report.response_id);
+    const last = known?.items.at(-1);
     if (last) this.change(last, (item) => ({ ...item, report }));
-    this.responses.delete(report.response_id);
+    // A spoken reply is reported when it is made, and over when it is said.
+    if (known?.is_over) this.responses.delete(report.response_id);
+    else if (known) known.is_reported = true;
     this.emit("report", report);
   }
 

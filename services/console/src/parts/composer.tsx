@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "../icons.tsx";
 import { keep, useKept } from "../keep.ts";
-import { useShared } from "../state.ts";
+import { type State, useShared } from "../state.ts";
 import { Fill } from "../views/talk.tsx";
 
 export function Composer(): JSX.Element {
@@ -23,7 +23,7 @@ export function Composer(): JSX.Element {
   useEffect(() => {
     if (matchMedia("(pointer: fine)").matches) field.current?.focus();
   }, [conversation]);
-  const is_busy = conversation.reply !== undefined || speaking.current !== undefined;
+  const is_busy = conversation.reply !== undefined || speaking.current !== undefined || state.spoken.is_playing;
   const send = () => {
     if (!text.trim()) return;
     state.say(text.trim());
@@ -63,13 +63,13 @@ export function Composer(): JSX.Element {
           onKeyDown={key}
         />
         <div class="composer-row">
-          {voice.hears && (
+          {(voice.hears || MAY_HEAR) && (
             <button
               type="button"
               class={`round ${listening.is_on ? "is-on" : ""}`}
               aria-pressed={listening.is_on}
               aria-label={listening.is_on ? "Stop listening" : "Speak"}
-              title={listening.is_on ? "Stop listening" : "Speak. Your browser may send what it hears to its maker."}
+              title={listening.is_on ? "Stop listening" : HOW_IT_HEARS}
               onClick={listening.toggle}
             >
               <Icon name="mic" />
@@ -103,7 +103,12 @@ export function Composer(): JSX.Element {
   );
 }
 
-/** Listening through the voice: partial transcripts go to the service as they come, and the first word interrupts a reply. */
+/** A browser gives its microphone only to some pages. */
+const MAY_HEAR = navigator.mediaDevices !== undefined;
+const HOW_IT_HEARS = "Speak. Where the service has no ears of its own, your browser may send what it hears to its maker.";
+const NO_EARS = "Neither the service nor this browser recognises speech: the service's setting is speech.stt.";
+
+/** Listening through the service's own ears where it has some, else through the browser's. partial transcripts go to the service as they come, and the first word interrupts a reply. */
 function useListening(): { is_on: boolean; toggle: () => void } {
   const state = useShared();
   const end = useRef<(() => void) | undefined>(undefined);
@@ -111,8 +116,15 @@ function useListening(): { is_on: boolean; toggle: () => void } {
   const interrupt = () => {
     if (state.speaking.current || state.conversation.reply) state.stop();
   };
-  const begin = () => {
+  const begin = async () => {
     if (state.conversation.state === "closed") state.conversation.connect();
+    const { spoken } = state;
+    if (await hears(state)) {
+      const problem = await spoken.begin();
+      if (problem) state.notice(problem, "problem");
+      return;
+    }
+    if (!state.voice.hears) return state.notice(NO_EARS, "problem");
     set_on(true);
     end.current = state.voice.listen({
       partial(text) {
@@ -131,5 +143,12 @@ function useListening(): { is_on: boolean; toggle: () => void } {
     });
   };
   useEffect(() => () => end.current?.(), []);
-  return { is_on, toggle: () => (end.current ? end.current() : begin()) };
+  const toggle = () => (state.spoken.is_on ? state.spoken.end() : end.current ? end.current() : void begin());
+  return { is_on: is_on || state.spoken.is_on, toggle };
+}
+
+/** Waits until the connection has told whether the service has ears. */
+async function hears({ spoken }: State): Promise<boolean> {
+  for (let tries = 0; spoken.hears === undefined && tries < 300; tries++) await new Promise((done) => setTimeout(done, 100));
+  return spoken.hears === true;
 }

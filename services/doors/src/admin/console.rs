@@ -12,8 +12,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       form-action 'none'; frame-ancestors 'none'";
 const PERMISSIONS: &str = "microphone=(self), camera=(), geolocation=(), payment=(), usb=()";
 
-pub const FILES: [(&str, &str, &[u8]); 4] = [
+pub const FILES: [(&str, &str, &[u8]); 5] = [
     ("app.js", "text/javascript; charset=utf-8", include_bytes!("../../../console/built/app.js")),
+    ("microphone.js", "text/javascript; charset=utf-8", include_bytes!("../../../console/built/microphone.js")),
     ("app.css", "text/css; charset=utf-8", include_bytes!("../../../console/built/app.css")),
     ("icon.svg", "image/svg+xml", include_bytes!("../../../console/built/icon.svg")),
     ("app.webmanifest", "application/manifest+json", include_bytes!("../../../console/built/app.webmanifest")),

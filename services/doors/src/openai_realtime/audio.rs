@@ -3,8 +3,9 @@
 use super::frames::{AudioInput, AudioOutput, AudioView, FormatView, Modality, TranscriptionView, TurnDetectionView};
 use fields::{FieldError, Read};
 use serde_json::{Map, Value};
+use settings::Persona;
 use speech::{Detection, TurnWaits, g711};
-use voices::is_language;
+use voices::{WantedVoice, is_language};
 
 /// Settings of a connection that hears or speaks. The session does not know them.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +22,9 @@ pub struct AudioConfig {
     /// `None`: turns by hand.
     pub turns: Option<TurnSettings>,
     pub voice: Option<String>,
+    /// Speaker and language of the persona.
+    pub usual_voice: Option<String>,
+    pub usual_language: Option<String>,
     pub speed: f64,
 }
 
@@ -114,8 +118,28 @@ impl AudioConfig {
             noise_reduction: None,
             turns: hears.then_some(turns),
             voice: None,
+            usual_voice: None,
+            usual_language: None,
             speed: 1.0,
         }
+    }
+
+    /// Takes the speaker and the language of a persona, where there is one.
+    pub fn of_persona(self, persona: Option<&Persona>) -> AudioConfig {
+        let (usual_voice, usual_language) =
+            persona.map(|own| (own.voice.clone(), own.language.clone())).unwrap_or_default();
+        AudioConfig { usual_voice, usual_language, ..self }
+    }
+
+    /// Language that the ears are asked for. `None`: that of the configuration.
+    pub fn language(&self) -> Option<String> {
+        let wanted = self.transcription.as_ref().and_then(|transcription| transcription.language.clone());
+        wanted.or_else(|| self.usual_language.clone())
+    }
+
+    pub fn speaker(&self, language: Option<&str>) -> WantedVoice {
+        let language = self.usual_language.clone().or_else(|| language.map(str::to_owned));
+        WantedVoice { name: self.voice.clone(), usual: self.usual_voice.clone(), language, speed: self.speed }
     }
 
     /// Takes what a `session` object says of audio, in the present form or in the older flat one.

@@ -63,7 +63,7 @@ pub async fn connect(
     let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
     let update = secret.map(|session| session_update(session, &event_limits(&app.replies.settings))).transpose()?;
     let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
-    let mut audio = app.audio();
+    let mut audio = app.audio().of_persona(app.replies.settings.personas.get(model));
     if let Some(session) = secret {
         audio.apply(session).map_err(|wrong| ErrorBody::from(wrong.under("session")))?;
     }

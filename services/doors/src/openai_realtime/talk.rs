@@ -495,8 +495,9 @@ impl Talk {
     // Takes the words of a turn, or of what was said so far.
     async fn recognised(&mut self, turn: HeardTurn, renderer: &mut Renderer, frames: &mut Vec<String>) {
         if let HeardTurn::SoFar { text } = turn {
-            self.microphone.judge(&text);
-            return self.say_own(Input::Hear { text }).await;
+            let events = self.microphone.judge(&text);
+            self.say_own(Input::Hear { text }).await;
+            return self.follow(events, renderer, frames).await;
         }
         while let Some(turn) = self.turns.take_first() {
             self.turn_is_heard(turn, renderer, frames).await;

@@ -7,7 +7,7 @@ use settings::{Persona, Settings, UnknownModel};
 
 fn with_butler(settings: &mut Settings) {
     let (name, instructions) = ("butler".to_owned(), "You are a butler.".to_owned());
-    let butler = Persona { name: name.clone(), preset: None, instructions, wyoming_port: 0 };
+    let butler = Persona { name: name.clone(), instructions, ..Persona::default() };
     settings.personas.insert(name, butler);
 }
 

@@ -22,7 +22,7 @@ fn house(settings: &mut Settings) {
         preset.questions = Questions::None;
     });
     let (name, instructions) = ("butler".to_owned(), " You are a butler.\n".to_owned());
-    let butler = Persona { name: name.clone(), preset: None, instructions, wyoming_port: 0 };
+    let butler = Persona { name: name.clone(), instructions, ..Persona::default() };
     settings.personas.insert(name, butler);
 }
 

@@ -249,7 +249,7 @@ async fn a_request_that_is_sent_again_is_one_turn() {
 async fn a_persona_is_one_where_it_was_asked_for() {
     let mut server = Server::with(|settings| {
         let (name, instructions) = ("anna".to_owned(), "You are Anna.".to_owned());
-        let persona = settings::Persona { name, preset: None, instructions, wyoming_port: 0 };
+        let persona = settings::Persona { name, instructions, ..Default::default() };
         settings.personas.insert("anna".into(), persona);
     })
     .await;

@@ -37,7 +37,7 @@ struct Asked {
 async fn a_side_task_waits_behind_speech_and_is_no_turn() {
     let mut server = Server::with(|settings| {
         let (name, instructions) = ("butler".to_owned(), "You are a butler.".to_owned());
-        settings.personas.insert(name.clone(), Persona { name, preset: None, instructions, wyoming_port: 0 });
+        settings.personas.insert(name.clone(), Persona { name, instructions, ..Persona::default() });
     })
     .await;
     let mut socket = server.connect("").await;

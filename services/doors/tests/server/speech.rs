@@ -7,9 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use session::Finish;
-use settings::{Settings, SpeechServer};
+use settings::{Persona, Settings, SpeechServer};
 use speech::{g711, pcm};
-use tests::speech::{CHAR_MS, Fault, ScriptedSpeech, vowel};
+use tests::speech::{CHAR_MS, Fault, ScriptedSpeech, vowel, word_times};
 
 const RATE: u32 = 24_000;
 
@@ -205,6 +205,55 @@ async fn a_cut_keeps_the_words_that_were_heard() {
     let (told, transcript, _) = cut_after(90_000).await;
     assert!((4500..=4700).contains(&told.as_u64().unwrap()), "{told}");
     assert!(transcript.ends_with("window is open."), "{transcript}");
+}
+
+#[tokio::test]
+async fn a_persona_has_a_voice_and_a_language() {
+    let mut room = Room::with(|settings| {
+        let (voice, language) = (Some("ben".to_owned()), Some("de".to_owned()));
+        let butler = Persona { name: "butler".to_owned(), voice, language, ..Persona::default() };
+        settings.personas.insert(butler.name.clone(), butler);
+    })
+    .await;
+    for (model, voice, language) in [("butler", json!("ben"), json!("de")), ("gpt-realtime", Value::Null, Value::Null)]
+    {
+        room.client = room.server.connect(&format!("?model={model}")).await;
+        room.client.until("session.created").await;
+        room.ears.will_hear(&["Is it late?"]);
+        room.speak().await;
+        let mut asked = room.reply("Not yet.").await;
+        asked.done(Finish::Stop);
+        room.client.until("response.done").await;
+        let (heard, said) = (room.ears.asked().pop().unwrap().data, room.voice.asked().pop().unwrap().data);
+        assert_eq!((&heard["language"], &said["voice"]["name"]), (&language, &voice), "{model}");
+    }
+    room.server.stop().await;
+}
+
+#[tokio::test]
+async fn a_cut_is_exact_where_the_voice_tells_its_words() {
+    let mut room = Room::open().await;
+    room.voice.tell_words();
+    room.client.ask("Go on.").await;
+    // One sentence: a piece for the voice.
+    let words = "I have extraordinarily many small lamps in a comparatively uninteresting kitchen today.";
+    let mut asked = room.reply(words).await;
+    asked.done(Finish::Stop);
+    let done = room.client.until("response.done").await;
+    let item_id = done["response"]["output"][0]["id"].as_str().unwrap().to_owned();
+    let times = word_times(words);
+    let length = times.last().unwrap().2;
+    // A shorter cut of the same item may follow.
+    for ms in (0..=length).rev().step_by(173) {
+        let cut =
+            json!({ "type": "conversation.item.truncate", "item_id": item_id, "content_index": 0, "audio_end_ms": ms });
+        room.client.say(cut).await;
+        room.client.until("conversation.item.truncated").await;
+        let item = room.retrieve(&item_id).await;
+        let complete: Vec<&str> = times.iter().filter(|(.., end)| *end <= ms).map(|(word, ..)| word.as_str()).collect();
+        assert_eq!(item["content"][0]["transcript"].as_str().unwrap_or_default(), complete.join(" "), "{ms} ms");
+    }
+    room.server.stop().await;
 }
 
 #[tokio::test]

@@ -372,7 +372,7 @@ async fn a_persona_has_a_port_and_sessions_of_its_own() {
     let butlers = own_address();
     let (mut server, address) = server(|settings| {
         let (name, instructions) = ("butler".to_owned(), "You are a butler.".to_owned());
-        let butler = Persona { name: name.clone(), preset: None, instructions, wyoming_port: butlers.port() };
+        let butler = Persona { name: name.clone(), instructions, wyoming_port: butlers.port(), ..Persona::default() };
         settings.personas.insert(name, butler);
     })
     .await;

@@ -101,6 +101,11 @@ impl MeasuredService {
         ProcessMemory::of(self.running.as_ref()?.process.id()?)
     }
 
+    /// Processor time of its threads; `None` for a service that runs elsewhere.
+    pub fn cpu(&self) -> Option<Duration> {
+        crate::hardware::processor_time(self.running.as_ref()?.process.id()?)
+    }
+
     pub async fn stop(mut self) {
         if let Some(running) = &mut self.running {
             // Its store is deleted, so it need not finish anything.

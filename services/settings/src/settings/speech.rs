@@ -14,6 +14,7 @@ sections! {
         pub tts: Option<SpeechServer> = speech_server(),
         pub tts_model: String = text(),
         pub tts_key_env: Option<String> = variable(),
+        pub tts_word_times: bool = bool(),
         pub voice: Option<String> = optional_text(),
         pub language: Option<String> = optional_text(),
         pub connect_ms: u64 = time(1..=600_000),

@@ -71,8 +71,8 @@ impl Microphone {
         self.hearing.heard_ms()
     }
 
-    pub fn judge(&mut self, text: &str) {
-        self.hearing.judge(ending_of(text));
+    pub fn judge(&mut self, text: &str) -> Vec<TurnEvent<HeardAudio>> {
+        self.hearing.judge(ending_of(text))
     }
 }
 
@@ -85,6 +85,16 @@ impl Talk {
         for piece in bytes.chunks(PIECE_BYTES) {
             heavy::run(piece.len(), || self.microphone.hear(piece, &mut events)).await;
         }
+        self.follow(events, renderer, frames).await;
+    }
+
+    /// Does what turns that began and ended ask for.
+    pub(super) async fn follow(
+        &mut self,
+        events: Vec<TurnEvent<HeardAudio>>,
+        renderer: &mut Renderer,
+        frames: &mut Vec<String>,
+    ) {
         for event in events {
             match event {
                 TurnEvent::Began { start } => {
@@ -100,7 +110,7 @@ impl Talk {
                     if self.app.replies.settings.speech.pause_ms > 0
                         && let Some(ears) = &self.servers.ears
                     {
-                        self.turns.look(ears.clone(), so_far, language(renderer));
+                        self.turns.look(ears.clone(), so_far, renderer.audio.language());
                     }
                 }
                 TurnEvent::Resumed => self.turns.look_away(),
@@ -143,11 +153,7 @@ impl Talk {
         let previous_item_id = previous_item_id.as_deref();
         frames.push(renderer.frame(Body::InputAudioBufferCommitted { item_id: &item_id, previous_item_id }));
         if let Some(ears) = &self.servers.ears {
-            self.turns.end(ears.clone(), item_id, turn, respond, language(renderer));
+            self.turns.end(ears.clone(), item_id, turn, respond, renderer.audio.language());
         }
     }
-}
-
-fn language(renderer: &Renderer) -> Option<String> {
-    renderer.audio.transcription.as_ref().and_then(|transcription| transcription.language.clone())
 }

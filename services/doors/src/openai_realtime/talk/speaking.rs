@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use voices::{Error, Saying, VOICE_RATE, Voice, WantedVoice};
+use voices::{Error, SaidPiece, Saying, VOICE_RATE, Voice, WantedVoice};
 
 pub struct SpokenReply {
     response_id: String,
@@ -75,7 +75,7 @@ struct SpokenMessage {
 }
 
 pub enum PieceAudio {
-    Samples(Vec<i16>),
+    Said(SaidPiece),
     End,
     Failed(Error),
 }
@@ -98,7 +98,7 @@ impl SpokenReply {
             in_conversation: response.conversation_id.is_some(),
             voice,
             user,
-            speaker: WantedVoice { name: audio.voice.clone(), language: settings.language.clone(), speed: audio.speed },
+            speaker: audio.speaker(settings.language.as_deref()),
             output: audio.output,
             chars_per_second: f64::from(settings.words_per_minute) * LETTERS_PER_WORD / 60.0,
             incoming: Incoming::default(),
@@ -222,7 +222,7 @@ impl SpokenReply {
         let Some(current) = &mut self.current else { return std::future::pending().await };
         sleep_until(begun + Duration::from_millis(plays_until.saturating_sub(ahead_ms))).await;
         match current.saying.next().await {
-            Some(Ok(samples)) => PieceAudio::Samples(samples),
+            Some(Ok(piece)) => PieceAudio::Said(piece),
             Some(Err(error)) => PieceAudio::Failed(error),
             None => PieceAudio::End,
         }
@@ -233,7 +233,12 @@ impl SpokenReply {
             self.tell(&untold, renderer, frames);
         }
         match audio {
-            PieceAudio::Samples(samples) => self.send(&samples, false, now, renderer, frames),
+            PieceAudio::Said(SaidPiece { samples, words }) => {
+                if let Some(item) = self.items.last_mut() {
+                    words.iter().for_each(|word| item.spoken.mark(word));
+                }
+                self.send(&samples, false, now, renderer, frames);
+            }
             PieceAudio::End => {
                 self.send(&[], true, now, renderer, frames);
                 self.current = None;
