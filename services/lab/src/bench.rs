@@ -15,6 +15,7 @@ mod speed;
 mod steps;
 mod turns;
 mod wait;
+mod windows;
 
 use crate::charts::{self, Chart};
 use crate::output::{print_json, print_report, write_file};
@@ -49,6 +50,7 @@ enum BenchCommand {
     Household(household::Args),
     Felt(felt::Args),
     Wait(wait::Args),
+    Windows(windows::Args),
 }
 
 /// Runs a measurement. `given` are flags for the service that it starts.
@@ -67,6 +69,7 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
         BenchCommand::Household(args) => wait_for(household::run(&args, settings)),
         BenchCommand::Felt(args) => wait_for(felt::run(&args, given, settings)),
         BenchCommand::Wait(args) => wait_for(wait::run(&args, given, settings)),
+        BenchCommand::Windows(args) => windows::run(&args, settings),
     }
 }
 
