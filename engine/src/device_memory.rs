@@ -1,7 +1,7 @@
 //! Plan of a model in a GPU's memory, made before anything is copied.
 
 use gpu::Device;
-use gpu::device::Processors;
+use gpu::device::{GpuMemory, Processors};
 use kernels::product::Precision;
 use weights::{Matrix, MatrixUse, ModelWeights};
 
@@ -15,6 +15,8 @@ use crate::state::{KvFormats, StateShape};
 pub struct DeviceLimits {
     /// Memory for everything. `None`: the free memory but a twentieth, which is left to other programs.
     pub total_bytes: Option<usize>,
+    /// Memory that the system has free, which a GPU without memory of its own shares with all programs.
+    pub host_free_bytes: Option<usize>,
     /// Most tokens of a prompt in a step. The plan may choose fewer, so that more layers have room.
     pub chunk_tokens: usize,
     pub lanes: usize, // sequences of a step
@@ -36,19 +38,22 @@ pub struct DeviceFacts {
     pub name: String,
     pub free_bytes: usize,
     pub processors: Processors,
+    pub memory: GpuMemory,
 }
 
 impl DeviceFacts {
     pub fn of(device: &Device) -> Result<DeviceFacts, Error> {
         let properties = device.properties()?;
-        Ok(DeviceFacts { name: properties.name, free_bytes: properties.free_bytes, processors: device.processors() })
+        let (processors, memory) = (device.processors(), device.capabilities().memory);
+        Ok(DeviceFacts { name: properties.name, free_bytes: properties.free_bytes, processors, memory })
     }
 
     /// Imagines a GPU of which only the memory is known. It gets as many processors as the largest GPUs have, because
     /// the buffers of a step grow with them.
     pub fn imagined(bytes: usize) -> DeviceFacts {
         let processors = Processors { count: 192, shared_bytes: 99 << 10 };
-        DeviceFacts { name: format!("a GPU with {} MiB", bytes >> 20), free_bytes: bytes, processors }
+        let (name, memory) = (format!("a GPU with {} MiB", bytes >> 20), GpuMemory::Separate);
+        DeviceFacts { name, free_bytes: bytes, processors, memory }
     }
 }
 
@@ -88,7 +93,11 @@ impl DeviceMemoryPlan {
         precision: Precision,
         limits: &DeviceLimits,
     ) -> Result<DeviceMemoryPlan, Error> {
-        let free_bytes = facts.free_bytes;
+        // Of shared memory a driver tells all, also what other programs hold.
+        let free_bytes = match limits.host_free_bytes {
+            Some(host) if facts.memory == GpuMemory::Shared => host.min(facts.free_bytes),
+            _ => facts.free_bytes,
+        };
         let total_bytes = limits.total_bytes.map_or(free_bytes - free_bytes / 20, |bytes| bytes.min(free_bytes));
         let (always, ffn) = device_bytes(model);
         let layers = ffn.len();

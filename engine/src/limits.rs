@@ -9,7 +9,7 @@ use crate::state::{KvFormats, PAGE_TOKENS, StateShape};
 
 /// Prompt tokens of a step whose log probabilities are reported: each takes a row of logits, which is a megabyte for a
 /// vocabulary of 250,000 tokens.
-pub const MOST_SCORED_TOKENS: usize = 32;
+pub const MOST_SCORED_TOKENS: usize = 24;
 
 #[derive(Clone, Copy, Debug)]
 pub struct EngineLimits {

@@ -48,8 +48,9 @@ impl KvFormats {
     }
 }
 
+// A rotation costs nothing that can be measured, and of the others only q4 gains by it (docs/window.md).
 const fn is_rotated_by_default(format: Format) -> bool {
-    matches!(format, Format::TQ4 | Format::TQ3)
+    matches!(format, Format::TQ4 | Format::TQ3 | Format::Q4_0)
 }
 
 #[derive(Clone, Copy, Debug)]

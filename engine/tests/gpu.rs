@@ -284,6 +284,7 @@ fn a_plan_is_what_is_taken() {
         let before = free();
         let limits = DeviceLimits {
             total_bytes: Some(64 << 20),
+            host_free_bytes: None,
             chunk_tokens: rows - lanes,
             lanes,
             ffn_layers: None,
@@ -320,8 +321,14 @@ fn a_plan_is_what_is_taken() {
         drop((states, executor));
         assert_eq!(free(), before, "{name}: all of it is given back");
     }
-    let limits =
-        DeviceLimits { total_bytes: Some(1 << 20), chunk_tokens: 62, lanes: 2, ffn_layers: None, longest: None };
+    let limits = DeviceLimits {
+        total_bytes: Some(1 << 20),
+        host_free_bytes: None,
+        chunk_tokens: 62,
+        lanes: 2,
+        ffn_layers: None,
+        longest: None,
+    };
     let error = DeviceMemoryPlan::new(
         &DeviceFacts::of(&device).unwrap(),
         &open("gguf/dense-wide.q4_k_m.gguf"),
@@ -368,7 +375,14 @@ fn what_has_no_room_is_computed_by_the_host() {
     ] {
         let model = open(name);
         let (always, ffn) = device_bytes(&model);
-        let limits = DeviceLimits { total_bytes: None, chunk_tokens: 10, lanes: 2, ffn_layers: None, longest: None };
+        let limits = DeviceLimits {
+            total_bytes: None,
+            host_free_bytes: None,
+            chunk_tokens: 10,
+            lanes: 2,
+            ffn_layers: None,
+            longest: None,
+        };
         let whole = DeviceMemoryPlan::new(&DeviceFacts::of(&device).unwrap(), &model, precision, &limits).unwrap();
         assert_eq!((whole.ffn_layers, whole.host_bytes, whole.host_note()), (ffn.len(), 0, None));
 

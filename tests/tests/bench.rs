@@ -41,6 +41,27 @@ fn list(value: &Value) -> &[Value] {
 }
 
 #[test]
+fn each_format_is_measured_behind_each_past_in_turns() {
+    let few = ["--decode", "2", "--rounds", "1", "--memory-mib", "1"];
+    let measured = measure(&[&["windows", "--ctx", "40,300", "--kv", "q8,q4,tq4"][..], &few].concat());
+    let rows = list(&measured["windows"]);
+    let of = |row: &Value| (row["ctx"].as_u64().unwrap(), row["kv"].as_str().unwrap().to_owned());
+    let expected = [40, 300].map(|ctx| ["q8", "q4", "tq4"].map(|kv| (ctx, kv.to_owned()))).concat();
+    assert_eq!(rows.iter().map(of).collect::<Vec<_>>(), expected);
+    for row in rows {
+        for key in ["decode_tokens_per_s", "decode_share_of_memory_speed", "last_chunk_tokens_per_s", "kv_bytes"] {
+            positive(&row[key]);
+        }
+        let beside = positive(&row["decode_beside_faster_of_q8_and_q4"]);
+        assert!(beside <= 1.0 || row["kv"] == "tq4", "the faster of both is not faster than itself: {row}");
+    }
+    let [long, longest] = [3, 5].map(|at| rows[at]["kv_bytes"].as_u64().unwrap());
+    assert!(long > longest, "tq4 takes less than q8");
+    let wrong = bench(&["windows", "--kv", "q5"]);
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("give some of f16, q8"));
+}
+
+#[test]
 fn states_in_fewer_bits_drift_and_exact_ones_do_not() {
     let model = model();
     let args = [
@@ -60,13 +81,14 @@ fn states_in_fewer_bits_drift_and_exact_ones_do_not() {
     let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = list(&measured["rows"]);
     let formats: Vec<&str> = rows.iter().map(|row| row["format"].as_str().unwrap()).collect();
-    assert_eq!(formats, ["f32", "bf16", "q8_0"]);
+    assert_eq!(formats, ["f32", "bf16", "q8_0", "log f32", "log bf16", "log bf16, decays too"]);
     let of = |key: &str| rows.iter().map(|row| row[key].as_f64().unwrap()).collect::<Vec<_>>();
     let (kl, bytes) = (of("kl_mean"), of("snapshot_bytes"));
     assert!(kl[0] == 0.0 && kl[1] > 0.0 && kl[2] > kl[1], "{kl:?}");
-    assert!(bytes[0] > bytes[1] && bytes[1] > bytes[2], "{bytes:?}");
+    assert!(kl[3] < 1e-9 && kl[4] > kl[3] && kl[4] < kl[1], "a log rounds less than a state: {kl:?}");
+    assert!(bytes[0] > bytes[1] && bytes[1] > bytes[2] && bytes[3] == 2.0 * bytes[4], "{bytes:?}");
     assert_eq!(of("same_top_share")[0], 1.0);
-    assert_eq!(of("times"), [6.0; 3]);
+    assert_eq!(of("times"), [6.0; 6]);
 }
 
 #[test]

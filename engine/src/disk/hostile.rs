@@ -18,7 +18,7 @@ use crate::state::{KvFormats, StateShape};
 
 const OWNER: OwnerId = OwnerId(7);
 const SCOPE: ReuseScope = ReuseScope { user: Some(3), head_tokens: 0, is_head_shared: false };
-const KV: KvFormats = KvFormats::new(Format::Q4_0, Format::Q4_0);
+const KV: KvFormats = KvFormats { key: Format::Q4_0, value: Format::Q4_0, rotated: [false; 2] };
 
 fn model() -> ModelIdentity {
     let heads = DeltaHeads { key_heads: 1, value_heads: 1, key_dim: 32, value_dim: 32, tiled: false };

@@ -54,6 +54,7 @@ fn main() -> Result<(), Failure> {
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(model.vocab.clone())?);
     let limits = DeviceLimits {
         total_bytes: None,
+        host_free_bytes: None,
         chunk_tokens: args.chunk_tokens,
         lanes: args.batch,
         ffn_layers: args.gpu_layers,

@@ -16,6 +16,7 @@ mod speed;
 mod steps;
 mod turns;
 mod wait;
+mod windows;
 
 use crate::charts::{self, Chart};
 use crate::output::{print_json, print_report, write_file};
@@ -51,6 +52,7 @@ enum BenchCommand {
     Felt(felt::Args),
     Wait(wait::Args),
     Speech(speech::Args),
+    Windows(windows::Args),
 }
 
 /// Runs a measurement. `given` are flags for the service that it starts.
@@ -70,6 +72,7 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
         BenchCommand::Felt(args) => wait_for(felt::run(&args, given, settings)),
         BenchCommand::Wait(args) => wait_for(wait::run(&args, given, settings)),
         BenchCommand::Speech(args) => wait_for(speech::run(&args, given, settings)),
+        BenchCommand::Windows(args) => windows::run(&args, settings),
     }
 }
 

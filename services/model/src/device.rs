@@ -2,6 +2,7 @@
 
 use crate::engine_options::gpu_api;
 use crate::error::Error;
+use crate::machine::free_bytes;
 use engine::open::{GpuOptions, find_gpu};
 use engine::{DeviceLimits, DeviceMemoryPlan, GpuApi, LongestConversation};
 use settings::Settings;
@@ -36,6 +37,7 @@ impl Finder {
         };
         let limits = DeviceLimits {
             total_bytes: settings.memory.gpu_total.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            host_free_bytes: free_bytes().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             chunk_tokens: engine.gpu_prefill_chunk_tokens,
             lanes: engine.max_sequences,
             ffn_layers: engine.gpu_layers,

@@ -121,7 +121,7 @@ fn main() -> ExitCode {
         CliCommand::Quantize(args) => commands::quantize::run(args),
         CliCommand::Run(args) => commands::run::run(args, &loaded.settings),
         CliCommand::Render(args) => commands::render::run(args, &loaded.settings),
-        CliCommand::Serve(args) => commands::serve::run(args, &loaded),
+        CliCommand::Serve(args) => commands::serve::run(args, &cli.configuration, loaded),
         CliCommand::Sessions(args) => commands::sessions::run(args, &loaded.settings),
         CliCommand::Memories(args) => commands::memories::run(args, &loaded.settings),
         CliCommand::Synth(args) => lab::synth::run(args),

@@ -48,7 +48,7 @@ pub use load::LoadedSettings;
 pub use origin::{Origin, SettingsLayer};
 pub use personas::Persona;
 pub use preset::{
-    CompactionSettings, Kv, KvFormat, KvRotation, Learn, ModelSource, Preset, PresetPrompt, Questions, Recall,
+    CompactionSettings, Kv, KvFormat, KvRotation, Learn, MadeFor, ModelSource, Preset, PresetPrompt, Questions, Recall,
     RememberedSettings, SamplingSettings, ShownSpeakers, SpeculationSettings, Thinking,
 };
 pub use print::print_config;

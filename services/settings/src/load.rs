@@ -17,6 +17,8 @@ pub struct LoadedSettings {
     /// Values with their origins, in the order of `default.toml`, then preset by preset.
     pub origins: Vec<Effective>,
     pub file: Option<PathBuf>,
+    /// True where nothing names a model, and a preset that suits the machine may take the place of the built-in one.
+    pub names_no_model: bool,
     /// Lines for the log about keys with old names.
     pub old_keys: Vec<String>,
 }
@@ -40,7 +42,9 @@ impl Settings {
         if findings.mistake_count() == 0 {
             check::settings(&settings, &findings);
         }
+        let is_auto = settings.model.preset == "auto";
         settings.model.preset = preset_to_talk_with(&settings);
+        let names_no_model = is_auto && settings.model.preset == built_in::BUILT_IN_PRESET;
 
         let models = model_layers(settings.model.presets_dir.as_deref(), &findings)?;
         let layers = PresetLayers { default: default_presets, models, overrides: override_presets.into() };
@@ -52,7 +56,8 @@ impl Settings {
             check::wyoming(&settings, &findings);
         }
         let origins = findings.finish().map_err(Error::Mistakes)?;
-        Ok(LoadedSettings { settings, origins, file: file.map(|(path, _)| path), old_keys })
+        let file = file.map(|(path, _)| path);
+        Ok(LoadedSettings { settings, origins, file, names_no_model, old_keys })
     }
 }
 

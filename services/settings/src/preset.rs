@@ -18,6 +18,7 @@ pub struct Preset {
     /// Name of the model that clients see. Empty for the name in the model file.
     pub model: String,
     pub source: ModelSource,
+    pub made_for: MadeFor,
     /// Window that the model was made for. `None` for the one in the model file.
     pub native_ctx: Option<u32>,
     pub ctx_size: u32,
@@ -73,6 +74,12 @@ sections! {
         pub repo: Option<String> = optional_text(),
         pub file: Option<String> = optional_text(),
         pub path: Option<PathBuf> = optional_path(),
+    }
+
+    #[derive(Copy, Eq)]
+    pub struct MadeFor {
+        pub gpu: u64 = bytes(0..=u64::MAX),
+        pub host: u64 = bytes(0..=u64::MAX),
     }
 
     #[derive(Copy)]
@@ -306,6 +313,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     let (remember, remembered) = r.section("remember", read_remember);
     let prompt = r.section("prompt", PresetPrompt::read);
     let source = r.section("source", ModelSource::read);
+    let made_for = r.section("made_for", MadeFor::read);
     let rope = r.section("rope", RopeSettings::read);
     let kv = r.section("kv", Kv::read);
     let (compaction, tail, summary) = r.section("compaction", read_compaction);
@@ -313,6 +321,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
         name: name.to_string(),
         model,
         source,
+        made_for,
         native_ctx: (native_ctx > 0).then_some(native_ctx),
         ctx_size,
         rope,

@@ -138,6 +138,9 @@ fn every_memory_has_a_preset() {
         let own = settings.preset(model).unwrap();
         assert_eq!((&preset.model, &preset.source), (&own.model, &own.source), "{name}");
         assert_eq!((preset.ctx_size, [preset.kv.k, preset.kv.v]), (ctx_size, kv), "{name}");
+        let gib: u64 = name.split(['-', 'g']).find_map(|word| word.parse().ok()).unwrap();
+        let bytes = [preset.made_for.gpu, preset.made_for.host];
+        assert_eq!(bytes, if name.starts_with("gpu") { [gib << 30, 0] } else { [0, gib << 30] }, "{name}");
     }
 }
 

@@ -3,15 +3,21 @@
 //! One past is read once as it is computed and once for each format, where the state is packed and unpacked again after
 //! every few tokens, as if a conversation went back to there each time. All read the same tokens in the same batches,
 //! so that only the formats differ. The first row packs nothing and must show no difference.
+//!
+//! The last rows go back as a barge-in does: an exact state from so many tokens ago runs over their log, whose inputs were
+//! rounded.
 
 use super::steps::Filler;
 use crate::hardware::Hardware;
 use crate::opening::{self, ModelArgs, ReadyModel};
 use crate::output::{print_json, print_report, progress_bar};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use engine::Cpu;
+use engine::memory::MemoryMeter;
 use engine::network::{StepLane, WantedLogits};
+use engine::recurrence_log::RecurrenceLog;
 use engine::snapshot::{FORMATS, Snapshot};
-use engine::state::SequenceState;
+use engine::state::{SequenceState, StateShape};
 use experiment::Quantiles;
 use serde::Serialize;
 use serde_json::json;
@@ -40,7 +46,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct DriftRow {
     format: &'static str,
-    snapshot_bytes: u64,
+    snapshot_bytes: u64, // of a log: those of its tokens
     every_tokens: usize,
     times: usize, // times that the state was packed and unpacked
     /// Kullback-Leibler divergence from the exact distribution of the next token, in nats, over all positions behind
@@ -74,8 +80,10 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         let meter = executor.meter();
         let shape = opened.model.network.state_shape;
         let new = || SequenceState::new(shape, kv, &meter);
-        let mut states = (0..=FORMATS.len()).map(|_| new()).collect::<Result<Vec<_>, _>>()?;
-        let mut drifts = FORMATS.map(|_| Drift::default());
+        let mut states = (0..=FORMATS.len() + LOGS.len()).map(|_| new()).collect::<Result<Vec<_>, _>>()?;
+        let mut drifts: Vec<Drift> = states[1..].iter().map(|_| Drift::default()).collect();
+        let mut logs = LOGS.map(|_| RecurrenceLog::new(&shape, *every, &meter));
+        let mut before_logs = LOGS.map(|_| Snapshot::of(&states[0], FORMATS[0], None));
         let mut times = 0;
         let mut at = 0;
         while at < tokens.len() {
@@ -83,6 +91,9 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             let read = &tokens[at..next];
             let lane = |state| opening::lane(state, read, WantedLogits::All);
             let mut lanes: Vec<StepLane> = states.iter_mut().map(lane).collect();
+            for (lane, log) in lanes[1 + FORMATS.len()..].iter_mut().zip(&mut logs) {
+                lane.recurrence_log = Some(log);
+            }
             let Some(logits) = executor.forward(&opened.model.network, &mut lanes) else {
                 return Err(opening::lost(&executor));
             };
@@ -101,10 +112,23 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
                     let snapshot = Snapshot::of(state, format, None);
                     *state = snapshot.restore(&state.pages, shape, state.layout, &meter, executor.cpu());
                 }
+                for (number, state) in states[1 + FORMATS.len()..].iter_mut().enumerate() {
+                    let cpu = executor.cpu().context("nothing was measured")?;
+                    let log = rounded(&logs[number], &shape, LOGS[number].1, cpu);
+                    let before = &before_logs[number];
+                    let mut again = before.restore(&state.pages, shape, state.layout, &meter, Some(cpu));
+                    executor.replay(&opened.model.network, &mut again, &log, at);
+                    again.pages = state.pages.clone();
+                    *state = again;
+                    before_logs[number] = Snapshot::of(state, FORMATS[0], None);
+                }
             }
         }
-        for (format, drift) in FORMATS.into_iter().zip(drifts) {
-            rows.push(drift.row(format.name(), shape.snapshot_bytes(format) as u64, *every, times));
+        let of_formats = FORMATS.map(|format| (format.name(), shape.snapshot_bytes(format)));
+        let log_bytes = every.div_ceil(SEGMENT) * RecurrenceLog::segment_bytes(&shape);
+        let of_logs = LOGS.map(|(name, inputs)| (name, log_bytes / if inputs == Rounded::Nothing { 1 } else { 2 }));
+        for ((name, bytes), drift) in of_formats.into_iter().chain(of_logs).zip(drifts) {
+            rows.push(drift.row(name, bytes as u64, *every, times));
         }
     }
     bar.finish_and_clear();
@@ -116,6 +140,47 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         "rows": rows,
     });
     if args.json { print_json(&measured) } else { print_report(&measured, &[&measured["rows"]]) }
+}
+
+/// Numbers of a log that are rounded to bf16.
+#[derive(Clone, Copy, PartialEq)]
+enum Rounded {
+    Nothing,
+    Inputs, // of the convolution
+    Everything,
+}
+
+const LOGS: [(&str, Rounded); 3] =
+    [("log f32", Rounded::Nothing), ("log bf16", Rounded::Inputs), ("log bf16, decays too", Rounded::Everything)];
+
+const SEGMENT: usize = 16; // tokens that a log holds together
+
+fn rounded(log: &RecurrenceLog, shape: &StateShape, which: Rounded, cpu: &Cpu) -> RecurrenceLog {
+    let covered = log.covered();
+    let mut copy = RecurrenceLog::new(shape, covered.len(), &MemoryMeter::default());
+    copy.begin(covered.start, covered.len());
+    for layer in 0..shape.delta_layers {
+        for position in covered.clone() {
+            let Some(row) = log.read(layer, position) else { continue };
+            let mut row = row.to_vec();
+            let (inputs, rest) = row.split_at_mut(shape.heads.channels());
+            let (decays, betas) = rest.split_at_mut(shape.heads.value_heads);
+            match which {
+                Rounded::Nothing => (),
+                Rounded::Inputs => inputs.iter_mut().for_each(round_to_bf16),
+                Rounded::Everything => {
+                    [&mut *inputs, decays, betas].into_iter().flatten().for_each(round_to_bf16);
+                }
+            }
+            copy.write(cpu, layer, position, [inputs, decays, betas], 1);
+        }
+    }
+    copy
+}
+
+fn round_to_bf16(value: &mut f32) {
+    let bits = value.to_bits();
+    *value = f32::from_bits((bits.wrapping_add(0x7fff + (bits >> 16 & 1))) & 0xffff_0000);
 }
 
 #[derive(Default)]

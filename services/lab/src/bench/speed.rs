@@ -4,7 +4,7 @@
 //! of the state decode. So the contexts cost one prefill together, and each is met as a conversation meets it.
 
 mod compare;
-mod peaks;
+pub(super) mod peaks;
 
 use super::BenchOutput;
 use crate::charts::{Chart, Series};

@@ -123,9 +123,14 @@ fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
 
 /// Returns the GPU to plan for, described or present, and the reasons if there is none.
 fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<String>)> {
-    if let Some(bytes) = args.gpu_memory {
-        return Ok((Some(DeviceFacts::imagined(bytes)), Vec::new()));
+    match args.gpu_memory {
+        Some(bytes) => Ok((Some(DeviceFacts::imagined(bytes)), Vec::new())),
+        None => gpu_here(settings),
     }
+}
+
+/// Returns the GPU of this machine that the configuration allows, and the reasons if there is none.
+pub(super) fn gpu_here(settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<String>)> {
     if settings.engine.device == DeviceChoice::Cpu {
         return Ok((None, Vec::new()));
     }

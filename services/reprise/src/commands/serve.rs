@@ -2,9 +2,11 @@
 
 mod logging;
 mod screen;
+mod suited;
 
 use super::engine_flags::EngineFlags;
 use super::speech_servers;
+use crate::configuration;
 use access::{LOCAL_USER, check_access};
 use anyhow::{Context, Result};
 use doors::StartFacts;
@@ -19,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{KeyScope, Store};
+use suited::SuitedPreset;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -86,11 +89,12 @@ fn given_key(key: &str) -> Result<String, String> {
     }
 }
 
-pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
+pub fn run(args: Args, configuration: &configuration::Args, loaded: LoadedSettings) -> Result<()> {
     // Before there are threads.
     model::share_pools(loaded.settings.memory.idle_s > 0);
+    let (loaded, of_machine) = with_suited_preset(&args, configuration, loaded)?;
     if args.print_config {
-        print!("{}", settings::print_config(loaded));
+        print!("{}", settings::print_config(&loaded));
         return Ok(());
     }
     super::pull::missing::fetch_if_wanted(&loaded.settings, args.yes)?;
@@ -101,17 +105,40 @@ pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
     let few_files =
         settings.fit_to_files(sockets::open_files::raise().context("cannot read the limit of open files")?)?;
     let old_keys = loaded.old_keys.iter().cloned();
-    let notes: Vec<String> = old_keys.chain(few_files).chain(settings.beyond_memory(model::machine_bytes())).collect();
+    let beyond_memory = settings.beyond_memory(model::machine_bytes());
+    let notes: Vec<String> = of_machine.into_iter().chain(old_keys).chain(few_files).chain(beyond_memory).collect();
     for note in &notes {
         tracing::warn!("{note}");
     }
-    let explained = settings::explained(loaded);
+    let explained = settings::explained(&loaded);
     let done = runtime.block_on(serve(&settings, args.api_key.as_deref(), notes, explained));
     // A disk that hangs must not keep the process: what was acknowledged is on it.
     runtime.shutdown_timeout(LAST_MOMENT);
     match done? {
         Then::End => Ok(()),
         Then::BeginAnew => begin_anew(),
+    }
+}
+
+/// Takes the preset that suits the machine, if nothing names a model, and returns the line that tells so.
+fn with_suited_preset(
+    args: &Args,
+    configuration: &configuration::Args,
+    loaded: LoadedSettings,
+) -> Result<(LoadedSettings, Option<String>)> {
+    if !loaded.names_no_model {
+        return Ok((loaded, None));
+    }
+    match suited::for_this_machine(&loaded.settings)? {
+        Some(SuitedPreset::Here { flags, says }) => {
+            let flags = args.flags().into_iter().chain(flags).collect();
+            Ok((configuration::load_with(configuration, flags)?, Some(says)))
+        }
+        Some(SuitedPreset::NotHere { says }) => {
+            eprintln!("{says}");
+            Ok((loaded, None))
+        }
+        None => Ok((loaded, None)),
     }
 }
 
