@@ -3,7 +3,7 @@
 //! Words tell them, without a model, so that the smallest home server remembers, too. Rather too few than too many: a search
 //! of the past still finds a sentence that is missed here.
 
-use crate::about::{about, has_relation, is_of_home};
+use crate::about::{about, has_relation, is_copula, is_of_home};
 use crate::asked::{asked_to_keep, asked_to_keep_before};
 use crate::details::{is_first_person, is_negated};
 use crate::languages::{all, has};
@@ -108,8 +108,12 @@ fn lasting(sentence: &str) -> Option<Statement> {
         return None;
     }
     let begins = all(|language| &language.lasting.begins).any(|phrase| begins_with(start, phrase));
-    let is_own = has(|language| &language.lasting.possessives, said[0]) && has_relation(start);
-    let says = is_first_person(sentence) && (begins || is_own);
+    let is_possessive = |word: &&str| has(|language| &language.lasting.possessives, word);
+    let has_article = has(|language| &language.lasting.articles, said[0]);
+    let is_own = said.iter().skip(usize::from(has_article)).take(1).any(is_possessive) && has_relation(start);
+    // 'Carla is my daughter.'
+    let is_of_own = is_name(words(sentence)[0]) && is_copula(said[1]) && said.iter().skip(2).take(1).any(is_possessive);
+    let says = is_first_person(sentence) && (begins || is_own || is_of_own);
     says.then(|| Statement {
         text: sentence.trim().to_owned(),
         about: about(sentence),
@@ -117,6 +121,10 @@ fn lasting(sentence: &str) -> Option<Statement> {
         of_home: is_of_home(sentence),
         confidence: if is_negated(sentence) { 0.7 } else { 0.8 },
     })
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(char::is_uppercase) && !has(|language| &language.common, folded(word).as_str())
 }
 
 /// Strips a correction: 'Actually, my sister lives in Porto' says that she does.

@@ -96,6 +96,8 @@ pub struct LastingWords {
     pub begins: Vec<String>,
     pub possessives: HashSet<String>,
     pub copulas: HashSet<String>,
+    pub verbs: HashSet<String>,
+    pub articles: HashSet<String>,
     pub passing: Vec<String>,
     pub small: HashSet<String>,
     pub new: HashSet<String>,

@@ -26,6 +26,14 @@ fn what_lasts_is_kept_as_it_was_said() {
         "Mi hermana vive en Madrid.",
         "Mia sorella vive a Torino.",
         "Mijn zus woont in Utrecht.",
+        "Carla is my daughter.",
+        "Unsere Tochter spielt Geige.",
+        "Tom ist mein Bruder.",
+        "Notre chat mange du poisson.",
+        "Mi padre conduce un taxi.",
+        "Il mio cane si chiama Rex.",
+        "Onze kat heet Minoes.",
+        "A minha irmã mora no Porto.",
     ] {
         let kept = kept(text);
         assert_eq!(kept.iter().map(|statement| statement.text.as_str()).collect::<Vec<_>>(), [text]);
@@ -45,6 +53,9 @@ fn what_is_of_the_moment_is_not() {
         "Turn on my light.",
         "Tell me a story.",
         "I have a question.",
+        "There is my bus.",
+        "Breakfast is over.",
+        "Das ist mein Bus.",
         "I'm not sure.",
         "I like it",
         "The light is on.",
