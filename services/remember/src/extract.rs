@@ -77,7 +77,7 @@ fn without_wish(text: &str) -> String {
 }
 
 /// Returns what a sentence wants forgotten. Empty: the message before it.
-fn forgets(sentence: &str) -> Option<&str> {
+pub fn forgets(sentence: &str) -> Option<&str> {
     let folded = folded(sentence);
     let begun = without_fillers(&folded);
     let start = without_politeness(begun);

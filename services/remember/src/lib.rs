@@ -26,7 +26,7 @@ pub use details::{
     is_negated, values,
 };
 pub use escape::escape;
-pub use extract::{FactChange, Statement, asks_to_forget, extract, is_meant};
+pub use extract::{FactChange, Statement, asks_to_forget, extract, forgets, is_meant};
 pub use heads::{Heads, SaidKind, Shares};
 pub use language_guess::{differs, language_of};
 pub use languages::LanguageWords;

@@ -182,12 +182,16 @@ impl Shared {
                     }
                     FactChange::Keep(_) => {}
                     FactChange::Forget(what) => {
-                        if remembered.forget(&what) == 0 {
-                            self.forget_by_meaning(&mut remembered, session.user(), &person, &what, message).await?;
-                        }
-                        remembered.unsay(session.id(), &message.item_id);
-                        for (session, item) in self.places_of(session.user(), &person, &what).await {
-                            remembered.unsay(&session, &item);
+                        let is_done = remembered.forget(&what) > 0
+                            || self.forget_by_meaning(&mut remembered, session.user(), &person, &what, message).await?;
+                        // A wish that is not hidden is carried out by meaning in the silence. 'Forget that' points at words.
+                        let is_later = !is_done && message.text.contains(&what) && self.encoding.is_there();
+                        let own = (session.id().to_owned(), message.item_id.clone());
+                        let places = self.places_of(session.user(), &person, &what).await;
+                        for (session, item) in places.into_iter().chain([own.clone()]) {
+                            if !is_later || (&session, &item) != (&own.0, &own.1) {
+                                remembered.unsay(&session, &item);
+                            }
                         }
                     }
                 }
