@@ -17,9 +17,10 @@ pub fn about(sentence: &str) -> String {
     let is_self = own.is_none() && has(|language| &language.first_person, first);
     let from = own.map_or(0, |at| at + 1);
     // 'My favourite colour is': a word of the relation may stand before its value.
-    let ends = |(at, word): (usize, &&str)| is_copula(word) || at > 0 && is_relation_word(word);
+    let ends = |(at, word): (usize, &&str)| is_copula(word) || is_verb(word) || at > 0 && is_relation_word(word);
     let end = said[from..].iter().enumerate().position(ends).map(|at| from + at);
     let end = end.or((possessive.is_none() && own.is_some()).then_some(from + 1));
+    let ending = end.and_then(|end| said.get(end));
     let subject = match end {
         Some(end) if !is_self => {
             // 'my sister's name': the word with the ending belongs to the subject.
@@ -34,7 +35,8 @@ pub fn about(sentence: &str) -> String {
         (Some(relation), is_empty) if is_self || own.is_some() || !is_empty => {
             format!("{}|{relation}", subject.join(" "))
         }
-        (None, false) if own.is_some() => subject.join(" "),
+        // A sister has a dog and a garden, but is called one name.
+        (None, false) if own.is_some() && !ending.is_some_and(|word| is_verb(word)) => subject.join(" "),
         _ => {
             let kept: Vec<&str> = said.iter().filter(|word| !says_little(word)).copied().collect();
             // Scripts without spaces have no words.
@@ -52,7 +54,7 @@ fn says_little(word: &str) -> bool {
 }
 
 pub fn has_relation(text: &str) -> bool {
-    relation(text).is_some() || words(text).iter().any(|word| is_copula(word))
+    relation(text).is_some() || words(text).iter().any(|word| is_copula(word) || is_verb(word))
 }
 
 pub fn is_of_home(sentence: &str) -> bool {
@@ -60,7 +62,11 @@ pub fn is_of_home(sentence: &str) -> bool {
     all(|language| &language.lasting.of_home).any(|phrase| contains_phrase(&text, phrase))
 }
 
-fn is_copula(word: &str) -> bool {
+fn is_verb(word: &str) -> bool {
+    has(|language| &language.lasting.verbs, word)
+}
+
+pub fn is_copula(word: &str) -> bool {
     let is = |word: &str| has(|language| &language.lasting.copulas, word);
     is(word) || word.split_once('\'').is_some_and(|(_, end)| is(end))
 }

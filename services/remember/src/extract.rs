@@ -3,7 +3,7 @@
 //! Words tell them, without a model, so that the smallest home server remembers, too. Rather too few than too many: a search
 //! of the past still finds a sentence that is missed here.
 
-use crate::about::{about, has_relation, is_of_home};
+use crate::about::{about, has_relation, is_copula, is_of_home};
 use crate::asked::{asked_to_keep, asked_to_keep_before};
 use crate::details::{is_first_person, is_negated};
 use crate::languages::{all, has};
@@ -77,7 +77,7 @@ fn without_wish(text: &str) -> String {
 }
 
 /// Returns what a sentence wants forgotten. Empty: the message before it.
-fn forgets(sentence: &str) -> Option<&str> {
+pub fn forgets(sentence: &str) -> Option<&str> {
     let folded = folded(sentence);
     let begun = without_fillers(&folded);
     let start = without_politeness(begun);
@@ -108,8 +108,12 @@ fn lasting(sentence: &str) -> Option<Statement> {
         return None;
     }
     let begins = all(|language| &language.lasting.begins).any(|phrase| begins_with(start, phrase));
-    let is_own = has(|language| &language.lasting.possessives, said[0]) && has_relation(start);
-    let says = is_first_person(sentence) && (begins || is_own);
+    let is_possessive = |word: &&str| has(|language| &language.lasting.possessives, word);
+    let has_article = has(|language| &language.lasting.articles, said[0]);
+    let is_own = said.iter().skip(usize::from(has_article)).take(1).any(is_possessive) && has_relation(start);
+    // 'Carla is my daughter.'
+    let is_of_own = is_name(words(sentence)[0]) && is_copula(said[1]) && said.iter().skip(2).take(1).any(is_possessive);
+    let says = is_first_person(sentence) && (begins || is_own || is_of_own);
     says.then(|| Statement {
         text: sentence.trim().to_owned(),
         about: about(sentence),
@@ -119,8 +123,12 @@ fn lasting(sentence: &str) -> Option<Statement> {
     })
 }
 
+fn is_name(word: &str) -> bool {
+    word.starts_with(char::is_uppercase) && !has(|language| &language.common, folded(word).as_str())
+}
+
 /// Strips a correction: 'Actually, my sister lives in Porto' says that she does.
-fn without_corrections(text: &str) -> &str {
+pub(crate) fn without_corrections(text: &str) -> &str {
     let first = words(text).first().copied().unwrap_or_default();
     match text.strip_prefix(first).filter(|_| has(|language| &language.corrections, first)) {
         Some(rest) => without_fillers(rest.trim_start_matches([' ', ','])),

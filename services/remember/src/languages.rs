@@ -96,6 +96,8 @@ pub struct LastingWords {
     pub begins: Vec<String>,
     pub possessives: HashSet<String>,
     pub copulas: HashSet<String>,
+    pub verbs: HashSet<String>,
+    pub articles: HashSet<String>,
     pub passing: Vec<String>,
     pub small: HashSet<String>,
     pub new: HashSet<String>,
@@ -105,6 +107,7 @@ pub struct LastingWords {
     pub forget: Vec<String>,
     pub forget_that: Vec<String>,
     pub of_wishes: HashSet<String>,
+    pub forgetting: HashSet<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -20,13 +20,13 @@ mod wishes;
 pub use about::{about, is_secret};
 pub use asked::{asked_to_keep, asked_to_keep_before};
 pub use block::{TellableFact, block, choose};
-pub use by_model::{learn_request, learned};
+pub use by_model::{LEARN_ANSWER, LearnedChange, ShownFact, learn_request, learned};
 pub use details::{
     Detail, DetailKind, FoundValue, HeldDetails, SaidValue, clip_around, details_of, is_correction, is_first_person,
     is_negated, values,
 };
 pub use escape::escape;
-pub use extract::{FactChange, Statement, asks_to_forget, extract, is_meant};
+pub use extract::{FactChange, Statement, asks_to_forget, extract, forgets, is_meant};
 pub use heads::{Heads, SaidKind, Shares};
 pub use language_guess::{differs, language_of};
 pub use languages::LanguageWords;

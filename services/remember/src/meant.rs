@@ -99,7 +99,10 @@ pub fn may_replace(newer: &str, older: &str) -> bool {
     else {
         return true;
     };
-    relation == old_relation && (subject == other || subject.is_empty() || other.is_empty())
+    // 'I told you wrong, her name is Ann' says nothing of whom.
+    let says_whom = |subject: &str| subject.split(' ').any(|stem| !has(|language| &language.lasting.of_wishes, stem));
+    let is_open = |subject: &str| subject.is_empty() || !says_whom(subject);
+    relation == old_relation && (subject == other || is_open(subject) || is_open(other))
 }
 
 fn content(sentence: &str) -> Vec<String> {
@@ -113,7 +116,7 @@ const MOST_CHARS: usize = 300;
 const FEWEST_WORDS: usize = 3;
 const LEAST_FORGET: f32 = 0.5;
 const LEAST_WISH: f32 = 0.7;
-const LEAST_CORRECTION: f32 = 0.3;
+const LEAST_CORRECTION: f32 = 0.25;
 const LEAST_LASTING: f32 = 0.5;
 const LEAST_LASTING_NOW: f32 = 0.7;
 const MOST_PASSING: f32 = 0.3;
@@ -165,5 +168,6 @@ mod tests {
         assert!(may_replace(&lives, &about("My sister lives in Lisbon.")) && !may_replace(&lives, &called));
         assert!(!may_replace(&lives, &about("My brother lives in Lisbon.")));
         assert!(may_replace(&about("He likes tea."), &called));
+        assert!(may_replace(&about("I told you wrong, her name is Anna"), &called));
     }
 }

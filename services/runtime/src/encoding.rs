@@ -59,10 +59,10 @@ impl Encoding {
         }
     }
 
-    /// Returns true if the encoder is there and must be opened first, which takes longer than a user waits.
-    pub fn is_closed(&self) -> bool {
-        let is_there = self.folder.as_ref().is_some_and(|folder| folder.join("config.json").exists());
-        is_there && self.slot.try_lock().map_or(true, |slot| matches!(*slot, Slot::Closed))
+    /// Returns true if the silence has an encoder, open by now or not.
+    pub fn is_there(&self) -> bool {
+        let has_failed = self.slot.try_lock().is_ok_and(|slot| matches!(*slot, Slot::Failed));
+        !has_failed && self.folder.as_ref().is_some_and(|folder| folder.join("config.json").exists())
     }
 
     pub async fn sleep(&self) {

@@ -1,8 +1,10 @@
 //! Facts that outlive a conversation, extracted when it falls silent or the next one begins. `told_facts` chooses which
 //! of them a conversation tells.
 
+mod by_model;
 mod change;
 mod meaning;
+mod news;
 
 use crate::clock::wall_ms;
 use crate::fact_block::owners;
@@ -12,10 +14,10 @@ use crate::prompts::RecallPlace;
 use crate::shared::Shared;
 use crate::{Runtime, heavy};
 use change::{FactRoom, Remembered, SaidAt, said_by};
-use model::{Answer, ModelRequest};
+use news::LearnedFacts;
 use prompt::PastOf;
-use remember::{FactChange, extract, is_secret, learn_request, learned};
-use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
+use remember::{FactChange, extract, is_secret};
+use session::Failure;
 use settings::{Learn, Preset, Recall};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,9 +38,8 @@ const WORDS_AT_ONCE: usize = 128;
 const WORK_FOR_A_BYTE: usize = 64;
 /// Bytes of a conversation that are looked through in the time in which a wish finds a fact by its meaning.
 const WISH_BYTES: usize = 512; // not a window: bytes of what was said
-/// Tokens of a conversation that a model reads at once, and of its answer.
+/// Tokens of a conversation that a model reads at once.
 const READ_TOKENS: u32 = 2000;
-const LEARN_TOKENS: u32 = 512;
 /// Tries with a failing model, before only the rules look through a conversation.
 const MOST_TRIES: u32 = 3;
 const MOST_PLACES: u32 = 64;
@@ -114,13 +115,6 @@ impl Runtime {
     }
 }
 
-/// Who waits while a conversation is looked through.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Waiting {
-    User,
-    Nobody,
-}
-
 struct HeardSome {
     seq: u64,
     bytes: usize,
@@ -129,7 +123,11 @@ struct HeardSome {
 impl Shared {
     pub async fn hear_session(&self, session: &SessionRef) -> Result<(), Error> {
         match self.store.unheard_session(session).await? {
-            Some(unheard) => self.hear_all(&unheard, Waiting::User).await,
+            Some(unheard) => {
+                let mut learned = LearnedFacts::default();
+                self.hear_all(&unheard, &mut learned).await?;
+                learned.tell(self, session).await
+            }
             None => Ok(()),
         }
     }
@@ -140,19 +138,20 @@ impl Shared {
         let since_ms = wall_ms().saturating_sub(RECENT_MS);
         let mut left = self.settings.remember.heard_bytes;
         for unheard in self.store.unheard_sessions(user, person, since_ms, SESSIONS_AT_ONCE).await? {
-            let mut seq = unheard.heard_seq;
+            let (mut seq, mut learned) = (unheard.heard_seq, LearnedFacts::default());
             while left > 0
-                && let Some(heard) = self.hear_some(&unheard, seq, Waiting::User).await?
+                && let Some(heard) = self.hear_some(&unheard, seq, &mut learned).await?
             {
                 (seq, left) = (heard.seq, left.saturating_sub(heard.bytes));
             }
+            learned.tell(self, &unheard.session).await?;
         }
         Ok(())
     }
 
-    async fn hear_all(&self, unheard: &UnheardSession, waiting: Waiting) -> Result<(), Error> {
+    async fn hear_all(&self, unheard: &UnheardSession, learned: &mut LearnedFacts) -> Result<(), Error> {
         let mut seq = unheard.heard_seq;
-        while let Some(heard) = self.hear_some(unheard, seq, waiting).await? {
+        while let Some(heard) = self.hear_some(unheard, seq, learned).await? {
             seq = heard.seq;
         }
         Ok(())
@@ -162,7 +161,7 @@ impl Shared {
         &self,
         unheard: &UnheardSession,
         seq: u64,
-        waiting: Waiting,
+        learned: &mut LearnedFacts,
     ) -> Result<Option<HeardSome>, Error> {
         let session = &unheard.session;
         let mut said = self.store.said_since(session, seq, HEARD_AT_ONCE).await?;
@@ -184,8 +183,7 @@ impl Shared {
         said.truncate(changes.len());
         let learns = self.preset_of(unheard).remember.learn != Learn::Off;
         let mut remembered = self.known(session.user(), &person, changes.iter().flatten()).await?;
-        let mut left_for_silence = None;
-        'messages: for (at, (message, changes)) in said.iter().zip(changes).enumerate() {
+        for (message, changes) in said.iter().zip(changes) {
             let source = SaidAt::of(unheard, message);
             if person.is_empty() && heavy::run(message.text.len(), || is_secret(&message.text)).await {
                 remembered.unsay(session.id(), &message.item_id);
@@ -197,24 +195,24 @@ impl Shared {
                     }
                     FactChange::Keep(_) => {}
                     FactChange::Forget(what) => {
-                        if remembered.forget(&what) == 0 {
-                            if waiting == Waiting::User && self.encoding.is_closed() {
-                                left_for_silence = Some(at);
-                                break 'messages;
+                        bytes += WISH_BYTES;
+                        let is_done = remembered.forget(&what) > 0
+                            || self.forget_by_meaning(&mut remembered, session.user(), &person, &what, message).await?;
+                        // A wish that is not hidden is carried out by meaning in the silence. 'Forget that' points at words.
+                        let is_later = !is_done && message.text.contains(&what) && self.encoding.is_there();
+                        let own = (session.id().to_owned(), message.item_id.clone());
+                        let places = self.places_of(session.user(), &person, &what).await;
+                        for (session, item) in places.into_iter().chain([own.clone()]) {
+                            if !is_later || (&session, &item) != (&own.0, &own.1) {
+                                remembered.unsay(&session, &item);
                             }
-                            bytes += WISH_BYTES;
-                            self.forget_by_meaning(&mut remembered, session.user(), &person, &what, message).await?;
-                        }
-                        remembered.unsay(session.id(), &message.item_id);
-                        for (session, item) in self.places_of(session.user(), &person, &what).await {
-                            remembered.unsay(&session, &item);
                         }
                     }
                 }
             }
         }
-        said.truncate(left_for_silence.unwrap_or(said.len()));
         let Some(last) = said.last() else { return Ok(None) };
+        learned.add(&remembered);
         self.store.remember(session, remembered.changes, HeardThrough::Words(last.seq), wall_ms()).await?;
         index_facts(&self.store).await?;
         Ok(Some(HeardSome { seq: last.seq, bytes }))
@@ -222,8 +220,10 @@ impl Shared {
 
     /// Looks through a conversation that fell silent. `gives_up`: without the model, which has failed too often.
     async fn look_through(&self, silent: &UnheardSession, gives_up: bool) -> Result<Result<(), Failure>, Error> {
-        self.hear_all(silent, Waiting::Nobody).await?;
-        self.hear_by_meaning(silent).await?;
+        let mut found = LearnedFacts::default();
+        self.hear_all(silent, &mut found).await?;
+        self.hear_by_meaning(silent, &mut found).await?;
+        found.tell(self, &silent.session).await?;
         let preset = self.preset_of(silent);
         let mut seq = silent.learned_seq;
         let session = &silent.session;
@@ -246,33 +246,18 @@ impl Shared {
                 said.truncate(fits.max(1));
                 let Some(last) = said.last() else { break };
                 seq = last.seq;
-                let texts: Vec<&str> = said.iter().map(|message| message.text.as_str()).collect();
-                let mut changes = FactChanges::default();
+                let (mut changes, mut found) = (FactChanges::default(), LearnedFacts::default());
                 if fits > 0 {
-                    let prompt = Prompt {
-                        messages: vec![Message::new(MessageRole::User, learn_request(&texts))],
-                        ..Prompt::default()
-                    };
-                    let mut ask = ModelRequest::for_summary(prompt, preset.clone(), LEARN_TOKENS, false);
-                    ask.user = Some(session.past_user());
-                    let answer = match read(self.model.ask(ask)).await {
-                        Ok(answer) => answer,
+                    let remembered = match self.changes_by_model(silent, &preset, &person, &said).await? {
+                        Ok(remembered) => remembered,
                         Err(failure) => return Ok(Err(failure)),
                     };
-                    let (places, found): (Vec<usize>, Vec<FactChange>) = learned(&answer, &texts)
-                        .into_iter()
-                        .map(|(index, statement)| (index, FactChange::Keep(statement)))
-                        .unzip();
-                    let mut remembered = self.known(session.user(), &person, found.iter()).await?;
-                    for (index, change) in places.into_iter().zip(found) {
-                        if let FactChange::Keep(statement) = change {
-                            remembered.keep(statement, FoundBy::Model, &SaidAt::of(silent, &said[index]))?;
-                        }
-                    }
+                    found.add(&remembered);
                     changes = remembered.changes;
                 }
                 self.store.remember(session, changes, HeardThrough::Model(seq, None), wall_ms()).await?;
                 index_facts(&self.store).await?;
+                found.tell(self, session).await?;
             }
         }
         let through = HeardThrough::Model(self.store.newest_seq(session).await?.max(seq), Some(silent.updated_at_ms));
@@ -362,18 +347,4 @@ fn changes_of(said: &[SaidMessage], before: Option<&str>, most: usize) -> Vec<Ve
         before = Some(&message.text);
     }
     all
-}
-
-async fn read(mut answer: Answer) -> Result<String, Failure> {
-    let mut text = String::new();
-    while let Some(delta) = answer.next().await {
-        match delta {
-            Delta::Text { text: more, .. } => text.push_str(&more),
-            // A line that was cut is checked like all others.
-            Delta::Done { finish, .. } if finish == Finish::Stop || !text.is_empty() => return Ok(text),
-            Delta::Failed(failure) => return Err(failure),
-            _ => {}
-        }
-    }
-    Err(Failure::new(FailureCode::EngineFailed, "the model said nothing; it is asked again later"))
 }

@@ -9,7 +9,7 @@ use settings::Learn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{OpenedBy, RememberedFact, Store, StoreOptions};
+use store::{OpenedBy, RememberedFact, SessionRef, Store, StoreOptions};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +43,13 @@ struct Home {
 
 impl Home {
     async fn open(encoder: &str) -> Home {
+        let home = Home::silent(encoder).await;
+        home.learn();
+        home
+    }
+
+    /// Opens a home that hears what is said when a conversation begins, and not in the silence.
+    async fn silent(encoder: &str) -> Home {
         let mut settings = settings::Settings::load(&settings::Sources::default()).expect("defaults").settings;
         settings.model.preset = "default".to_owned();
         settings.remember.encoder = encoder.to_owned();
@@ -72,14 +79,16 @@ impl Home {
         store.put_user("home", "Home", 1).await.unwrap();
         let settings = Arc::new(settings);
         let runtime = Runtime::new(RuntimeParts { settings, store: store.clone(), model, presets });
-        let stopping = CancellationToken::new();
-        let (learning, stop) = (runtime.clone(), stopping.clone());
+        Home { runtime, store, stopping: CancellationToken::new(), _folder: folder }
+    }
+
+    fn learn(&self) {
+        let (learning, stop) = (self.runtime.clone(), self.stopping.clone());
         tokio::spawn(async move { learning.remember(stop).await });
-        Home { runtime, store, stopping, _folder: folder }
     }
 
     /// Says a sentence in a conversation of its own.
-    async fn say(&self, person: &str, sentence: &str) {
+    async fn say(&self, person: &str, sentence: &str) -> SessionRef {
         let new = NewSession { user: "home", person, ..NewSession::default() };
         let session = self.runtime.create(new).await.unwrap();
         let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None };
@@ -92,6 +101,7 @@ impl Home {
         while self.store.newest_seq(&session).await.unwrap() == 0 {
             tokio::task::yield_now().await;
         }
+        session
     }
 
     /// Waits until all conversations were looked through.
@@ -147,7 +157,7 @@ async fn tally(home: &Home, half: &str) -> Tally {
         match before {
             // As a person writes it down by hand: it is there, whatever words it has.
             Some(before) => drop(home.runtime.write_fact("home", teller(kind), before).await.unwrap()),
-            None => home.say("ann", sentence).await,
+            None => drop(home.say("ann", sentence).await),
         }
         if ["person", "home"].contains(&kind.as_str()) {
             home.say("ben", sentence).await;
@@ -205,4 +215,27 @@ async fn what_people_say_is_learned_by_meaning() {
     assert!(share(meaning.corrected) >= 0.6, "{meaning:?}");
     assert!(share(meaning.forgotten) >= 0.75, "{meaning:?}");
     assert!(share(meaning.lasting) > share(words.lasting) && share(meaning.forgotten) > share(words.forgotten));
+}
+
+/// A new conversation waits for what was said before it: no encoder is opened meanwhile, and a wish that words did not carry out is
+/// left to the silence.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_to_forget_that_words_do_not_find_waits_for_the_silence() {
+    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../engine/encoder/golden/tiny");
+    for encoder in [tiny.to_str().unwrap(), ""] {
+        let home = Home::silent(encoder).await;
+        home.runtime.write_fact("home", "ann", "The necklace lies in the drawer.").await.unwrap();
+        home.runtime.write_fact("home", "ann", "My locker has the number nine.").await.unwrap();
+        let found = home.say("ann", "Forget that my locker has the number nine.").await;
+        let missed = home.say("ann", "Forget the surprise for mother.").await;
+        home.say("ann", "Good morning.").await;
+        assert_eq!(home.facts("ann").await, ["The necklace lies in the drawer."]);
+        let is_hidden = async |session| home.store.said_since(session, 0, 8).await.unwrap().is_empty();
+        assert!(is_hidden(&found).await);
+        assert_eq!(is_hidden(&missed).await, encoder.is_empty(), "{encoder:?}");
+        home.learn();
+        home.learned().await;
+        assert!(is_hidden(&missed).await);
+        home.close().await;
+    }
 }

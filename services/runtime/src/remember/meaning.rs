@@ -1,13 +1,14 @@
 //! Facts, corrections and wishes to forget that are told by meaning, when a conversation has fallen silent.
 
 use super::change::{Remembered, SaidAt, said_by};
+use super::news::LearnedFacts;
 use crate::clock::wall_ms;
 use crate::encoding::encode;
 use crate::fact_block::owners;
 use crate::facts::{index_facts, index_newest_vectors, index_vectors};
 use crate::shared::Shared;
 use encoder::{Encoder, rounded};
-use remember::{FactChange, Heads, Meant, Statement, asks_to_forget, meant, sentences};
+use remember::{FactChange, Heads, Meant, Statement, forgets, meant, sentences};
 use settings::Learn;
 use std::sync::Arc;
 use store::{Error, FoundBy, HeardThrough, SaidMessage, UnheardSession};
@@ -15,6 +16,8 @@ use store::{Error, FoundBy, HeardThrough, SaidMessage, UnheardSession};
 const MESSAGES_AT_ONCE: u32 = 16;
 /// Sentences of a message that are looked at: one that has more was pasted.
 const MOST_SENTENCES: usize = 16;
+/// Facts that are read while a user may wait.
+const READ_AT_ONCE: usize = 4;
 
 struct MeantSentence {
     message: usize,
@@ -25,9 +28,9 @@ struct MeantSentence {
 
 impl Shared {
     /// Looks through what was said in a conversation by meaning, where there is an encoder with heads.
-    pub async fn hear_by_meaning(&self, silent: &UnheardSession) -> Result<(), Error> {
+    pub async fn hear_by_meaning(&self, silent: &UnheardSession, learned: &mut LearnedFacts) -> Result<(), Error> {
         let Some(encoder) = self.encoding.open().await else { return Ok(()) };
-        let Some(heads) = Heads::of(encoder.name()) else { return Ok(()) };
+        let heads = Heads::of(encoder.name());
         let (session, mut seq) = (&silent.session, silent.meant_seq);
         index_vectors(&self.store, &encoder).await?;
         loop {
@@ -38,8 +41,9 @@ impl Shared {
             let before = self.store.said_before(session, seq).await?;
             let before = before.filter(|before| said_by(silent, before) == person);
             let told = tell(&encoder, heads, &said).await;
-            let changes = self.change_by_meaning(&encoder, silent, &person, &said, before.as_ref(), told).await?;
-            self.store.remember(session, changes, HeardThrough::Meaning(last), wall_ms()).await?;
+            let remembered = self.change_by_meaning(&encoder, silent, &person, &said, before.as_ref(), told).await?;
+            learned.add(&remembered);
+            self.store.remember(session, remembered.changes, HeardThrough::Meaning(last), wall_ms()).await?;
             index_facts(&self.store).await?;
             index_vectors(&self.store, &encoder).await?;
             seq = last;
@@ -54,7 +58,7 @@ impl Shared {
         said: &[SaidMessage],
         before: Option<&SaidMessage>,
         told: Vec<MeantSentence>,
-    ) -> Result<store::FactChanges, Error> {
+    ) -> Result<Remembered, Error> {
         let session = &silent.session;
         let learns = self.preset_of(silent).remember.learn != Learn::Off;
         let kept: Vec<FactChange> =
@@ -91,7 +95,8 @@ impl Shared {
                         crate::metrics::unsure_correction();
                     }
                 }
-                Meant::Forget(what) if !asks_to_forget(&sentence) => {
+                // A message whose wish words have carried out is hidden.
+                Meant::Forget(what) => {
                     match said_before.filter(|_| what.is_empty()) {
                         Some(before) => remembered.forget_said_in(&before.item_id),
                         None => remembered.forget_meant(&sentence, &vector, source),
@@ -105,10 +110,11 @@ impl Shared {
                 _ => {}
             }
         }
-        Ok(remembered.changes)
+        Ok(remembered)
     }
 
-    /// Forgets the fact that a wish means by its meaning, where its words found none.
+    /// Forgets the fact that a wish means by its meaning, where its words found none. Returns false if the wish waits for the
+    /// silence: a user may wait for this, and the encoder is closed or has more facts to read.
     pub(super) async fn forget_by_meaning(
         &self,
         remembered: &mut Remembered,
@@ -116,16 +122,19 @@ impl Shared {
         person: &str,
         what: &str,
         source: &SaidMessage,
-    ) -> Result<(), Error> {
-        let Some(encoder) = self.encoding.open().await else { return Ok(()) };
+    ) -> Result<bool, Error> {
+        let Some(encoder) = self.encoding.ready() else { return Ok(false) };
         if !remembered.has_vectors() {
+            if self.store.facts_without_vector(encoder.name()).await?.len() > READ_AT_ONCE {
+                return Ok(false);
+            }
             index_newest_vectors(&self.store, &encoder).await?;
             self.add_vectors(remembered, &encoder, user, person).await?;
         }
         if let Some(vector) = encode(&encoder, vec![what.to_owned()]).await.first() {
             remembered.forget_meant(what, &rounded(vector), source);
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn add_vectors(
@@ -150,11 +159,12 @@ fn statement(meant: &Meant) -> Option<Statement> {
     }
 }
 
-async fn tell(encoder: &Arc<Encoder>, heads: &Heads, said: &[SaidMessage]) -> Vec<MeantSentence> {
+async fn tell(encoder: &Arc<Encoder>, heads: Option<&Heads>, said: &[SaidMessage]) -> Vec<MeantSentence> {
     let of_message = |(at, message): (usize, &SaidMessage)| {
         let sentences: Vec<(usize, String)> = sentences(&message.text)
             .into_iter()
             .take(MOST_SENTENCES)
+            .filter(|sentence| heads.is_some() || forgets(sentence).is_some())
             .map(|sentence| (at, sentence.to_owned()))
             .collect();
         sentences
@@ -162,7 +172,12 @@ async fn tell(encoder: &Arc<Encoder>, heads: &Heads, said: &[SaidMessage]) -> Ve
     let places: Vec<(usize, String)> = said.iter().enumerate().flat_map(of_message).collect();
     let vectors = encode(encoder, places.iter().map(|(_, sentence)| sentence.clone()).collect()).await;
     let told = places.into_iter().zip(vectors).map(|((message, sentence), vector)| {
-        let meant = meant(&sentence, &heads.shares(&vector), &heads.languages);
+        let by_heads = |heads: &Heads| meant(&sentence, &heads.shares(&vector), &heads.languages);
+        let meant = match forgets(&sentence) {
+            Some("") => Meant::Unclear,
+            Some(_) => Meant::Forget(sentence.clone()),
+            None => heads.map_or(Meant::Unclear, by_heads),
+        };
         MeantSentence { message, sentence, vector: rounded(&vector), meant }
     });
     told.collect()
