@@ -1,8 +1,12 @@
 """Time and memory of `reprise import --quantize` beside llama.cpp's converter and quantiser, on a random checkpoint.
 
-    pip install numpy gguf torch transformers safetensors sentencepiece llama-cpp-python
+    pip install numpy gguf torch transformers safetensors sentencepiece
+    cmake -B llama.cpp/build llama.cpp -DGGML_NATIVE=ON && cmake --build llama.cpp/build --target llama-quantize
     python import_speed.py --shape config/shapes/4b.toml --converter llama.cpp/convert_hf_to_gguf.py \\
-        --reprise target/release/reprise --folder /some/disk/with/30GB [--quantize q4_k_m] [--runs 3] [--json out.json]
+        --quantiser llama.cpp/build/bin/llama-quantize --reprise target/release/reprise --folder /some/disk/with/30GB \\
+        [--quantize q4_k_m] [--runs 3] [--json out.json]
+
+Without --quantiser the package llama-cpp-python quantises.
 
 The checkpoint has the shape's sizes, values of a normal distribution in bf16, and the tokenizer of a small reference model, so that
 nothing is downloaded. Both sides start from the same folder and end with one GGUF file of the same types: reprise in one command,
@@ -33,10 +37,24 @@ LIMIT = 0.5
 
 def tensors_of(shape):
     """Names and shapes of the checkpoint's tensors."""
+    yield "model.embed_tokens.weight", [shape["vocab"], shape["hidden"]]
+    layers, hidden = list(layers_of(shape)), shape["hidden"]
+    yield from layers
+    yield "model.norm.weight", [hidden]
+    # The block for prediction: llama.cpp's converter does not read a model of the family without one.
+    yield "mtp.fc.weight", [hidden, 2 * hidden]
+    for norm in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+        yield f"mtp.{norm}.weight", [hidden]
+    last = f"model.layers.{shape['attention_every'] - 1}."
+    yield from ((name.replace(last, "mtp.layers.0."), sizes) for name, sizes in layers if name.startswith(last))
+    if not shape["tied"]:
+        yield "lm_head.weight", [shape["vocab"], hidden]
+
+
+def layers_of(shape):
     hidden, heads, kv, head = (shape[key] for key in ("hidden", "q_heads", "kv_heads", "head_dim"))
     keys, values, key, value = (shape[key] for key in ("key_heads", "value_heads", "key_dim", "value_dim"))
     channels = 2 * keys * key + values * value
-    yield "model.embed_tokens.weight", [shape["vocab"], hidden]
     for layer in range(shape["layers"]):
         name = f"model.layers.{layer}."
         yield name + "input_layernorm.weight", [hidden]
@@ -60,9 +78,6 @@ def tensors_of(shape):
         yield name + "linear_attn.A_log", [values]
         yield name + "linear_attn.dt_bias", [values]
         yield name + "linear_attn.norm.weight", [value]
-    yield "model.norm.weight", [hidden]
-    if not shape["tied"]:
-        yield "lm_head.weight", [shape["vocab"], hidden]
 
 
 def write_checkpoint(shape, folder):
@@ -70,7 +85,7 @@ def write_checkpoint(shape, folder):
     config = json.loads((TOKENIZER / "config.json").read_text())
     config |= {
         "vocab_size": shape["vocab"], "hidden_size": shape["hidden"], "intermediate_size": shape["ffn"],
-        "num_hidden_layers": shape["layers"], "num_attention_heads": shape["q_heads"],
+        "mtp_num_hidden_layers": 1, "num_hidden_layers": shape["layers"], "num_attention_heads": shape["q_heads"],
         "num_key_value_heads": shape["kv_heads"], "head_dim": shape["head_dim"],
         "max_position_embeddings": shape["native_ctx"], "rms_norm_eps": shape["rms_eps"],
         "tie_word_embeddings": shape["tied"], "linear_conv_kernel_dim": shape["conv_kernel"],
@@ -134,6 +149,16 @@ def timed(arguments):
     return took, *most
 
 
+# The converter knows tokenizers by a hash; that of the small reference model splits text as the family's does.
+CONVERTER = """
+import pathlib, runpy, sys
+sys.argv = sys.argv[1:]
+sys.path.insert(0, str(pathlib.Path(sys.argv[0]).parent))
+from conversion import base
+base.TextModel.get_vocab_base_pre = lambda model, tokenizer: "qwen35"
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 QUANTISER = """
 import sys, llama_cpp
 params = llama_cpp.llama_model_quantize_default_params()
@@ -147,6 +172,7 @@ def main():
     for name in ("--shape", "--converter", "--folder"):
         parser.add_argument(name, required=True, type=pathlib.Path)
     parser.add_argument("--reprise", default=HERE.parents[1] / "target/release/reprise", type=pathlib.Path)
+    parser.add_argument("--quantiser", type=pathlib.Path)
     parser.add_argument("--quantize", default="q4_k_m", choices=FILE_TYPES)
     parser.add_argument("--threads", default=2, type=int)
     parser.add_argument("--runs", default=3, type=int)
@@ -158,6 +184,7 @@ def main():
         write_checkpoint(shape, checkpoint)
     print(f"{shape['name']}: {(checkpoint / 'model.safetensors').stat().st_size / 2**30:.2f} GiB of bf16, to {args.quantize}")
     ours, whole, theirs = (args.folder / name for name in ("ours.gguf", "whole.gguf", "theirs.gguf"))
+    quantiser = [args.quantiser] if args.quantiser else [sys.executable, "-c", QUANTISER]
     rows = {"reprise import": [], "convert_hf_to_gguf": [], "llama quantize": []}
     for run in range(args.runs):
         sides = [
@@ -165,9 +192,8 @@ def main():
                 args.reprise, "import", checkpoint, "--out", ours, "--quantize", args.quantize, "--threads", args.threads])),
             lambda: (
                 rows["convert_hf_to_gguf"].append(timed([
-                    sys.executable, args.converter, checkpoint, "--outtype", "bf16", "--outfile", whole])),
-                rows["llama quantize"].append(timed([
-                    sys.executable, "-c", QUANTISER, whole, theirs, FILE_TYPES[args.quantize], args.threads])),
+                    sys.executable, "-c", CONVERTER, args.converter, checkpoint, "--outtype", "bf16", "--outfile", whole])),
+                rows["llama quantize"].append(timed([*quantiser, whole, theirs, FILE_TYPES[args.quantize], args.threads])),
             ),
         ]
         for side in sides if run % 2 == 0 else reversed(sides):
