@@ -322,8 +322,8 @@ impl Talk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use settings::{Settings, Sources, SpeechServer};
     use ::tests::speech::{Fault, ScriptedSpeech};
+    use settings::{Settings, Sources, SpeechServer};
     use voices::SpeechServers;
 
     #[tokio::test]
