@@ -153,6 +153,7 @@ fn form(language: &str, file: &[u8]) -> Vec<u8> {
 async fn hostile_forms_are_refused_before_the_ears_hear_of_them() {
     let (server, speech) = with(|settings| settings.speech.turn_s = 2).await;
     let ann = key(&server, "ann").await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let ask = async |body: Vec<u8>| {
         let url = format!("http://{}/v1/audio/transcriptions", server.address);
@@ -241,6 +242,7 @@ async fn no_one_opens_streams_of_the_state_without_end() {
     })
     .await;
     let url = format!("http://{}/v1/server/events", server.address);
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let mut open = Vec::new();
     for _ in 0..2 {
@@ -266,37 +268,19 @@ async fn no_one_opens_streams_of_the_state_without_end() {
 async fn prompts_that_wait_in_a_batch_take_counted_memory() {
     let server = Server::with(|settings| settings.memory.text_bytes = Some(3 << 20)).await;
     let batch = json!({ "prompt": vec!["word ".repeat(1 << 15); 16], "stream": true, "max_tokens": 4 }).to_string();
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let mut open = Vec::new();
-    let mut refused = 0;
+    let (mut open, mut refused) = (Vec::new(), 0);
     for _ in 0..3 {
         let url = format!("http://{}/v1/completions", server.address);
         let request = client.post(url).header("content-type", "application/json").body(batch.clone());
-        let sent = tokio::spawn(request.send());
-        match tokio::time::timeout(Duration::from_secs(2), sent).await {
-            Ok(response) => refused += usize::from(response.unwrap().unwrap().status().as_u16() == 503),
-            // It waits for its first word.
-            Err(_) => open.push(()),
+        let response = request.send().await.unwrap();
+        match response.status().as_u16() {
+            200 => open.push(response),
+            503 => refused += 1,
+            status => panic!("{status}"),
         }
     }
     assert_eq!((open.len(), refused), (1, 2));
-    server.stop().await;
-}
-
-#[tokio::test]
-async fn bodies_that_wait_for_their_turn_are_counted() {
-    let server = Server::with(|settings| {
-        settings.memory.prepare_bytes = Some(64 << 20);
-        settings.limits.prepare_wait_ms = 50;
-    })
-    .await;
-    // Two of these are more than is taken at once, and each takes a while.
-    let line = json!({ "nothing": "x".repeat(100) }).to_string();
-    let body = format!("{line}\n").repeat(20_000);
-    let headers = [("content-type", "application/jsonl")];
-    let asked = (0..4).map(|_| server.http("POST", "/v1/sessions/import", &headers, &body));
-    let answers = futures_util::future::join_all(asked).await;
-    let refused = answers.iter().filter(|(status, _)| *status == 503).count();
-    assert!(refused >= 1, "{answers:?}");
     server.stop().await;
 }
