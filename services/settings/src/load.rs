@@ -19,7 +19,6 @@ pub struct LoadedSettings {
     pub file: Option<PathBuf>,
     /// True where nothing names a model, and a preset that suits the machine may take the place of the built-in one.
     pub names_no_model: bool,
-    /// Lines for the log about keys with old names.
     pub old_keys: Vec<String>,
 }
 

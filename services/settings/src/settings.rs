@@ -294,7 +294,6 @@ impl Settings {
         Some(format!("memory.total is {total} MiB and the machine has {machine} MiB: the system may end the process"))
     }
 
-    /// Returns the file that a preset uses instead of one that a pull would put at `pulled`, if there is one.
     pub fn used_in_place_of(&self, repo: &str, pulled: &Path) -> Option<PathBuf> {
         let folder = &self.model.models_dir;
         let is_wanted = |source: &ModelSource| {

@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(time("s", TimeUnit::of_key("a_s")), None);
     }
 
-    /// Expected values are from `date -u -d TEXT +%s`.
+    // From `date -u -d TEXT +%s`.
     #[test]
     fn moments() {
         for (text, seconds) in [

@@ -188,7 +188,7 @@ impl Store {
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Writes the log back, if nobody reads in it. Returns true if somebody does.
+/// Writes the log back, unless a reader needs it. Returns true if one does.
 async fn truncate_log(connection: &mut SqliteConnection, patience: Duration) -> Result<bool> {
     wait_for_others(connection, Duration::ZERO).await?;
     let is_busy = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut *connection).await;
@@ -196,7 +196,6 @@ async fn truncate_log(connection: &mut SqliteConnection, patience: Duration) -> 
     Ok(is_busy?)
 }
 
-/// Sets for how long the connection's statements wait for others.
 async fn wait_for_others(connection: &mut SqliteConnection, time: Duration) -> Result<()> {
     let mut handle = connection.lock_handle().await?;
     let ms = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);

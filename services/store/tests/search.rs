@@ -121,7 +121,6 @@ async fn no_input_is_an_operator_or_breaks_the_search() {
     assert_eq!(found(store, &look("ada", "AND OR NOT")).await.len(), 1);
 }
 
-/// A book of one word is found, too, and its begin is shown: the best excerpt of it takes hours.
 #[tokio::test]
 async fn of_a_book_the_begin_is_shown() {
     let fixture = Fixture::new().await;

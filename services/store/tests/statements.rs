@@ -127,7 +127,6 @@ async fn no_question_looks_at_all_facts() {
     assert!(plans >= 7, "{plans}");
 }
 
-/// Looks at the plans of what learning reads: a few messages of a long conversation are found in the order of an index.
 #[tokio::test]
 async fn a_few_messages_are_read_without_the_whole_conversation() {
     let fixture = Fixture::new().await;

@@ -77,8 +77,8 @@ pub async fn describe(server: &Server, base: &str) -> Result<(String, Vec<String
     Ok((server.model.clone(), listed.await.unwrap_or_default()))
 }
 
-/// A form with a WAV file and fields of text. `mark`: its boundary, which nobody can guess: audio of a client could spell one that
-/// is known, and go on with fields of its own.
+/// A form with a WAV file and fields of text. `mark`: its boundary, which no client can guess: audio could spell a known one, and go
+/// on with fields of its own.
 pub fn form(wav: &[u8], fields: &[(&str, &str)], mark: u128) -> (String, Vec<u8>) {
     let mark = format!("{mark:032x}");
     let mut body = Vec::with_capacity(wav.len() + 512);

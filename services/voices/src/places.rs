@@ -13,7 +13,7 @@ pub struct ServerPlaces {
 #[derive(Default)]
 struct WaitingUsers {
     free: usize,
-    // Users who wait, the next one first.
+    // The next user comes first.
     waiting: VecDeque<WaitingUser>,
 }
 

@@ -256,15 +256,15 @@ async fn no_part_of_the_key_is_told_and_no_other_server_gets_it() {
         assert!(!told.contains(&key[..6]), "{before}: {told}");
     }
     for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
-        let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place = elsewhere.local_addr().unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = other.local_addr().unwrap();
         let moved =
             format!("HTTP/1.1 {status}\r\nlocation: http://{place}/v1/audio/speech\r\ncontent-length: 0\r\n\r\n");
         let (base, _) = http(moved.clone().into_bytes()).await;
         assert!(servers(&base).ears.unwrap().hear("ann", &[0; 16], None).await.is_err());
         let (base, _) = http(moved.into_bytes()).await;
         assert!(all(servers(&base).voice.unwrap().say("ann", "Hello.".into(), WantedVoice::default())).await.is_err());
-        let asked = tokio::time::timeout(Duration::from_millis(50), elsewhere.accept()).await;
+        let asked = tokio::time::timeout(Duration::from_millis(50), other.accept()).await;
         assert!(asked.is_err(), "{status}");
     }
 }

@@ -1,4 +1,4 @@
-//! What streams of the service's state share: their number, and the state that they show.
+//! Streams of the service's state: their number, and the one state that they show.
 
 use axum::body::Bytes;
 use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! Users who share ears and a voice: none of them keeps the others waiting, and none reaches into a server of speech.
+//! Users that share ears and a voice: no user keeps another waiting, or reaches into a server of speech.
 
 use crate::client::Client;
 use crate::support::Server;

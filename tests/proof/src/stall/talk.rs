@@ -20,14 +20,12 @@ pub struct Talker {
     heard: watch::Receiver<Heard>,
     stop: Arc<AtomicBool>,
     task: JoinHandle<()>,
-    /// How many of its failures were told.
     told: usize,
 }
 
 #[derive(Debug, Default)]
 struct Heard {
     turns: Vec<TalkedTurn>,
-    /// Turns that were not answered, and why.
     failures: Vec<String>,
 }
 
@@ -77,7 +75,6 @@ impl Talker {
     }
 }
 
-/// Talks in one session, until it is long enough.
 async fn talk(
     address: &str,
     key: &str,

@@ -203,7 +203,7 @@ impl Talk {
         match heard {
             Ok(transcript) if !transcript.text.is_empty() => {
                 let text = Some(transcript.text.clone());
-                // Those of turns that the session refused are told to nobody.
+                // No client is told the transcript of a turn that the session refused.
                 if self.turns.untold.len() >= self.turns.most {
                     self.turns.untold.pop_front();
                 }
