@@ -100,7 +100,7 @@ impl StallHouse {
             run_ok(folder.path(), &arguments).await.trim().to_owned()
         };
         let (talker, attacker) = (key("ann", &[]).await, key("ben", &[]).await);
-        let admin = key("carer", &["--scope", "admin"]).await;
+        let admin = key("carer", &["--scope", "admin", "--scope", "talk", "--scope", "sessions"]).await;
         // Ears, so that audio is heard. A voice would answer for hours.
         let ears = format!("--set=speech.stt={}", ScriptedSpeech::start().await.url());
         let arguments = [
@@ -220,6 +220,10 @@ impl StallHouse {
                 ("DELETE", "conversation_id") if path.ends_with("{conversation_id}") => {
                     self.long_conversation().await?
                 }
+                ("DELETE", "key_id") => {
+                    let made = self.ask(&self.admin, "POST", "/v1/keys", "{}").await?;
+                    made["id"].as_str().map(str::to_owned).context("a key has an id")?
+                }
                 _ => {
                     let known = self.known.get(&name).and_then(Value::as_str);
                     known.with_context(|| format!("no value can be built for '{{{name}}}' of {path}"))?.to_owned()
@@ -231,19 +235,18 @@ impl StallHouse {
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        self.ask("POST", path, &body.to_string()).await
+        self.ask(&self.attacker, "POST", path, &body.to_string()).await
     }
 
     pub async fn get(&self, path: &str) -> Result<Value> {
-        self.ask("GET", path, "").await
+        self.ask(&self.attacker, "GET", path, "").await
     }
 
-    async fn ask(&self, method: &str, path: &str, body: &str) -> Result<Value> {
+    async fn ask(&self, key: &str, method: &str, path: &str, body: &str) -> Result<Value> {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\nauthorization: Bearer {}\r\nx-person: pen\r\n\
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\nauthorization: Bearer {key}\r\nx-person: pen\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n",
             self.address,
-            self.attacker,
             body.len()
         );
         let answer = raw(&self.address, &[head.as_bytes(), body.as_bytes()].concat()).await?;

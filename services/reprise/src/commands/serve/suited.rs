@@ -172,7 +172,8 @@ mod tests {
         // The model of the preset for 24 GB is not here.
         assert_eq!(found(&small, 24 * GIB), [("model.preset".to_owned(), "gpu-16gb".to_owned())]);
         assert!(found(&small, 3 * GIB).is_empty());
-        let own = settings(folder.path(), &[], &[("model.ctx_size", "20000"), ("memory.total", "16GiB")]);
+        let mut own = small.clone();
+        own.model.ctx_size = Some(20_000);
         assert_eq!(
             found(&own, 15 * GIB / 2),
             [("model.preset".to_owned(), "gpu-8gb".to_owned())],
