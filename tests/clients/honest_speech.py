@@ -61,7 +61,8 @@ async def everything():
         text = item.content[0].transcript
         audio = sum(len(base64.b64decode(event.delta)) for event in events if event.type == "response.output_audio.delta")
         begins, length = word_times(text)
-        check(abs(audio / 48 - length) < 100, (audio / 48, length))
+        # The reply is said in pieces, and the voice pauses differently between them.
+        check(abs(audio / 48 - length) < length / 10, (audio / 48, length))
         check(len(begins) == len(text.split()), (begins, text))
         step(f"  heard: {heard}; said in {length:.0f} ms: {text}")
         for share in (0.95, 0.8, 0.65, 0.5, 0.35, 0.2, 0.05):
