@@ -9,7 +9,8 @@ use kernels::cpu::{Cpu, DisjointParts};
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::state::StateShape;
 
-const SEGMENT_TOKENS: usize = 16;
+/// Tokens that a log holds together.
+pub const SEGMENT_TOKENS: usize = 16;
 
 /// Length of a log that is not halved for the reply.
 const SHORT_LOG_TOKENS: usize = 64; // not a window: tokens of a log

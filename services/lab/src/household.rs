@@ -1,6 +1,7 @@
 //! A household that talks to its assistant for two months: three people in two rooms tell, correct and take back facts,
 //! and ask for them in later conversations. The same seed makes the same talk.
 
+use crate::dice::Dice;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -155,18 +156,9 @@ struct ToldFacts {
     changed_in: usize, // the conversation of its last change
 }
 
-struct HomeDice(u64);
-
-impl HomeDice {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % most.max(1) as u64) as usize
-    }
-}
-
 /// Makes the talk, and then every question of every person, often enough that a leak would show.
 pub fn household(seed: u64, talks: usize, least_questions: usize) -> Vec<HomeTalk> {
-    let mut dice = HomeDice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut told: BTreeMap<(usize, usize), ToldFacts> = BTreeMap::new();
     // A value is one person's, so that a leak of it is recognised.
     let mut unused: Vec<Vec<&str>> = SUBJECTS.iter().map(|subject| subject.values.to_vec()).collect();
@@ -219,7 +211,7 @@ fn plain(says: &str) -> HomeTurn {
 }
 
 fn tell(
-    dice: &mut HomeDice,
+    dice: &mut Dice,
     told: &mut BTreeMap<(usize, usize), ToldFacts>,
     unused: &mut [Vec<&str>],
     (person, subject): (usize, usize),

@@ -5,6 +5,7 @@ pub mod answer;
 pub mod bench;
 mod charts;
 pub mod client;
+mod dice;
 pub mod eval;
 pub mod hardware;
 mod household;

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use engine::Cpu;
 use engine::memory::MemoryMeter;
 use engine::network::{StepLane, WantedLogits};
-use engine::recurrence_log::RecurrenceLog;
+use engine::recurrence_log::{RecurrenceLog, SEGMENT_TOKENS};
 use engine::snapshot::{FORMATS, Snapshot};
 use engine::state::{SequenceState, StateShape};
 use experiment::Quantiles;
@@ -125,7 +125,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             }
         }
         let of_formats = FORMATS.map(|format| (format.name(), shape.snapshot_bytes(format)));
-        let log_bytes = every.div_ceil(SEGMENT) * RecurrenceLog::segment_bytes(&shape);
+        let log_bytes = every.div_ceil(SEGMENT_TOKENS) * RecurrenceLog::segment_bytes(&shape);
         let of_logs = LOGS.map(|(name, inputs)| (name, log_bytes / if inputs == Rounded::Nothing { 1 } else { 2 }));
         for ((name, bytes), drift) in of_formats.into_iter().chain(of_logs).zip(drifts) {
             rows.push(drift.row(name, bytes as u64, *every, times));
@@ -152,8 +152,6 @@ enum Rounded {
 
 const LOGS: [(&str, Rounded); 3] =
     [("log f32", Rounded::Nothing), ("log bf16", Rounded::Inputs), ("log bf16, decays too", Rounded::Everything)];
-
-const SEGMENT: usize = 16; // tokens that a log holds together
 
 fn rounded(log: &RecurrenceLog, shape: &StateShape, which: Rounded, cpu: &Cpu) -> RecurrenceLog {
     let covered = log.covered();

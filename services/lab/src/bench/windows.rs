@@ -6,6 +6,7 @@
 use super::BenchOutput;
 use super::speed::peaks::{byte_speed, memory_speed};
 use crate::charts::{Chart, Series};
+use crate::dice::Dice;
 use crate::hardware::Hardware;
 use crate::opening::{self, ModelArgs, ReadyModel};
 use crate::output::progress_bar;
@@ -252,10 +253,6 @@ impl WindowsBench<'_> {
 }
 
 fn random(len: usize, seed: usize) -> Vec<f32> {
-    let mut bits = (seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let mut next = || {
-        bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (bits >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
+    let mut dice = Dice((seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    (0..len).map(|_| (dice.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect()
 }

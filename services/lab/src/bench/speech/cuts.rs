@@ -2,6 +2,7 @@
 
 use super::stand_ins::word_times;
 use super::{SpeechBench, SpeechRow};
+use crate::dice::Dice;
 use anyhow::{Context, Result};
 use serde_json::json;
 use std::ops::Range;
@@ -29,10 +30,10 @@ const WORDS: [&str; 16] = [
 
 impl SpeechBench<'_> {
     pub async fn cuts(&self, tells_words: bool) -> Result<Vec<SpeechRow>> {
-        let mut random = CutRandom(7);
+        let mut dice = Dice(7);
         let (mut exact, mut near, mut done) = (0, 0, 0);
         while done < self.args.cuts {
-            let sentences = sentences(&mut random);
+            let sentences = sentences(&mut dice);
             self.stand_ins.reply(&sentences.join(" "), tells_words);
             let mut client = self.service.connect(self.settings, super::PATIENCE, &[]).await?;
             client.create(None, "user", "Go on.", None).await?;
@@ -41,7 +42,7 @@ impl SpeechBench<'_> {
             let item_id = response["response"]["output"][0]["id"].as_str().context("a reply")?.to_owned();
             let words = spans(&sentences);
             let length = words.last().map_or(1, |span| span.end);
-            let mut cuts: Vec<u64> = (0..CUTS).map(|_| random.below(length)).collect();
+            let mut cuts: Vec<u64> = (0..CUTS).map(|_| dice.below(length as usize) as u64).collect();
             cuts.sort_unstable_by(|one, other| other.cmp(one));
             for ms in cuts {
                 client
@@ -71,10 +72,10 @@ impl SpeechBench<'_> {
     }
 }
 
-fn sentences(random: &mut CutRandom) -> Vec<String> {
+fn sentences(dice: &mut Dice) -> Vec<String> {
     let sentence = |_| {
-        let count = 6 + random.below(9);
-        let words: Vec<&str> = (0..count).map(|_| WORDS[random.below(WORDS.len() as u64) as usize]).collect();
+        let count = 6 + dice.below(9);
+        let words: Vec<&str> = (0..count).map(|_| WORDS[dice.below(WORDS.len())]).collect();
         format!("So {}.", words.join(" "))
     };
     (0..3).map(sentence).collect()
@@ -89,13 +90,4 @@ fn spans(sentences: &[String]) -> Vec<Range<u64>> {
         from = spans.last().map_or(from, |span| span.end);
     }
     spans
-}
-
-struct CutRandom(u64);
-
-impl CutRandom {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most.max(1)
-    }
 }

@@ -2,6 +2,7 @@
 
 use super::microphone::{PIECE_MS, PacedMicrophone, RATE, append, piece_samples};
 use super::{SpeechBench, SpeechRow};
+use crate::dice::Dice;
 use anyhow::Result;
 use serde_json::Value;
 use speech::{samples_of, vowel};
@@ -90,10 +91,6 @@ fn pieces(samples: &[i16]) -> Vec<Value> {
 }
 
 fn room_noise() -> Vec<i16> {
-    let mut seed = 1_u64;
-    let sample = |_| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((seed >> 33) % (2 * ROOM as u64 + 1)) as i16 - ROOM
-    };
-    (0..samples_of(1000, RATE)).map(sample).collect()
+    let mut dice = Dice(1);
+    (0..samples_of(1000, RATE)).map(|_| dice.below(2 * ROOM as usize + 1) as i16 - ROOM).collect()
 }

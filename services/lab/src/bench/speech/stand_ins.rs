@@ -154,7 +154,7 @@ impl StandInScript {
         Ok(stream.write_all(write("audio-stop", Map::new()).as_bytes()).await?)
     }
 
-    // StandInAnswers one request to the model.
+    // Answers one request to the model.
     async fn think(&self, mut stream: TcpStream) -> Result<()> {
         stream.set_nodelay(true)?;
         let (mut request, mut buffer) = (Vec::new(), vec![0; 16 << 10]); // not a window: bytes
