@@ -1,6 +1,6 @@
 //! Words of a reply and the samples at which they lie.
 //!
-//! Some voices tell the times of their words ([`SpokenText::mark`]). Of the others, in a piece that was spoken whole, a
+//! Times of words come from the voice, if it tells them ([`SpokenText::mark`]). If not, in a piece that was spoken whole, a
 //! character lies at its share of the samples in which something sounds; in one that is still spoken, the pace of the
 //! pieces before it tells how long it will be.
 

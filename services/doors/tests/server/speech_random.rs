@@ -117,7 +117,7 @@ impl Order {
             }
             "conversation.item.truncated" => match self.cuts.checked_sub(1) {
                 Some(left) => self.cuts = left,
-                None => fail("a cut that nobody asked for"),
+                None => fail("a cut that no client asked for"),
             },
             _ => {}
         }
