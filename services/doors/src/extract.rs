@@ -1,6 +1,6 @@
 //! Parts of requests that several handlers take.
 
-use crate::json::read_body;
+use crate::json::read_fields;
 use crate::{ApiError, App};
 use access::Caller;
 use axum::Json;
@@ -8,7 +8,6 @@ use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Query, RawPathParams, Request};
 use axum::http::request::Parts;
-use runtime::heavy;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use settings::Settings;
@@ -62,7 +61,7 @@ impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
     async fn from_request(request: Request, app: &App) -> Result<JsonBody<T>, ApiError> {
         let bytes = Bytes::from_request(request, app).await;
         let bytes = bytes.map_err(|error| ApiError::bad("invalid_body", error.body_text()))?;
-        heavy::run(bytes.len(), || Ok(JsonBody(fields::read(&read_body(&bytes)?)?))).await
+        read_fields(&bytes).await.map(JsonBody)
     }
 }
 

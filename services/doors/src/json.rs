@@ -6,8 +6,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use fields::{FieldError, Read};
 use futures_util::{Stream, StreamExt};
+use runtime::heavy;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use session::{JsonText, PromptNotes, TokenLogprob};
 use std::convert::Infallible;
@@ -19,6 +21,11 @@ pub fn json_of(text: &JsonText) -> Value {
 
 pub fn read_body(body: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body is no JSON: {error}")))
+}
+
+/// Reads a body of a client's size into its fields.
+pub async fn read_fields<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    heavy::run(body.len(), || Ok(fields::read(&read_body(body)?)?)).await
 }
 
 /// Refuses a list with more entries than one request may have. Parts and calls of an entry count, too.

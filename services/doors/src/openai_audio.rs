@@ -4,7 +4,7 @@
 mod form;
 
 use crate::entry::Preparation;
-use crate::json::read_body;
+use crate::json::read_fields;
 use crate::{ApiError, App};
 use access::Caller;
 use axum::body::{Body, Bytes};
@@ -79,10 +79,8 @@ pub async fn transcriptions(
         Ok((samples, language, is_text))
     };
     let (samples, language, is_text) = heavy::run(body.len(), read).await?;
-    let mut held = app.replies.runtime.held().share();
-    if !held.take(size_of_val(samples.as_slice())) {
-        return Err(runtime::Error::NoRoom.into());
-    }
+    let bytes = size_of_val(samples.as_slice());
+    let _held = app.replies.runtime.held().taken(bytes).ok_or(runtime::Error::NoRoom)?;
     drop((body, preparation));
     let heard = ears.hear(&caller.identity.user, &samples, language.as_deref()).await.map_err(failed)?;
     if is_text {
@@ -100,8 +98,7 @@ pub async fn speech(
 ) -> Result<Response, ApiError> {
     let Some(voice) = app.speech.voice.clone() else { return Err(nothing("speech.tts")) };
     let limits = &app.replies.settings;
-    let SpeechBody { input, voice: name, response_format, speed } =
-        heavy::run(body.len(), || Ok::<_, ApiError>(fields::read(&read_body(&body)?)?)).await?;
+    let SpeechBody { input, voice: name, response_format, speed } = read_fields(&body).await?;
     if input.len() > limits.limits.item_bytes {
         let message = format!("at most {} bytes (limits.item_bytes)", limits.limits.item_bytes);
         return Err(ApiError::bad("value_too_large", message).param("input"));
@@ -125,10 +122,7 @@ pub async fn speech(
     };
     let pieces = heavy::run(input.len(), || pieces(&input, sentences)).await;
     let language = limits.speech.language.clone();
-    let mut held = app.replies.runtime.held().share();
-    if !held.take(input.len()) {
-        return Err(runtime::Error::NoRoom.into());
-    }
+    let held = app.replies.runtime.held().taken(input.len()).ok_or(runtime::Error::NoRoom)?;
     let mut reading = Reading {
         voice,
         user: caller.identity.user,

@@ -40,10 +40,8 @@ pub async fn completions(
         heavy::run(body.len(), || parse::parse(&body, &replies.settings)).await?;
     drop(body);
     // A batch may take minutes: each prompt takes memory for its own preparation, when its turn comes. Meanwhile they wait.
-    let mut held = replies.runtime.held().share();
-    if !held.take(prompts.iter().map(RawPrompt::bytes).sum()) {
-        return Err(runtime::Error::NoRoom.into());
-    }
+    let bytes = prompts.iter().map(RawPrompt::bytes).sum();
+    let held = replies.runtime.held().taken(bytes).ok_or(runtime::Error::NoRoom)?;
     drop(preparation);
     unread::note("completions", &caller.identity.user, unread);
     raw.scope = replies.persons.scope(&caller, &headers, &clues, &mut []).await?;

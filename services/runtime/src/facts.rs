@@ -85,16 +85,22 @@ pub async fn index_facts(store: &Store) -> Result<(), store::Error> {
 }
 
 pub async fn index_vectors(store: &Store, encoder: &Arc<Encoder>) -> Result<(), store::Error> {
-    while index_newest_vectors(store, encoder).await? {}
+    while put_vectors(store, encoder, store.facts_without_vector(encoder.name()).await?).await? {}
     Ok(())
 }
 
-/// Indexes the newest facts without a vector: few, because a user may wait. Returns true if there were some.
-pub async fn index_newest_vectors(store: &Store, encoder: &Arc<Encoder>) -> Result<bool, store::Error> {
-    let facts = store.facts_without_vector(encoder.name()).await?;
+/// Stores the vectors of facts. Returns false if there are none.
+pub async fn put_vectors(
+    store: &Store,
+    encoder: &Arc<Encoder>,
+    facts: Vec<UnindexedFact>,
+) -> Result<bool, store::Error> {
+    if facts.is_empty() {
+        return Ok(false);
+    }
     let (keys, texts): (Vec<i64>, Vec<String>) = facts.into_iter().map(|fact| (fact.key, fact.text)).unzip();
     let vectors = encode(encoder, texts).await;
-    if keys.is_empty() || vectors.len() != keys.len() {
+    if vectors.len() != keys.len() {
         return Ok(false);
     }
     let bytes = |vector: &Vec<f32>| bytemuck::cast_vec(rounded(vector));

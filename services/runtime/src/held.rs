@@ -29,6 +29,11 @@ impl HeldText {
         HeldShare { text: self.clone(), bytes: 0 }
     }
 
+    pub fn taken(&self, bytes: usize) -> Option<HeldShare> {
+        let mut share = self.share();
+        share.take(bytes).then_some(share)
+    }
+
     pub fn bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }

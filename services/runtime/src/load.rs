@@ -18,11 +18,8 @@ use store::SessionRef;
 use tokio::sync::Notify;
 
 pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify>) -> Result<SessionTask, Error> {
-    let mut held = shared.held.share();
     let bytes = shared.store.text_bytes(session).await?;
-    if !held.take(usize::try_from(bytes).unwrap_or(usize::MAX)) {
-        return Err(Error::NoRoom);
-    }
+    let held = shared.held.taken(usize::try_from(bytes).unwrap_or(usize::MAX)).ok_or(Error::NoRoom)?;
     let view = shared.store.load(session).await?;
     let measurements = shared.store.measurements(session).await?;
     let placement = view.session.placement.clone();

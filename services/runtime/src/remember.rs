@@ -190,12 +190,12 @@ impl Shared {
                         // A wish that is not hidden is carried out by meaning in the silence. 'Forget that' points at words.
                         let is_later = !is_done && message.text.contains(&what) && self.encoding.is_there();
                         let own = (session.id().to_owned(), message.item_id.clone());
-                        let places = self.places_of(session.user(), &person, &what).await;
-                        for (session, item) in places.into_iter().chain([own.clone()]) {
-                            if !is_later || (&session, &item) != (&own.0, &own.1) {
-                                remembered.unsay(&session, &item);
-                            }
+                        let mut hidden = self.places_of(session.user(), &person, &what).await;
+                        match is_later {
+                            true => hidden.retain(|place| *place != own),
+                            false => hidden.push(own),
                         }
+                        hidden.iter().for_each(|(session, item)| remembered.unsay(session, item));
                     }
                 }
             }

@@ -32,8 +32,8 @@ pub struct Store {
     pub(crate) memory_changes: Arc<MemoryChanges>,
     /// Journal of replies; `None` for a command, which has none.
     journal: Option<Arc<Journal>>,
-    /// True while the write-ahead log may hold deleted words.
     pub(crate) busy_timeout: Duration,
+    /// True while the write-ahead log may hold deleted words.
     pub(crate) log_is_owed: Arc<AtomicBool>,
     trouble: WriteTrouble,
 }

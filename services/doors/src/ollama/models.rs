@@ -3,14 +3,13 @@
 use super::render::timestamp;
 use super::untagged;
 use crate::ApiError;
-use crate::json::{check_name, read_body};
+use crate::json::{check_name, read_fields};
 use access::Caller;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::{Extension, Json};
-use fields::read;
 use replies::Completions;
-use runtime::{ModelChoice, heavy};
+use runtime::ModelChoice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -104,7 +103,7 @@ pub async fn show(
 }
 
 pub async fn named(completions: &Completions, body: &[u8]) -> Result<NamedModel, ApiError> {
-    let named: NamedModel = heavy::run(body.len(), || read_body(body).and_then(|body| Ok(read(&body)?))).await?;
+    let named: NamedModel = read_fields(body).await?;
     check_name("model", &named.model, completions.settings.limits.id_chars)?;
     Ok(named)
 }

@@ -140,14 +140,13 @@ impl RealtimeClient {
     // `bytes`: those of its message.
     async fn say(&mut self, event_id: Option<String>, input: Input, audio: Option<AudioEvent>, bytes: usize) -> bool {
         let Some(talk) = &self.to_talk else { return self.connected.say(event_id, input).await };
-        let mut held = self.app.replies.runtime.held().share();
-        if !held.take(bytes) {
+        let Some(held) = self.app.replies.runtime.held().taken(bytes) else {
             if audio.as_ref().is_some_and(AudioEvent::is_alone) {
                 note_audio(&self.speaker.caller.identity.user, NO_ROOM);
                 return true;
             }
             return self.refuse(error_body(&Refusal::NoRoom, event_id)).await;
-        }
+        };
         talk.send(ClientInput { event_id, input, audio, _held: held }).await.is_ok()
     }
 

@@ -1,7 +1,7 @@
 //! One owner of a request, through every door: another person is told nothing of the one that spoke before,
 //! and gets no answer of theirs.
 
-use crate::client::PATIENCE;
+use crate::client::{Client, PATIENCE};
 use crate::scripted::{Asked, Script};
 use crate::support::{Chat, Server};
 use crate::wyoming_client::{own_address, turn};
@@ -96,6 +96,20 @@ async fn a_second_speaker_of_a_response_is_told_nothing_of_the_first_one() {
     }
 }
 
+// Asks for the sister in a session, and returns the prompt.
+async fn asked_by(server: &mut Server, client: &mut Client, speaker: Value) -> String {
+    let content = json!([{ "type": "input_text", "text": SISTER }]);
+    let item = json!({ "type": "message", "role": "user", "content": content, "speaker": speaker });
+    client.say(json!({ "type": "conversation.item.create", "item": item })).await;
+    client.say(json!({ "type": "response.create" })).await;
+    let mut asked = server.reply_asked().await;
+    let prompt = asked.chat().messages.iter().map(|message| message["content"].to_string()).collect();
+    asked.say("I see.");
+    asked.done(Finish::Stop);
+    client.until("turn.report").await;
+    prompt
+}
+
 #[tokio::test]
 async fn a_second_person_in_a_session_is_told_nothing_of_the_first_one() {
     let mut server = Server::with(by_header).await;
@@ -114,15 +128,7 @@ async fn a_second_person_in_a_session_is_told_nothing_of_the_first_one() {
     let query = format!("?session={id}&extensions=reprise");
     let mut client = server.try_connect(&query, &[(NAME, "ben")]).await.unwrap();
     for (said, own, others) in [(None, "Oslo", "Lisbon"), (Some("Anna"), "Lisbon", "Oslo")] {
-        let content = json!([{ "type": "input_text", "text": SISTER }]);
-        let item = json!({ "type": "message", "role": "user", "content": content, "speaker": said });
-        client.say(json!({ "type": "conversation.item.create", "item": item })).await;
-        client.say(json!({ "type": "response.create" })).await;
-        let mut asked = server.reply_asked().await;
-        let prompt: String = asked.chat().messages.iter().map(|message| message["content"].to_string()).collect();
-        asked.say("I see.");
-        asked.done(Finish::Stop);
-        client.until("turn.report").await;
+        let prompt = asked_by(&mut server, &mut client, json!(said)).await;
         only(&prompt, own, others, "realtime");
     }
     // An item that a client adds over HTTP is the words of its person, too.
@@ -261,15 +267,7 @@ async fn a_client_secret_names_no_person() {
     }
     let mut client = server.try_connect("?user=anna&extensions=reprise", &headers).await.unwrap();
     for speaker in [Value::Null, json!("Anna")] {
-        let content = json!([{ "type": "input_text", "text": SISTER }]);
-        let item = json!({ "type": "message", "role": "user", "content": content, "speaker": speaker });
-        client.say(json!({ "type": "conversation.item.create", "item": item })).await;
-        client.say(json!({ "type": "response.create" })).await;
-        let mut asked = server.reply_asked().await;
-        let prompt: String = asked.chat().messages.iter().map(|message| message["content"].to_string()).collect();
-        asked.say("I see.");
-        asked.done(Finish::Stop);
-        client.until("turn.report").await;
+        let prompt = asked_by(&mut server, &mut client, json!(speaker)).await;
         assert!(!prompt.contains("Lisbon"), "realtime as {speaker}: {prompt}");
     }
     drop(client);

@@ -4,7 +4,7 @@ use super::change::{Remembered, SaidAt, said_by};
 use crate::clock::wall_ms;
 use crate::encoding::encode;
 use crate::fact_block::owners;
-use crate::facts::{index_facts, index_newest_vectors, index_vectors};
+use crate::facts::{index_facts, index_vectors, put_vectors};
 use crate::shared::Shared;
 use encoder::{Encoder, rounded};
 use remember::{FactChange, Heads, Meant, Statement, forgets, meant, sentences};
@@ -123,10 +123,11 @@ impl Shared {
     ) -> Result<bool, Error> {
         let Some(encoder) = self.encoding.ready() else { return Ok(false) };
         if !remembered.has_vectors() {
-            if self.store.facts_without_vector(encoder.name()).await?.len() > READ_AT_ONCE {
+            let unread = self.store.facts_without_vector(encoder.name()).await?;
+            if unread.len() > READ_AT_ONCE {
                 return Ok(false);
             }
-            index_newest_vectors(&self.store, &encoder).await?;
+            put_vectors(&self.store, &encoder, unread).await?;
             self.add_vectors(remembered, &encoder, user, person).await?;
         }
         if let Some(vector) = encode(&encoder, vec![what.to_owned()]).await.first() {

@@ -48,7 +48,7 @@ impl Microphone {
             None => samples,
         };
         let heard = self.hearing.hear(&samples);
-        // A pause that went on in this piece is told as it is now, and one that is over is not told.
+        // Each pause holds a copy of the turn: only the newest is kept.
         if !heard.is_empty() {
             events.pop_if(|event| matches!(event, TurnEvent::Paused { .. }));
         }
