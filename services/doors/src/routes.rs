@@ -25,7 +25,9 @@ use tower::ServiceBuilder;
 
 pub fn table() -> Vec<Route> {
     use KeyScope::{Admin, Sessions, Talk};
-    use Success::{Events, Lines, List, Object, Of, OllamaLines, Text, Websocket};
+    use Success::{In, List, Object, ObjectOr, Of, Websocket};
+    let (json_lines, audio) = (|| In(&["application/jsonl"]), In(&["audio/wav", "audio/pcm"]));
+    let (object_or_events, object_or_lines) = (|| ObjectOr("text/event-stream"), || ObjectOr("application/x-ndjson"));
     let route = |method, path, scope, handler, success| Route {
         method,
         path,
@@ -52,12 +54,14 @@ pub fn table() -> Vec<Route> {
             Of(written::<client_secrets::ClientSecretAnswer>),
         )
         .body(read::<client_secrets::ClientSecretRequest>),
-        route("post", "/v1/audio/transcriptions", Talk, post(audio::transcriptions), Object),
-        route("post", "/v1/audio/speech", Talk, post(audio::speech), Text).body(read::<audio::SpeechBody>),
-        route("post", "/v1/chat/completions", Talk, post(chat::completions), Events).body(read::<chat::ChatBody>),
-        route("post", "/v1/completions", Talk, post(completions::completions), Events)
+        route("post", "/v1/audio/transcriptions", Talk, post(audio::transcriptions), ObjectOr("text/plain")),
+        route("post", "/v1/audio/speech", Talk, post(audio::speech), audio).body(read::<audio::SpeechBody>),
+        route("post", "/v1/chat/completions", Talk, post(chat::completions), object_or_events())
+            .body(read::<chat::ChatBody>),
+        route("post", "/v1/completions", Talk, post(completions::completions), object_or_events())
             .body(read::<completions::CompletionsBody>),
-        route("post", "/v1/responses", Talk, post(responses::create), Events).body(read::<responses::ResponsesBody>),
+        route("post", "/v1/responses", Talk, post(responses::create), object_or_events())
+            .body(read::<responses::ResponsesBody>),
         route("get", "/v1/responses", Talk, get(responses::connect), Websocket)
             .query(read::<responses::ResponsesQuery>),
         route("get", "/v1/responses/{response_id}", Talk, get(responses::read), Object)
@@ -91,12 +95,12 @@ pub fn table() -> Vec<Route> {
         ),
         route("get", "/v1/models", Talk, get(chat::models), List),
         route("get", "/v1/models/{model}", Talk, get(chat::model), Object),
-        api("post", "/api/chat", Talk, post(ollama::chat), OllamaLines).body(read::<ollama::OllamaBody>),
-        api("post", "/api/generate", Talk, post(ollama::generate), OllamaLines).body(read::<ollama::OllamaBody>),
+        api("post", "/api/chat", Talk, post(ollama::chat), object_or_lines()).body(read::<ollama::OllamaBody>),
+        api("post", "/api/generate", Talk, post(ollama::generate), object_or_lines()).body(read::<ollama::OllamaBody>),
         api("get", "/api/tags", Talk, get(ollama::tags), Object),
         api("get", "/api/ps", Talk, get(ollama::ps), Object),
         api("post", "/api/show", Talk, post(ollama::show), Object).body(read::<ollama::NamedModel>),
-        api("post", "/api/pull", Admin, post(ollama::pull), OllamaLines).body(read::<ollama::NamedModel>),
+        api("post", "/api/pull", Admin, post(ollama::pull), object_or_lines()).body(read::<ollama::NamedModel>),
         Route { scope: None, ..api("get", "/api/version", Talk, get(ollama::version), Object) },
         route("get", "/v1/sessions", Sessions, get(sessions::list), List).query(read::<sessions::SessionsPage>),
         route("get", "/v1/sessions/search", Sessions, get(sessions::search), List).query(read::<sessions::SearchQuery>),
@@ -122,7 +126,7 @@ pub fn table() -> Vec<Route> {
         .query(read::<window::TurnsPage>),
         route("get", "/v1/sessions/{session_id}/items", Sessions, get(sessions::items), List)
             .query(read::<sessions::ItemsPage>),
-        route("get", "/v1/sessions/{session_id}/export", Sessions, get(sessions::export), Lines),
+        route("get", "/v1/sessions/{session_id}/export", Sessions, get(sessions::export), json_lines()),
         route("post", "/v1/sessions/{session_id}/placement", Sessions, post(experiments::place), Object)
             .body(read::<experiments::PlacementRequest>),
         route("post", "/v1/sessions/{session_id}/stop_thinking", Talk, post(sessions::stop_thinking), Object),
@@ -142,7 +146,7 @@ pub fn table() -> Vec<Route> {
         route("post", "/v1/memories", Sessions, post(memories::add), Object).body(read::<memories::NewMemory>),
         route("delete", "/v1/memories", Sessions, delete(memories::forget_all), Object)
             .query(read::<memories::PersonQuery>),
-        route("get", "/v1/memories/export", Sessions, get(memories::export), Lines)
+        route("get", "/v1/memories/export", Sessions, get(memories::export), json_lines())
             .query(read::<memories::PersonQuery>),
         route("get", "/v1/memories/{memory_id}", Sessions, get(memories::read), Object),
         route("delete", "/v1/memories/{memory_id}", Sessions, delete(memories::forget), Object),
@@ -153,11 +157,11 @@ pub fn table() -> Vec<Route> {
         route("delete", "/v1/keys/{key_id}", Admin, delete(keys::revoke), Object),
         route("get", "/v1/settings", Admin, get(server::settings), List),
         route("get", "/v1/server", Admin, get(server::now), Of(written::<server::ServerState>)),
-        route("get", "/v1/server/events", Admin, get(server::events), Text),
+        route("get", "/v1/server/events", Admin, get(server::events), In(&["text/event-stream"])),
         route("get", "/v1/experiments", Admin, get(experiments::list), Object),
         route("get", "/v1/experiments/{name}", Admin, get(experiments::report), Object),
         open("/healthz", get(health::health), Object),
-        route("get", "/metrics", Admin, get(health::metrics), Text),
+        route("get", "/metrics", Admin, get(health::metrics), In(&["text/plain"])),
         open("/openapi.json", get(document), Object),
     ]
 }

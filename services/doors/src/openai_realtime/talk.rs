@@ -193,10 +193,15 @@ impl Talk {
                 return self.cancel(response_id, said, renderer, frames).await;
             }
             (_, Input::Respond(_)) if !self.turns.is_empty() => {
-                if self.held.len() < self.app.replies.settings.speech.waiting_turns {
+                let most = self.app.replies.settings.speech.waiting_turns;
+                if self.held.len() < most {
                     self.held.push_back(said);
+                    return;
                 }
-                return;
+                let message =
+                    format!("at most {most} responses wait for words that were spoken (speech.waiting_turns)");
+                let error = ErrorBody::new("too_many_responses", message).caused_by(said.event_id);
+                return frames.push(renderer.error(&error));
             }
             _ => {}
         }

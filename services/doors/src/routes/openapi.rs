@@ -64,10 +64,8 @@ fn operation(route: &Route, words: &Words, keys_required: bool) -> Value {
         Success::Object => ("200", vec![("application/json", object())]),
         Success::List => ("200", vec![("application/json", written_schema::<ListAnswer>())]),
         Success::Of(schema) => ("200", vec![("application/json", schema())]),
-        Success::Lines => ("200", vec![("application/jsonl", text())]),
-        Success::OllamaLines => ("200", vec![("application/x-ndjson", text()), ("application/json", object())]),
-        Success::Events => ("200", vec![("application/json", object()), ("text/event-stream", text())]),
-        Success::Text => ("200", vec![("text/plain", text())]),
+        Success::In(kinds) => ("200", kinds.iter().map(|kind| (*kind, text())).collect()),
+        Success::ObjectOr(kind) => ("200", vec![("application/json", object()), (kind, text())]),
         Success::Websocket => ("101", Vec::new()),
     };
     let mut success = json!({ "description": words.summary });

@@ -30,18 +30,15 @@ pub struct ErrorForm {
 
 pub const OPENAI_ERRORS: ErrorForm = ErrorForm { schema: "Error", render: std::convert::identity };
 
-/// Body of a successful answer.
+/// Body of a successful answer, with its media types.
 pub enum Success {
     Object,
     List,
     Of(fn() -> Value),
-    /// JSON Lines.
-    Lines,
-    /// Lines of JSON as Ollama sends them, or one object.
-    OllamaLines,
-    /// Events, or one object.
-    Events,
-    Text,
+    /// Text or bytes of one of these media types.
+    In(&'static [&'static str]),
+    /// An object, or a text of this media type where the client asks for one.
+    ObjectOr(&'static str),
     Websocket,
 }
 

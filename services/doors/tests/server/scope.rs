@@ -231,6 +231,30 @@ async fn a_retry_gets_no_answer_of_another_person() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_retry_with_a_client_secret_gets_no_answer_of_its_key() {
+    let mut server = Server::start().await;
+    let again = ("x-stainless-retry-count", "1");
+    let mut bearers = Vec::new();
+    for _ in 0..2 {
+        let (_, secret) = server.http("POST", "/v1/realtime/client_secrets", &[], "{}").await;
+        bearers.push(format!("Bearer {}", secret["value"].as_str().unwrap()));
+    }
+    let chat =
+        json!({ "messages": [{ "role": "user", "content": "Good morning" }], "metadata": { "session_id": "new" } });
+    for (path, body) in [("/v1/chat/completions", chat), ("/v1/responses", json!({ "input": "Good morning" }))] {
+        // `ask` waits for a prompt: an answer that was kept asks the model for none.
+        ask(&mut server, path, &[], body.clone()).await;
+        for bearer in &bearers {
+            ask(&mut server, path, &[("authorization", bearer.as_str()), again], body.clone()).await;
+        }
+        // And the key's owner hears theirs again.
+        let (status, _) = server.http("POST", path, &[again], &body.to_string()).await;
+        assert_eq!(status, 200, "{path}");
+    }
+    server.stop().await;
+}
+
 /// A page gets a client secret so that it may talk, and not so that it may choose for whom.
 #[tokio::test]
 async fn a_client_secret_names_no_person() {

@@ -96,6 +96,21 @@ async fn ears_that_are_busy_are_not_down() {
 }
 
 #[tokio::test]
+async fn a_response_that_finds_no_place_to_wait_is_refused() {
+    let (server, speech) = with(|settings| settings.speech.waiting_turns = 2).await;
+    speech.set_fault(Fault::Late(Duration::from_secs(5)));
+    let mut client = listener(&server, &key(&server, "ann").await).await;
+    say_turn(&mut client).await;
+    for id in ["first", "second", "third"] {
+        client.say(json!({ "type": "response.create", "event_id": id })).await;
+    }
+    let refused = client.until("error").await;
+    assert_eq!(refused["error"]["code"], "too_many_responses", "{refused}");
+    assert_eq!(refused["error"]["event_id"], "third", "the others wait");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn ears_that_hear_a_book_make_no_item_of_it() {
     let (server, speech) = with(|settings| settings.limits.item_bytes = 1000).await;
     let (long, ann) = ("word ".repeat(300), key(&server, "ann").await);
