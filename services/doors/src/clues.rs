@@ -9,12 +9,15 @@ use settings::Settings;
 pub struct RequestClues {
     pub clues: BodyClues,
     pub is_durable: bool,
+    /// True if the client asks for the session: OpenAI's clients store each response.
+    pub is_asked_for: bool,
 }
 
 /// Reads the clues of a request. `route`: its path as the table of routes has it, or `wyoming` for a transcript's data.
 pub fn clues_of(route: &str, query: &str, body: &Value, settings: &Settings) -> Result<RequestClues, ApiError> {
     let text = body.to_string();
     let bytes = text.as_bytes();
+    let mut is_asked_for = None;
     let (clues, is_durable) = match route {
         "/v1/chat/completions" => {
             let request = openai_chat::parse(bytes, settings)?;
@@ -25,6 +28,7 @@ pub fn clues_of(route: &str, query: &str, body: &Value, settings: &Settings) -> 
         "/api/generate" => (ollama::clues(ollama::parse_generate(bytes, settings)?), false),
         "/v1/responses" => {
             let request = openai_responses::parse(bytes, settings)?;
+            is_asked_for = Some(request.store && request.goes_on_from.is_some());
             (request.clues, request.store)
         }
         "/v1/realtime" => {
@@ -44,5 +48,5 @@ pub fn clues_of(route: &str, query: &str, body: &Value, settings: &Settings) -> 
             return Err(ApiError::bad("invalid_value", message));
         }
     };
-    Ok(RequestClues { clues, is_durable })
+    Ok(RequestClues { clues, is_durable, is_asked_for: is_asked_for.unwrap_or(is_durable) })
 }

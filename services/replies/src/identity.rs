@@ -142,6 +142,14 @@ pub fn changed_head_of(rules: &[ChangedHeadRule], clues: &Clues) -> ChangedHead 
     rule.map_or(ChangedHead::Exact, |rule| rule.changed_head)
 }
 
+/// Tells whether a request names the one who talks: one key may serve many people, and no rule says who they are.
+pub fn names_someone(clues: &Clues) -> bool {
+    let BodyClues { user, safety_identifier, prompt_cache_key, .. } = clues.body;
+    let fields = [user, safety_identifier, prompt_cache_key].map(|field| field.as_deref().unwrap_or_default());
+    let speaker = clues.speaker.is_some_and(|speaker| !speaker.is_empty());
+    speaker || fields.iter().any(|field| !field.is_empty() && !is_ulid(field))
+}
+
 pub fn outcomes(rule: &PersonRule, clues: &Clues) -> Vec<Outcome> {
     rule.conditions.iter().map(|condition| outcome(condition, finds_name(rule), clues)).collect()
 }

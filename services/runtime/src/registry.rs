@@ -64,6 +64,8 @@ pub struct NewSession<'a> {
     pub room: &'a str,
     /// True if the session leaves no facts and no other conversation finds its words.
     pub is_private: bool,
+    /// True if the words are the household's where no rule names a person or a room.
+    pub is_of_household: bool,
     pub model: &'a str,
     pub update: Option<&'a ConfigUpdate>,
 }
@@ -164,7 +166,9 @@ impl Runtime {
             None => ExperimentCounts::default(),
         };
         let placement = place(settings, presets, new.user, counts, &choice, now_ms)?;
-        let is_remembered = !new.is_private && self.shared.remembers(new.person, new.room);
+        let is_named = !new.person.is_empty() || !new.room.is_empty();
+        let is_remembered =
+            !new.is_private && settings.remember.conversations.remembers(is_named, new.is_of_household);
         let (mut config, mut told_facts) = (self.first_config(&choice), None);
         if let Some(update) = new.update {
             config.apply(update);

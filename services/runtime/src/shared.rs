@@ -24,10 +24,6 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn remembers(&self, person: &str, room: &str) -> bool {
-        self.settings.remember.conversations.keeps(!person.is_empty() || !room.is_empty())
-    }
-
     pub fn tools_of(&self, record: &SessionRecord, session: &SessionRef, told: BlockFacts) -> Arc<SessionTools> {
         let preset = self.presets.of_session(&record.placement.preset, record.placement.ctx_size);
         Arc::new(SessionTools {

@@ -87,9 +87,13 @@ pub async fn insert_version(
         .bind(crc)
         .fetch_one(&mut *connection)
         .await?;
-    if let ItemBody::Message { speaker: Some(NamedSpeaker { person: Some(_), .. }), .. } = &item.body {
-        let query = sqlx::query("UPDATE sessions SET speakers = 1 WHERE key = ? AND speakers = 0");
-        query.bind(session.key).execute(&mut *connection).await?;
+    if let ItemBody::Message { speaker: Some(NamedSpeaker { person, .. }), .. } = &item.body {
+        let update = match person {
+            Some(_) => "UPDATE sessions SET speakers = 1 WHERE key = ? AND speakers = 0",
+            // No rule knows who speaks: what is said here must reach no other of the household.
+            None => "UPDATE sessions SET remembered = 0 WHERE key = ? AND remembered = 1 AND person = '' AND room = ''",
+        };
+        sqlx::query(update).bind(session.key).execute(&mut *connection).await?;
     }
     let query = sqlx::query(
         "INSERT INTO items (session, item_id, current, place, deleted, being_said) VALUES (?, ?, ?, ?, ?, ?)

@@ -45,6 +45,11 @@ fn is(name: &str, is_private: bool) -> (String, bool) {
     (name.to_owned(), !is_private && !name.is_empty())
 }
 
+/// The words are the household's: the client asks for a session, and names no one.
+fn household() -> (String, bool) {
+    (String::new(), true)
+}
+
 #[tokio::test]
 async fn each_door_knows_the_speaker() {
     let mut server = Server::with(rules(RULES)).await;
@@ -55,8 +60,11 @@ async fn each_door_knows_the_speaker() {
         ("/guests/v1/chat/completions", &[], json!({}), is("", true)),
         ("/v1/chat/completions", &[("x-name", "Ben")], json!({}), is("ben", false)),
         ("/v1/chat/completions", &[], json!({ "user": "Cleo" }), is("cleo", false)),
-        ("/v1/chat/completions", &[], json!({ "user": "01KB2M5Q8V4T9W3X7Y1Z6A0C2E" }), is("", false)),
-        ("/v1/chat/completions", &[], json!({}), is("", false)),
+        ("/v1/chat/completions", &[], json!({ "user": "01KB2M5Q8V4T9W3X7Y1Z6A0C2E" }), household()),
+        ("/v1/chat/completions", &[], json!({}), household()),
+        ("/v1/chat/completions", &[], json!({ "safety_identifier": "Dora" }), is("", false)),
+        ("/v1/chat/completions", &[("x-reprise-speaker", "Dora")], json!({}), is("", false)),
+        ("/v1/chat/completions", &[("x-reprise-private", "true")], json!({}), is("", true)),
         ("/anna/v1/chat/completions", &[("x-reprise-private", "true")], json!({}), is("anna", true)),
         (
             "/anna/v1/chat/completions",
@@ -82,6 +90,8 @@ async fn each_door_knows_the_speaker() {
     for (path, body, wanted) in [
         ("/anna/v1/responses", json!({ "input": "Hi." }), is("anna", false)),
         ("/v1/responses", json!({ "input": "Hi.", "safety_identifier": "Ben" }), is("", false)),
+        // OpenAI's clients store each response; they ask for no session.
+        ("/v1/responses", json!({ "input": "Hello." }), is("", false)),
         ("/v1/responses", json!({ "input": "Hi.", "user": "Ben" }), is("ben", false)),
         (
             "/v1/responses",
@@ -95,6 +105,11 @@ async fn each_door_knows_the_speaker() {
     }
     let (_, made) = server.http("POST", "/anna/v1/conversations", &[], "{}").await;
     assert_eq!(of_session(&server, &made["id"]).await, is("anna", false));
+    let (_, made) = server.http("POST", "/v1/conversations", &[], "{}").await;
+    assert_eq!(of_session(&server, &made["id"]).await, household());
+    let mut socket = server.try_connect("", &[]).await.ok().unwrap();
+    let id = socket.session_id().await;
+    assert_eq!(of_session(&server, &json!(id)).await, household());
     let mut socket = server.try_connect("?user=Cleo&private=true", &[]).await.ok().unwrap();
     let id = socket.session_id().await;
     assert_eq!(of_session(&server, &json!(id)).await, is("cleo", true));

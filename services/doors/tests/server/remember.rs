@@ -134,14 +134,77 @@ async fn a_model_reads_what_was_said_when_a_conversation_falls_silent() {
     server.stop().await;
 }
 
+/// Without a rule, words are the household's: told in its other conversations, and to none of whom a client says who they are.
+#[tokio::test]
+async fn a_household_without_rules_is_remembered_from_the_first_day() {
+    let mut server = Server::start().await;
+    says(&mut server, &["My sister lives in Lisbon."]).await;
+    let prompts = says(&mut server, &["Good morning.", "Where does my sister live?"]).await;
+    assert!(remembered(&prompts[0]).contains("My sister lives in Lisbon."), "{prompts:?}");
+    let said = json!([{ "role": "user", "content": "Where does my sister live?" }]);
+    let new = json!({ "session_id": "new" });
+    let mut script = server.take_script();
+    for body in [
+        json!({ "messages": said, "metadata": new, "user": "Ben" }),
+        json!({ "messages": said, "metadata": new, "safety_identifier": "ben@example.org" }),
+        json!({ "messages": [{ "role": "user", "content": "Where does my sister live?", "name": "Ben" }], "metadata": new }),
+        json!({ "messages": said }),
+    ] {
+        let body = body.to_string();
+        let (answer, prompt) = tokio::join!(server.http("POST", "/v1/chat/completions", &[], &body), async {
+            let mut asked = loop {
+                let asked = script.next().await;
+                if asked.request.purpose == GenerationPurpose::Reply {
+                    break asked;
+                }
+            };
+            let prompt = asked.request.prompt.clone();
+            asked.say("Very well.");
+            asked.done(Finish::Stop);
+            prompt
+        });
+        assert_eq!(answer.0, 200, "{}", answer.1);
+        assert_eq!((remembered(&prompt), noted(&prompt)), (String::new(), String::new()), "{body}");
+    }
+    let folder = server.stop().await;
+    let mut server =
+        Server::in_folder(folder, |settings| settings.remember.conversations = KeptConversations::None).await;
+    let prompts = says(&mut server, &["Where does my sister live?", "I like tea."]).await;
+    says(&mut server, &["Good morning."]).await;
+    assert_eq!((remembered(&prompts[0]), noted(&prompts[0])), (String::new(), String::new()));
+    assert_eq!(server.store.facts("local", None).await.unwrap().len(), 1);
+    server.stop().await;
+}
+
+/// One key may serve many people: where the client says who they are, and no rule knows them, none is told what another said.
 #[tokio::test]
 async fn one_key_for_many_people_tells_none_what_another_said() {
     let mut server = Server::start().await;
-    says(&mut server, &["My sister lives in Lisbon.", "Remember that my code is 4711."]).await;
-    let prompts = says(&mut server, &["Where does my sister live?", "What is my code?"]).await;
-    for prompt in &prompts {
-        assert_eq!((remembered(prompt), noted(prompt)), (String::new(), String::new()));
+    let named = async |server: &mut Server, name: &str, text: &str| {
+        let mut client = server.connect("?extensions=reprise").await;
+        client.session_id().await;
+        let content = json!([{ "type": "input_text", "text": text }]);
+        let item = json!({ "type": "message", "role": "user", "content": content, "speaker": name });
+        client.say(json!({ "type": "conversation.item.create", "item": item })).await;
+        client.say(json!({ "type": "response.create" })).await;
+        let mut asked = server.reply_asked().await;
+        let prompt = asked.request.prompt.clone();
+        asked.say("Your sister lives in Lisbon.");
+        asked.done(Finish::Stop);
+        client.until("response.done").await;
+        prompt
+    };
+    named(&mut server, "Anna", "My sister lives in Lisbon.").await;
+    for prompt in [
+        named(&mut server, "Ben", "Where does my sister live?").await,
+        says(&mut server, &["Where does my sister live?"]).await.remove(0),
+    ] {
+        assert_eq!((remembered(&prompt), noted(&prompt)), (String::new(), String::new()));
     }
+    let mut client = server.connect("?user=Anna").await;
+    say(&mut server, &mut client, "Remember that my code is 4711.").await;
+    let prompts = says(&mut server, &["What is my code?"]).await;
+    assert_eq!((remembered(&prompts[0]), noted(&prompts[0])), (String::new(), String::new()));
     assert_eq!(server.store.facts("local", None).await.unwrap(), []);
     server.stop().await;
 }

@@ -54,6 +54,8 @@ impl Completions {
         attempt: Option<RequestAttempt>,
         mut wanted: StoredTurn,
     ) -> Result<(Completion, SessionRef), Error> {
+        // OpenAI's clients store each response: only a conversation that they go on with was asked for.
+        wanted.scope.is_of_household &= wanted.goes_on_from.is_some();
         let name = match &wanted.goes_on_from {
             None => "new".to_owned(),
             Some(GoesOnFrom::Conversation(id) | GoesOnFrom::Response(id)) => id.clone(),

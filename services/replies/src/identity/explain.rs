@@ -1,6 +1,6 @@
 //! Reasons why the rules of the configuration take a request for one of a person.
 
-use super::{Clues, Outcome, Recognised, changed_head_of, outcomes, recognise};
+use super::{Clues, Outcome, Recognised, changed_head_of, names_someone, outcomes, recognise};
 use serde::Serialize;
 use settings::{KeptConversations, RuleClue, RuleCondition, Settings};
 
@@ -32,8 +32,9 @@ pub struct ConditionTrial {
     pub why: Option<&'static str>,
 }
 
-/// Tries all rules on a request. `is_durable`: the client asks for a durable session.
-pub fn explain(clues: &Clues, is_durable: bool, settings: &Settings) -> Explanation {
+/// Tries all rules on a request. `is_durable`: it is kept in a session; `is_asked_for`: in one that the client asks for, and not
+/// as OpenAI's clients store responses.
+pub fn explain(clues: &Clues, is_durable: bool, is_asked_for: bool, settings: &Settings) -> Explanation {
     let rules = &settings.remember.who;
     let Recognised { person, room, rule, is_private, continue_minutes, .. } = recognise(rules, clues);
     let trials = rules.iter().enumerate().map(|(at, rule)| {
@@ -57,7 +58,7 @@ pub fn explain(clues: &Clues, is_durable: bool, settings: &Settings) -> Explanat
         person,
         room,
         kept,
-        is_remembered: is_to_be_kept && !is_private,
+        is_remembered: conversations.remembers(is_named, is_asked_for && !names_someone(clues)) && !is_private,
         continue_minutes: continue_minutes.unwrap_or(settings.conversation.continue_minutes),
         changed_head: changed_head_of(&settings.prompt.clients, clues).into(),
     }

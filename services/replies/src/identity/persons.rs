@@ -1,6 +1,6 @@
 //! The persons and rooms of each user, how many of them clients may name, and the scope of each request.
 
-use super::{BodyClues, Clues, Recognised, Scope, TriedRules, changed_head_of, percent_decoded};
+use super::{BodyClues, Clues, Recognised, Scope, TriedRules, changed_head_of, names_someone, percent_decoded};
 use crate::Error;
 use access::Caller;
 use http::HeaderMap;
@@ -47,6 +47,8 @@ impl Persons {
         let changed_head = changed_head_of(&self.settings.prompt.clients, &Clues { speaker, ..clues });
         let user = &caller.identity.user;
         let mut scope = self.admitted(user, tried.recognise(speaker), body.is_private || says_private).await?;
+        // A page that got a secret talks for a visitor.
+        scope.is_of_household = caller.secret.is_none() && !names_someone(&Clues { speaker, ..clues });
         (scope.key, scope.secret) = (caller.identity.key.clone(), caller.secret.clone());
         (scope.name, scope.agent, scope.changed_head) = (name, agent, changed_head);
         scope.name_last(messages);
@@ -101,7 +103,8 @@ impl Persons {
         let most = self.settings.remember.rule_bytes;
         let clues = Clues { key: None, path: None, headers: &HeaderMap::new(), body, speaker: None, most };
         let recognised = TriedRules::new(&self.settings.remember.who, &clues).recognise(None);
-        self.admitted(user, recognised, body.is_private).await
+        let scope = self.admitted(user, recognised, body.is_private).await?;
+        Ok(Scope { is_of_household: !names_someone(&clues), ..scope })
     }
 
     async fn admitted(&self, user: &str, recognised: Recognised, asks_private: bool) -> Result<Scope, Error> {

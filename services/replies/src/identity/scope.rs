@@ -19,6 +19,8 @@ pub struct Scope {
     pub person: String,
     pub room: String,
     pub is_private: bool,
+    /// True if a session that the client asks for is the household's, where no rule names a person or a room.
+    pub is_of_household: bool,
     pub name: Option<String>,
     /// Persons of the speakers that the messages name, where rules name one.
     pub named: BTreeMap<String, String>,
@@ -32,8 +34,9 @@ pub type ScopeDigest = [u8; 16];
 
 impl Scope {
     pub fn new_session<'a>(&'a self, model: &'a str) -> NewSession<'a> {
-        let Scope { user, person, room, is_private, .. } = self;
-        NewSession { user, person, room, is_private: *is_private, model, update: None }
+        let Scope { user, person, room, is_private, is_of_household, .. } = self;
+        let (is_private, is_of_household) = (*is_private, *is_of_household);
+        NewSession { user, person, room, is_private, is_of_household, model, update: None }
     }
 
     pub fn log_owner(&self) -> LogOwner {
@@ -48,8 +51,8 @@ impl Scope {
 
     /// Digests the scope and `text`: equal texts of different persons, keys, secrets or speakers differ.
     pub fn digest(&self, text: &[u8]) -> ScopeDigest {
-        let Scope { user, key, secret, person, room, is_private, name, named, .. } = self;
-        let owner = format!("{:?}", (user, key, secret, person, room, is_private, name, named));
+        let Scope { user, key, secret, person, room, is_private, is_of_household, name, named, .. } = self;
+        let owner = format!("{:?}", (user, key, secret, person, room, (is_private, is_of_household), name, named));
         let hash = Sha256::new().chain_update((owner.len() as u64).to_le_bytes()).chain_update(owner);
         let whole = hash.chain_update(text).finalize();
         let mut half = ScopeDigest::default();
@@ -91,6 +94,7 @@ mod tests {
             Scope { person: String::new(), room: "anna".into(), ..own.clone() },
             Scope { room: "kitchen".into(), ..own.clone() },
             Scope { is_private: true, ..own.clone() },
+            Scope { is_of_household: true, ..own.clone() },
             Scope { name: Some("Ben".into()), ..own.clone() },
             Scope { named: named("anna"), ..own.clone() },
         ];

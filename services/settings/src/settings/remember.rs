@@ -59,6 +59,12 @@ impl KeptConversations {
             KeptConversations::None => false,
         }
     }
+
+    /// True if what is said outlives its conversation. `is_of_household`: the client asks for a session that stays, and names no
+    /// person that no rule knows.
+    pub fn remembers(self, is_named: bool, is_of_household: bool) -> bool {
+        self.keeps(is_named) || self == KeptConversations::Named && is_of_household
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

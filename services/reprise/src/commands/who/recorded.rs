@@ -40,12 +40,12 @@ impl RecordedRequest {
         let before = before.as_deref();
         let route = before.map_or(path, |before| &path[1 + before.len()..]);
         let headers = self.headers()?;
-        let RequestClues { mut clues, is_durable } = clues_of(route, query, &self.body, settings)?;
+        let RequestClues { mut clues, is_durable, is_asked_for } = clues_of(route, query, &self.body, settings)?;
         clues.is_private |=
             headers.get("x-reprise-private").is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"));
         let (speaker, most) = (clues.speaker.clone(), settings.remember.rule_bytes);
         let clues = Clues { key, path: before, headers: &headers, body: &clues, speaker: speaker.as_deref(), most };
-        Ok(identity::explain(&clues, is_durable, settings))
+        Ok(identity::explain(&clues, is_durable, is_asked_for, settings))
     }
 
     fn headers(&self) -> Result<HeaderMap> {
