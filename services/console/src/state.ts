@@ -14,6 +14,14 @@ export interface Notice {
   kind: "info" | "problem";
 }
 
+/** A line between messages. A memory that it tells of can be forgotten there. */
+export interface Aside {
+  after?: string;
+  text: string;
+  link?: string;
+  memory?: string;
+}
+
 /** What was measured and thought of a reply, by its item. */
 export interface Mark {
   response_id: string;
@@ -39,7 +47,7 @@ export class State extends Emitter<{ change: undefined }> {
   marks = new Map<string, Mark>();
   notices: Notice[] = [];
   /** Lines about the window between messages, by the item before them. */
-  asides: { after?: string; text: string; link?: string }[] = [];
+  asides: Aside[] = [];
   readonly voice = new BrowserVoice();
   readonly speaking = new Speaking(this.voice);
   private next_notice = 1;
@@ -247,12 +255,25 @@ export class State extends Emitter<{ change: undefined }> {
       const found = places === 1 ? "one place" : `${places} places`;
       this.aside(conversation, `Looked for “${query}” in all that was said and found ${found}.`);
     });
+    conversation.on("learned", ({ memory }) => {
+      this.aside(conversation, `Remembered: ${memory.text}`, undefined, memory.id);
+    });
+    conversation.on("unsure", () => {
+      this.aside(conversation, "It may correct more than one memory, so all of them stay.", "#/people");
+    });
     return conversation;
   }
 
-  private aside(conversation: Conversation, text: string, link?: string): void {
+  /** Forgets a memory that was just learned. */
+  async forget(memory: string): Promise<void> {
+    if (!(await this.attempt(this.api.forget(memory), "It is forgotten."))) return;
+    this.asides = this.asides.filter((aside) => aside.memory !== memory);
+    this.changed();
+  }
+
+  private aside(conversation: Conversation, text: string, link?: string, memory?: string): void {
     if (conversation !== this.conversation) return;
-    this.asides = [...this.asides, { after: conversation.items.at(-1)?.id, text, link }].slice(-50);
+    this.asides = [...this.asides, { after: conversation.items.at(-1)?.id, text, link, memory }].slice(-50);
     this.changed();
   }
 

@@ -3,18 +3,22 @@
 
 use crate::fact_block::BlockFacts;
 use crate::prompts::SessionTools;
-use crate::shared::Shared;
+use crate::shared::{FactNews, Shared};
 use futures_util::future::BoxFuture;
+use session::Event;
 use session::machine::OpId;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Error, SessionRef};
-use tokio::sync::watch;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 pub struct SessionMemories {
     shared: Arc<Shared>,
+    session: SessionRef,
     changes: watch::Receiver<u64>,
+    news: broadcast::Receiver<Arc<FactNews>>,
     question: Option<OpenQuestion>,
     forgetting: Option<OpId>,
     hears: bool,
@@ -30,6 +34,7 @@ struct OpenQuestion {
 
 pub enum MemoryNews {
     Changed,
+    Told(Event),
     Found { told: Result<BlockFacts, Error>, gone_items: Vec<String> },
 }
 
@@ -38,6 +43,8 @@ impl SessionMemories {
         let refresh = Duration::from_secs(shared.settings.remember.refresh_s);
         SessionMemories {
             shared: shared.clone(),
+            session: session.clone(),
+            news: shared.news.subscribe(),
             changes: shared.store.watch_memories(session.user()),
             question: None,
             forgetting: None,
@@ -105,7 +112,7 @@ impl SessionMemories {
 
     /// Waits for the next news. May be dropped and called again.
     pub async fn next(&mut self) -> MemoryNews {
-        let SessionMemories { changes, question, .. } = self;
+        let SessionMemories { session, changes, news, question, .. } = self;
         let follows = question.as_ref().is_some_and(|question| question.is_urgent);
         let answered = async {
             match question {
@@ -115,12 +122,23 @@ impl SessionMemories {
         };
         let news = tokio::select! {
             Ok(()) = changes.changed(), if !follows => MemoryNews::Changed,
-            news = answered => news,
+            answer = answered => answer,
+            event = news_of(session, news) => return MemoryNews::Told(event),
         };
         // A change takes the place of a look that was only due.
         self.question = None;
         self.refreshed_at = Instant::now();
         news
+    }
+}
+
+async fn news_of(session: &SessionRef, news: &mut broadcast::Receiver<Arc<FactNews>>) -> Event {
+    loop {
+        match news.recv().await {
+            Ok(news) if news.session == *session => return news.event.clone(),
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
     }
 }
 

@@ -21,9 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::{ContextStamp, ExperimentCounts, Placement, SessionName, SessionRecord, SessionRef, Store, new_id};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument;
+
+/// News of facts that wait for a session's task. It misses the oldest of more.
+const WAITING_NEWS: usize = 64;
 
 #[derive(Clone)]
 pub struct Runtime {
@@ -104,7 +107,8 @@ impl Runtime {
         let (wording, gpu, started) = (Arc::new(wording(&settings)), Gpu::find().map(Arc::new), Instant::now());
         let held = HeldText::new(model::text_bytes(&settings), settings.limits.connections);
         let encoding = Arc::new(Encoding::new(settings.remember.encoder_folder(&settings.model.models_dir)));
-        let shared = Shared { settings, store, model, presets, gpu, wording, held, encoding, started };
+        let (news, _) = broadcast::channel(WAITING_NEWS);
+        let shared = Shared { settings, store, model, presets, gpu, wording, held, encoding, news, started };
         let live = LiveSessions { sessions: Mutex::default(), left: Notify::new(), next_id: AtomicU64::new(1) };
         Runtime { shared: Arc::new(shared), live: Arc::new(live) }
     }
@@ -167,8 +171,7 @@ impl Runtime {
         };
         let placement = place(settings, presets, new.user, counts, &choice, now_ms)?;
         let is_named = !new.person.is_empty() || !new.room.is_empty();
-        let is_remembered =
-            !new.is_private && settings.remember.conversations.remembers(is_named, new.is_of_household);
+        let is_remembered = !new.is_private && settings.remember.conversations.remembers(is_named, new.is_of_household);
         let (mut config, mut told_facts) = (self.first_config(&choice), None);
         if let Some(update) = new.update {
             config.apply(update);

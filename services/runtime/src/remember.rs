@@ -3,6 +3,7 @@
 
 mod change;
 mod meaning;
+mod news;
 
 use crate::clock::wall_ms;
 use crate::fact_block::owners;
@@ -12,6 +13,7 @@ use crate::prompts::RecallPlace;
 use crate::shared::Shared;
 use crate::{Runtime, heavy};
 use change::{FactRoom, Remembered, SaidAt, said_by};
+use news::LearnedFacts;
 use model::{Answer, ModelRequest};
 use prompt::PastOf;
 use remember::{FactChange, extract, is_secret, learn_request, learned};
@@ -122,7 +124,11 @@ struct HeardSome {
 impl Shared {
     pub async fn hear_session(&self, session: &SessionRef) -> Result<(), Error> {
         match self.store.unheard_session(session).await? {
-            Some(unheard) => self.hear_all(&unheard).await,
+            Some(unheard) => {
+                let mut learned = LearnedFacts::default();
+                self.hear_all(&unheard, &mut learned).await?;
+                learned.tell(self, session).await
+            }
             None => Ok(()),
         }
     }
@@ -133,25 +139,31 @@ impl Shared {
         let since_ms = wall_ms().saturating_sub(RECENT_MS);
         let mut left = self.settings.remember.heard_bytes;
         for unheard in self.store.unheard_sessions(user, person, since_ms, SESSIONS_AT_ONCE).await? {
-            let mut seq = unheard.heard_seq;
+            let (mut seq, mut learned) = (unheard.heard_seq, LearnedFacts::default());
             while left > 0
-                && let Some(heard) = self.hear_some(&unheard, seq).await?
+                && let Some(heard) = self.hear_some(&unheard, seq, &mut learned).await?
             {
                 (seq, left) = (heard.seq, left.saturating_sub(heard.bytes));
             }
+            learned.tell(self, &unheard.session).await?;
         }
         Ok(())
     }
 
-    async fn hear_all(&self, unheard: &UnheardSession) -> Result<(), Error> {
+    async fn hear_all(&self, unheard: &UnheardSession, learned: &mut LearnedFacts) -> Result<(), Error> {
         let mut seq = unheard.heard_seq;
-        while let Some(heard) = self.hear_some(unheard, seq).await? {
+        while let Some(heard) = self.hear_some(unheard, seq, learned).await? {
             seq = heard.seq;
         }
         Ok(())
     }
 
-    async fn hear_some(&self, unheard: &UnheardSession, seq: u64) -> Result<Option<HeardSome>, Error> {
+    async fn hear_some(
+        &self,
+        unheard: &UnheardSession,
+        seq: u64,
+        learned: &mut LearnedFacts,
+    ) -> Result<Option<HeardSome>, Error> {
         let session = &unheard.session;
         let mut said = self.store.said_since(session, seq, HEARD_AT_ONCE).await?;
         let person = said.first().map_or(unheard.person.as_str(), |first| said_by(unheard, first)).to_owned();
@@ -201,6 +213,7 @@ impl Shared {
             }
         }
         let Some(last) = said.last() else { return Ok(None) };
+        learned.add(&remembered);
         self.store.remember(session, remembered.changes, HeardThrough::Words(last.seq), wall_ms()).await?;
         index_facts(&self.store).await?;
         Ok(Some(HeardSome { seq: last.seq, bytes }))
@@ -208,8 +221,10 @@ impl Shared {
 
     /// Looks through a conversation that fell silent. `gives_up`: without the model, which has failed too often.
     async fn look_through(&self, silent: &UnheardSession, gives_up: bool) -> Result<Result<(), Failure>, Error> {
-        self.hear_all(silent).await?;
-        self.hear_by_meaning(silent).await?;
+        let mut found = LearnedFacts::default();
+        self.hear_all(silent, &mut found).await?;
+        self.hear_by_meaning(silent, &mut found).await?;
+        found.tell(self, &silent.session).await?;
         let preset = self.preset_of(silent);
         let mut seq = silent.learned_seq;
         let session = &silent.session;
@@ -233,7 +248,7 @@ impl Shared {
                 let Some(last) = said.last() else { break };
                 seq = last.seq;
                 let texts: Vec<&str> = said.iter().map(|message| message.text.as_str()).collect();
-                let mut changes = FactChanges::default();
+                let (mut changes, mut found) = (FactChanges::default(), LearnedFacts::default());
                 if fits > 0 {
                     let prompt = Prompt {
                         messages: vec![Message::new(MessageRole::User, learn_request(&texts))],
@@ -245,20 +260,22 @@ impl Shared {
                         Ok(answer) => answer,
                         Err(failure) => return Ok(Err(failure)),
                     };
-                    let (places, found): (Vec<usize>, Vec<FactChange>) = learned(&answer, &texts)
+                    let (places, kept): (Vec<usize>, Vec<FactChange>) = learned(&answer, &texts)
                         .into_iter()
                         .map(|(index, statement)| (index, FactChange::Keep(statement)))
                         .unzip();
-                    let mut remembered = self.known(session.user(), &person, found.iter()).await?;
-                    for (index, change) in places.into_iter().zip(found) {
+                    let mut remembered = self.known(session.user(), &person, kept.iter()).await?;
+                    for (index, change) in places.into_iter().zip(kept) {
                         if let FactChange::Keep(statement) = change {
                             remembered.keep(statement, FoundBy::Model, &SaidAt::of(silent, &said[index]))?;
                         }
                     }
+                    found.add(&remembered);
                     changes = remembered.changes;
                 }
                 self.store.remember(session, changes, HeardThrough::Model(seq, None), wall_ms()).await?;
                 index_facts(&self.store).await?;
+                found.tell(self, session).await?;
             }
         }
         let through = HeardThrough::Model(self.store.newest_seq(session).await?.max(seq), Some(silent.updated_at_ms));

@@ -5,10 +5,18 @@ use crate::held::HeldText;
 use crate::prompts::{SessionTools, limits_of};
 use model::{Gpu, Model};
 use prompt::Wording;
+use session::Event;
 use settings::Settings;
 use std::sync::Arc;
 use store::{SessionRecord, SessionRef, Store};
+use tokio::sync::broadcast;
 use tokio::time::Instant;
+
+/// Event about a fact, for the clients of the session in which it was said.
+pub struct FactNews {
+    pub session: SessionRef,
+    pub event: Event,
+}
 
 pub struct Shared {
     pub settings: Arc<Settings>,
@@ -19,6 +27,8 @@ pub struct Shared {
     pub wording: Arc<Wording>,
     pub held: HeldText,
     pub encoding: Arc<Encoding>,
+    /// News of facts for the sessions in memory.
+    pub news: broadcast::Sender<Arc<FactNews>>,
     /// Zero of the machines' time.
     pub started: Instant,
 }

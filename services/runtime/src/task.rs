@@ -331,9 +331,13 @@ impl SessionTask {
 
     fn remembers(&mut self, news: MemoryNews) {
         let tools = self.window.tools.clone();
-        let MemoryNews::Found { told, gone_items } = news else {
-            self.generations.hold();
-            return self.memories.follow(&tools);
+        let (told, gone_items) = match news {
+            MemoryNews::Found { told, gone_items } => (told, gone_items),
+            MemoryNews::Told(event) => return self.feed(MachineInput::Tell(event)),
+            MemoryNews::Changed => {
+                self.generations.hold();
+                return self.memories.follow(&tools);
+            }
         };
         match told {
             Ok(told) if told == *tools.facts.now() => {}

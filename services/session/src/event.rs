@@ -79,6 +79,10 @@ impl Event {
                     tokens.iter().map(|token| size_of_val(token) * (1 + token.top.len())).sum()
                 }
                 Event::SentenceDone { sentence, .. } => sentence.text.len(),
+                Event::FactLearned { fact, replaces } => {
+                    fact.text.len() + replaces.iter().map(String::len).sum::<usize>()
+                }
+                Event::FactUnsure { near, .. } => near.iter().map(String::len).sum(),
                 Event::Reached { bytes, .. } => *bytes,
                 Event::RecallDone { query, note, .. } => query.len() + note.as_ref().map_or(0, String::len),
                 Event::ResponseStarted { response } | Event::ResponseDone { response } => {

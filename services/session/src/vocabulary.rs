@@ -542,6 +542,26 @@ pub enum Event {
         text: String,
         limit_tokens: u32,
     },
+    /// Fact that was learned in this conversation, in the place of the facts `replaces`.
+    FactLearned {
+        fact: LearnedFact,
+        replaces: Vec<String>,
+    },
+    /// Correction that may mean each of the facts `near`: all of them stay. No words of theirs, which were said elsewhere.
+    FactUnsure {
+        fact_id: String,
+        near: Vec<String>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearnedFact {
+    pub id: String,
+    /// Person whose fact it is. Empty: the home's.
+    pub person: String,
+    pub text: String,
+    /// Wish of a person: 'remember that ...'.
+    pub asked: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

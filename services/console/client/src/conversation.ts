@@ -2,7 +2,7 @@
 import { Emitter } from "./emitter.ts";
 import type {
   ClientEvent, CompactionCompleted, CompactionDropped, CompactionFailed, CompactionStarted, ContextUpdated, ErrorBody, ItemView,
-  ResponseRecallDone, ResponseView, ServerEvent, SessionView, TurnReport,
+  MemoryLearned, MemoryUnsure, ResponseRecallDone, ResponseView, ServerEvent, SessionView, TurnReport,
 } from "./events.ts";
 import { Link, type LinkOptions, type LinkState, type Refusal } from "./link.ts";
 
@@ -60,6 +60,8 @@ export interface ConversationEvents {
   window: ContextUpdated;
   compaction: Compaction;
   recall: ResponseRecallDone;
+  learned: MemoryLearned;
+  unsure: MemoryUnsure;
   error: ErrorBody;
   /** Every event, for what this class does not know. */
   event: ServerEvent;
@@ -251,6 +253,10 @@ export class Conversation extends Emitter<ConversationEvents> {
         return this.emit("compaction", event);
       case "response.recall.done":
         return this.emit("recall", event);
+      case "memory.learned":
+        return this.emit("learned", event);
+      case "memory.unsure":
+        return this.emit("unsure", event);
       case "error":
         return this.emit("error", event.error);
     }

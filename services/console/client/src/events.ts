@@ -33,7 +33,7 @@ type: "function_call_output"
 type: "item_reference"
 id: string
 })
-export type ServerEvent = (Error | SessionCreated | SessionUpdated | ConversationItemAdded | ConversationItemDone | ConversationItemRetrieved | ConversationItemTruncated | ConversationItemDeleted | InputAudioBufferCleared | InputAudioBufferCommitted | InputAudioBufferSpeechStarted | InputAudioBufferSpeechStopped | InputAudioBufferTimeoutTriggered | ConversationItemInputAudioTranscriptionCompleted | ConversationItemInputAudioTranscriptionFailed | ResponseCreated | ResponseDone | ResponseOutputItemAdded | ResponseOutputItemDone | ResponseContentPartAdded | ResponseContentPartDone | ResponseOutputTextDelta | ResponseOutputTextDone | ResponseOutputAudioDelta | ResponseOutputAudioDone | ResponseOutputAudioTranscriptDelta | ResponseOutputAudioTranscriptDone | ResponseFunctionCallArgumentsDelta | ResponseFunctionCallArgumentsDone | RateLimitsUpdated | ResponseOutputTextLogprobs | ResponseSentenceDone | ResponseReasoningDelta | ResponseThinkingStopped | ResponseRecallDone | ContextUpdated | CompactionStarted | CompactionCompleted | CompactionDropped | CompactionFailed | PinRefused | TurnReport)
+export type ServerEvent = (Error | SessionCreated | SessionUpdated | ConversationItemAdded | ConversationItemDone | ConversationItemRetrieved | ConversationItemTruncated | ConversationItemDeleted | InputAudioBufferCleared | InputAudioBufferCommitted | InputAudioBufferSpeechStarted | InputAudioBufferSpeechStopped | InputAudioBufferTimeoutTriggered | ConversationItemInputAudioTranscriptionCompleted | ConversationItemInputAudioTranscriptionFailed | ResponseCreated | ResponseDone | ResponseOutputItemAdded | ResponseOutputItemDone | ResponseContentPartAdded | ResponseContentPartDone | ResponseOutputTextDelta | ResponseOutputTextDone | ResponseOutputAudioDelta | ResponseOutputAudioDone | ResponseOutputAudioTranscriptDelta | ResponseOutputAudioTranscriptDone | ResponseFunctionCallArgumentsDelta | ResponseFunctionCallArgumentsDone | RateLimitsUpdated | ResponseOutputTextLogprobs | ResponseSentenceDone | ResponseReasoningDelta | ResponseThinkingStopped | ResponseRecallDone | ContextUpdated | CompactionStarted | CompactionCompleted | CompactionDropped | CompactionFailed | PinRefused | MemoryLearned | MemoryUnsure | TurnReport)
 export type ItemView = ({
 id: string
 object: "realtime.item"
@@ -873,6 +873,38 @@ type: "pin.refused"
 item_id: string
 text: string
 limit_tokens: number
+}
+/**
+ * A fact that was learned in this conversation, once. `DELETE /v1/memories/{id}` forgets it.
+ */
+export interface MemoryLearned {
+event_id: string
+type: "memory.learned"
+memory: {
+id: string
+/**
+ * Person whose memory it is; empty for the home's.
+ */
+person: string
+text: string
+/**
+ * The person asked for it: 'remember that ...'.
+ */
+asked: boolean
+}
+/**
+ * Ids of the memories in whose place it is.
+ */
+replaces: string[]
+}
+/**
+ * A correction that may mean more than one memory: all of them stay.
+ */
+export interface MemoryUnsure {
+event_id: string
+type: "memory.unsure"
+memory_id: string
+near: string[]
 }
 export interface TurnReport {
 event_id: string

@@ -9,7 +9,7 @@ import { file_name, save } from "../parts/files.ts";
 import { Menu } from "../parts/menu.tsx";
 import { AssistantMessage, ToolSteps, UserMessage } from "../parts/message.tsx";
 import { go, usePlace } from "../routes.ts";
-import { useShared } from "../state.ts";
+import { type Aside, state, useShared } from "../state.ts";
 import { count, length, percent } from "../words.ts";
 
 export function Talk(): JSX.Element {
@@ -205,9 +205,14 @@ function Log({ items }: { items: Item[] }): JSX.Element {
   );
 }
 
-const aside = ({ text, link }: { text: string; link?: string }, at: number) => (
+const aside = ({ text, link, memory }: Aside, at: number) => (
   <p class="aside" key={at}>
     {text} {link && <a href={link}>See it</a>}
+    {memory && state.may_list && (
+      <button class="link" onClick={() => void state.forget(memory)}>
+        Forget it
+      </button>
+    )}
   </p>
 );
 

@@ -166,6 +166,16 @@ pub enum Extension<'a> {
     },
     #[serde(rename = "pin.refused")]
     PinRefused { item_id: &'a str, text: &'a str, limit_tokens: u32 },
+    /// A fact that was learned in this conversation, once. `DELETE /v1/memories/{id}` forgets it.
+    #[serde(rename = "memory.learned")]
+    MemoryLearned {
+        memory: MemoryView<'a>,
+        /// Ids of the memories in whose place it is.
+        replaces: &'a [String],
+    },
+    /// A correction that may mean more than one memory: all of them stay.
+    #[serde(rename = "memory.unsure")]
+    MemoryUnsure { memory_id: &'a str, near: &'a [String] },
     #[serde(rename = "turn.report")]
     TurnReport {
         response_id: &'a str,
@@ -178,6 +188,17 @@ pub enum Extension<'a> {
         expects_answer: bool,
         ms: TurnMs,
     },
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct MemoryView<'a> {
+    pub id: &'a str,
+    /// Person whose memory it is; empty for the home's.
+    pub person: &'a str,
+    pub text: &'a str,
+    /// The person asked for it: 'remember that ...'.
+    pub asked: bool,
 }
 
 #[derive(Serialize, JsonSchema)]

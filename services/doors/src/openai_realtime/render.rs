@@ -5,8 +5,8 @@ use super::error::error_body;
 use super::events::{MaxTokensView, Unlimited};
 use super::frames::{
     Body, BodyView, CachedTokens, CompactionView, ContentPart, DetailsView, Extension, FailureView, Frame, InputTokens,
-    ItemPart, ItemView, Modality, OutputTokens, RateLimit, ReasoningView, ResponseView, SessionView, ToolView, TurnMs,
-    UsageView,
+    ItemPart, ItemView, MemoryView, Modality, OutputTokens, RateLimit, ReasoningView, ResponseView, SessionView,
+    ToolView, TurnMs, UsageView,
 };
 use super::spoken_items::SpokenItems;
 use super::{EXTENSION, ErrorBody};
@@ -18,8 +18,8 @@ use serde::Serialize;
 use serde_json::Value;
 use session::sentences::Sentence;
 use session::{
-    Compaction, CompactionStage, Event, Failure, Ids, Item, ItemBody, MaxTokens, Placed, Response, Role, SessionState,
-    StatusDetails, Tool, TurnReport, Usage,
+    Compaction, CompactionStage, Event, Failure, Ids, Item, ItemBody, LearnedFact, MaxTokens, Placed, Response, Role,
+    SessionState, StatusDetails, Tool, TurnReport, Usage,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +46,8 @@ pub fn interest(extensions: Arc<AtomicBool>, is_spoken: bool) -> Interest {
         | Event::ContextUpdated { .. }
         | Event::Compaction(_)
         | Event::PinRefused { .. }
+        | Event::FactLearned { .. }
+        | Event::FactUnsure { .. }
         | Event::Reported { .. } => extensions.load(Ordering::Relaxed),
         _ => true,
     })
@@ -174,6 +176,13 @@ impl Renderer {
             Event::Compaction(compaction) => self.extend(compaction_frame(compaction), out),
             Event::PinRefused { item_id, text, limit_tokens } => {
                 self.extend(Extension::PinRefused { item_id, text, limit_tokens: *limit_tokens }, out);
+            }
+            Event::FactLearned { fact: LearnedFact { id, person, text, asked }, replaces } => {
+                let memory = MemoryView { id, person, text, asked: *asked };
+                self.extend(Extension::MemoryLearned { memory, replaces }, out);
+            }
+            Event::FactUnsure { fact_id, near } => {
+                self.extend(Extension::MemoryUnsure { memory_id: fact_id, near }, out);
             }
         }
     }

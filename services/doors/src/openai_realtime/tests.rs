@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use session::sentences::Sentence;
 use session::{
     Compaction, CompactionStage, ConfigUpdate, ConversationChoice, Event, Failure, FailureCode, Heard, Input,
-    InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, MaxTokens, NamedSpeaker, NewItem, Placed, Refusal,
-    Response, ResponseRequest, ResponseStatus, ResumeRequest, Role, SessionConfig, SessionState, StatusDetails,
-    TokenLogprob, Tool, ToolChoice, TurnReport, Usage,
+    InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, LearnedFact, MaxTokens, NamedSpeaker, NewItem, Placed,
+    Refusal, Response, ResponseRequest, ResponseStatus, ResumeRequest, Role, SessionConfig, SessionState,
+    StatusDetails, TokenLogprob, Tool, ToolChoice, TurnReport, Usage,
 };
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
@@ -485,6 +485,11 @@ fn every_event() -> Vec<Event> {
         compaction(CompactionStage::Dropped { tokens_after: 30 }),
         compaction(CompactionStage::Failed { message: "lost a name".into() }),
         Event::PinRefused { item_id: "item_1".into(), text: "Remember my code.".into(), limit_tokens: 40 },
+        Event::FactLearned {
+            fact: LearnedFact { id: "fact_2".into(), person: "ann".into(), text: "I like tea.".into(), asked: false },
+            replaces: vec!["fact_1".into()],
+        },
+        Event::FactUnsure { fact_id: "fact_2".into(), near: vec!["fact_0".into(), "fact_1".into()] },
         Event::Reported {
             response_id,
             report: TurnReport {

@@ -3,7 +3,7 @@
 use super::stage::*;
 use serde_json::json;
 use session::machine::{MachineInput, RECALL};
-use session::{Compaction, CompactionStage, Delta, Event, TokenLogprob};
+use session::{Compaction, CompactionStage, Delta, Event, LearnedFact, TokenLogprob};
 
 fn two_connections() -> Stage {
     let mut s = Stage::with_client(false);
@@ -40,10 +40,18 @@ fn notices_are_extensions() {
         compaction(CompactionStage::Dropped { tokens_after: 3 }),
         compaction(CompactionStage::Failed { message: "m".into() }),
         Event::PinRefused { item_id: "i".into(), text: "Call me Ann.".into(), limit_tokens: 4 },
+        Event::FactLearned {
+            fact: LearnedFact { id: "f".into(), person: String::new(), text: "I like tea.".into(), asked: false },
+            replaces: Vec::new(),
+        },
+        Event::FactUnsure { fact_id: "f".into(), near: vec!["e".into()] },
     ];
     events.into_iter().for_each(|event| s.feed(MachineInput::Tell(event)));
     let kinds = ["context.updated", "compaction.started", "compaction.completed", "compaction.dropped"];
-    assert_eq!(s.types(2), [&kinds[..], &["compaction.failed", "pin.refused"]].concat());
+    assert_eq!(
+        s.types(2),
+        [&kinds[..], &["compaction.failed", "pin.refused", "memory.learned", "memory.unsure"]].concat()
+    );
     assert!(s.types(1).is_empty());
 }
 

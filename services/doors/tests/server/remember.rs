@@ -176,6 +176,34 @@ async fn a_household_without_rules_is_remembered_from_the_first_day() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_client_is_told_once_what_was_learned_and_takes_it_back() {
+    let quick = |settings: &mut Settings| {
+        settings.remember.silence_s = 1;
+        settings.presets.values_mut().for_each(|preset| preset.remember.learn = Learn::Words);
+    };
+    let mut server = Server::with(quick).await;
+    let mut client = server.connect("?extensions=reprise").await;
+    let mut other = server.connect("?extensions=reprise").await;
+    say(&mut server, &mut client, "My sister lives in Lisbon.").await;
+    let first = client.until("memory.learned").await;
+    assert_eq!(first["memory"]["text"], "My sister lives in Lisbon.", "{first}");
+    assert_eq!((&first["memory"]["person"], &first["replaces"]), (&json!(""), &json!([])), "{first}");
+    say(&mut server, &mut client, "My sister moved to Porto.").await;
+    let second = client.until("memory.learned").await;
+    assert_eq!(second["replaces"], json!([first["memory"]["id"]]), "{second}");
+    let path = format!("/v1/memories/{}", second["memory"]["id"].as_str().unwrap());
+    assert_eq!(server.http("DELETE", &path, &[], "").await.0, 200);
+    say(&mut server, &mut other, "Good morning.").await;
+    for client in [&client, &other] {
+        let told = client.heard.iter().filter(|event| event["type"] == "memory.learned").count();
+        assert_eq!(told, if std::ptr::eq(client, &other) { 0 } else { 2 }, "another conversation is told nothing");
+    }
+    let facts = server.store.facts("local", None).await.unwrap();
+    assert!(!facts.iter().any(RememberedFact::holds), "{facts:?}");
+    server.stop().await;
+}
+
 /// One key may serve many people: where the client says who they are, and no rule knows them, none is told what another said.
 #[tokio::test]
 async fn one_key_for_many_people_tells_none_what_another_said() {

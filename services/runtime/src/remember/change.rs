@@ -24,6 +24,8 @@ pub fn said_by<'a>(unheard: &'a UnheardSession, message: &'a SaidMessage) -> &'a
 pub struct Remembered {
     held: Vec<HeldFact>,
     pub changes: FactChanges,
+    /// Facts that may correct several others, with those.
+    pub unsure: Vec<(String, Vec<String>)>,
     person: String,
     room: FactRoom,
     now_ms: i64,
@@ -70,7 +72,8 @@ impl HeldFact {
 impl Remembered {
     pub fn new(facts: Vec<RememberedFact>, person: &str, room: FactRoom, now_ms: i64) -> Remembered {
         let held = facts.into_iter().filter(RememberedFact::holds).map(|fact| HeldFact::new(fact, None));
-        Remembered { held: held.collect(), changes: FactChanges::default(), person: person.to_owned(), room, now_ms }
+        let (held, person) = (held.collect(), person.to_owned());
+        Remembered { held, changes: FactChanges::default(), unsure: Vec::new(), person, room, now_ms }
     }
 
     pub fn keep(&mut self, statement: Statement, found_by: FoundBy, source: &SaidAt) -> Result<(), Error> {
@@ -189,20 +192,24 @@ impl Remembered {
                 && fact.said_at_ms <= at_ms
                 && fact.item_id.as_ref() != Some(&source.message.item_id)
         };
-        let (meant, is_unsure) = match self.meant(&statement.text, vector, is_older) {
-            MeantFact::One(at) => (Some(self.held[at].id.clone()), false),
-            MeantFact::None => (None, false),
-            MeantFact::Unsure(..) => (None, true),
+        let id_of = |at: usize| self.held[at].id.clone();
+        let (meant, near) = match self.meant(&statement.text, vector, is_older) {
+            MeantFact::One(at) => (Some(id_of(at)), Vec::new()),
+            MeantFact::None => (None, Vec::new()),
+            MeantFact::Unsure(first, second) => (None, vec![id_of(first), id_of(second)]),
         };
         // Words may have kept it before, beside what it corrects.
-        let is_it = |fact: &&HeldFact| fact.person == self.person && fact.folded == own;
-        match (self.held.iter().find(is_it).map(|fact| fact.id.clone()), meant) {
+        let text = statement.text.clone();
+        match (self.known_as(&text).map(str::to_owned), meant) {
             (Some(known), Some(older)) => {
                 self.held.retain(|fact| fact.id != older);
                 self.changes.replaced.push((older, known));
             }
             (_, meant) => self.keep_instead(statement, FoundBy::Words, source, meant.as_deref())?,
         }
+        let is_unsure = !near.is_empty();
+        let kept = self.known_as(&text).map(str::to_owned).filter(|_| is_unsure);
+        self.unsure.extend(kept.map(|kept| (kept, near)));
         Ok(is_unsure)
     }
 
@@ -348,6 +355,8 @@ mod tests {
         let mut remembered = near_facts();
         assert!(correct("That name is wrong", [70, 70, 0], 20, &mut remembered));
         assert_eq!(texts(&remembered).len(), 4);
+        let [(unsure, near)] = &remembered.unsure[..] else { panic!("one is unsure") };
+        assert_eq!((unsure, near.len()), (&remembered.held[3].id, 2));
         // None is near, and what was said before the facts corrects none of them.
         for (vector, at_ms) in [([-90, -20, -10], 20), ([90, 20, 10], 5)] {
             let mut remembered = near_facts();

@@ -1,6 +1,7 @@
 //! Facts, corrections and wishes to forget that are told by meaning, when a conversation has fallen silent.
 
 use super::change::{Remembered, SaidAt, said_by};
+use super::news::LearnedFacts;
 use crate::clock::wall_ms;
 use crate::encoding::encode;
 use crate::fact_block::owners;
@@ -27,7 +28,7 @@ struct MeantSentence {
 
 impl Shared {
     /// Looks through what was said in a conversation by meaning, where there is an encoder with heads.
-    pub async fn hear_by_meaning(&self, silent: &UnheardSession) -> Result<(), Error> {
+    pub async fn hear_by_meaning(&self, silent: &UnheardSession, learned: &mut LearnedFacts) -> Result<(), Error> {
         let Some(encoder) = self.encoding.open().await else { return Ok(()) };
         let heads = Heads::of(encoder.name());
         let (session, mut seq) = (&silent.session, silent.meant_seq);
@@ -40,8 +41,9 @@ impl Shared {
             let before = self.store.said_before(session, seq).await?;
             let before = before.filter(|before| said_by(silent, before) == person);
             let told = tell(&encoder, heads, &said).await;
-            let changes = self.change_by_meaning(&encoder, silent, &person, &said, before.as_ref(), told).await?;
-            self.store.remember(session, changes, HeardThrough::Meaning(last), wall_ms()).await?;
+            let remembered = self.change_by_meaning(&encoder, silent, &person, &said, before.as_ref(), told).await?;
+            learned.add(&remembered);
+            self.store.remember(session, remembered.changes, HeardThrough::Meaning(last), wall_ms()).await?;
             index_facts(&self.store).await?;
             index_vectors(&self.store, &encoder).await?;
             seq = last;
@@ -56,7 +58,7 @@ impl Shared {
         said: &[SaidMessage],
         before: Option<&SaidMessage>,
         told: Vec<MeantSentence>,
-    ) -> Result<store::FactChanges, Error> {
+    ) -> Result<Remembered, Error> {
         let session = &silent.session;
         let learns = self.preset_of(silent).remember.learn != Learn::Off;
         let kept: Vec<FactChange> =
@@ -108,7 +110,7 @@ impl Shared {
                 _ => {}
             }
         }
-        Ok(remembered.changes)
+        Ok(remembered)
     }
 
     /// Forgets the fact that a wish means by its meaning, where its words found none. Returns false if the wish waits for the

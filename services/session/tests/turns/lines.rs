@@ -109,6 +109,8 @@ impl Names {
             Event::ContextUpdated { tokens, ctx_size, .. } => format!("context {tokens} of {ctx_size}"),
             Event::Compaction(compaction) => format!("compaction {}", variant(&compaction.stage)),
             Event::PinRefused { item_id, .. } => format!("pin refused of {}", self.name(item_id)),
+            Event::FactLearned { fact, .. } => format!("learned {:?}", fact.text),
+            Event::FactUnsure { near, .. } => format!("unsure beside {}", near.len()),
         }
     }
 }

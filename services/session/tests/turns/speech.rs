@@ -198,12 +198,18 @@ fn notices_reach_every_client() {
         compaction(CompactionStage::Dropped { tokens_after: 3 }),
         compaction(CompactionStage::Failed { message: "m".into() }),
         Event::PinRefused { item_id: "i".into(), text: "Call me Ann.".into(), limit_tokens: 4 },
+        Event::FactLearned {
+            fact: LearnedFact { id: "f".into(), person: String::new(), text: "I like tea.".into(), asked: false },
+            replaces: Vec::new(),
+        },
+        Event::FactUnsure { fact_id: "f".into(), near: vec!["e".into()] },
     ];
     for event in events {
         s.feed(MachineInput::Tell(event));
     }
     let stages = ["Started", "Completed", "Dropped", "Failed"].map(|stage| format!("compaction {stage}"));
-    let expected = [&["context 5 of 10".to_owned()][..], &stages, &["pin refused of i".to_owned()]].concat();
+    let rest = ["pin refused of i", "learned \"I like tea.\"", "unsure beside 1"].map(str::to_owned);
+    let expected = [&["context 5 of 10".to_owned()][..], &stages, &rest].concat();
     assert_eq!(s.heard(1), expected);
     assert_eq!(s.heard(2), expected);
 }

@@ -1,0 +1,46 @@
+//! News of facts for the clients of the conversation in which they were said.
+
+use super::change::Remembered;
+use crate::shared::{FactNews, Shared};
+use session::{Event, LearnedFact};
+use store::{Error, SessionRef};
+
+/// Facts that were learned in a conversation and that its clients are not told yet.
+#[derive(Default)]
+pub struct LearnedFacts {
+    facts: Vec<(String, Vec<String>)>,
+    unsure: Vec<(String, Vec<String>)>,
+}
+
+/// Facts of one look at a conversation that its clients are told: the list of memories has the others.
+const MOST_TOLD: usize = 16;
+
+impl LearnedFacts {
+    pub fn add(&mut self, remembered: &Remembered) {
+        self.facts.extend(remembered.changes.new.iter().map(|fact| (fact.id.clone(), Vec::new())));
+        for (older, newer) in &remembered.changes.replaced {
+            if let Some((_, replaces)) = self.facts.iter_mut().find(|(id, _)| id == newer) {
+                replaces.push(older.clone());
+            }
+        }
+        self.unsure.extend(remembered.unsure.iter().cloned());
+    }
+
+    /// Tells the clients of a session what was learned and still holds.
+    pub async fn tell(mut self, shared: &Shared, session: &SessionRef) -> Result<(), Error> {
+        self.facts.truncate(MOST_TOLD);
+        for (id, replaces) in self.facts {
+            let Some(fact) = shared.store.fact(session.user(), &id).await?.filter(|fact| fact.holds()) else {
+                continue;
+            };
+            let near = self.unsure.iter().find(|(unsure, _)| *unsure == id).map(|(_, near)| near.clone());
+            let learned = LearnedFact { id: fact.id, person: fact.person, text: fact.text, asked: fact.asked };
+            let unsure = near.map(|near| Event::FactUnsure { fact_id: id, near });
+            for event in [Event::FactLearned { fact: learned, replaces }].into_iter().chain(unsure) {
+                // No session in memory waits for it: then there is no client, either.
+                let _ = shared.news.send(FactNews { session: session.clone(), event }.into());
+            }
+        }
+        Ok(())
+    }
+}
