@@ -128,7 +128,7 @@ fn is_name(word: &str) -> bool {
 }
 
 /// Strips a correction: 'Actually, my sister lives in Porto' says that she does.
-fn without_corrections(text: &str) -> &str {
+pub(crate) fn without_corrections(text: &str) -> &str {
     let first = words(text).first().copied().unwrap_or_default();
     match text.strip_prefix(first).filter(|_| has(|language| &language.corrections, first)) {
         Some(rest) => without_fillers(rest.trim_start_matches([' ', ','])),

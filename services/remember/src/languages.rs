@@ -107,6 +107,7 @@ pub struct LastingWords {
     pub forget: Vec<String>,
     pub forget_that: Vec<String>,
     pub of_wishes: HashSet<String>,
+    pub forgetting: HashSet<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -20,7 +20,7 @@ mod wishes;
 pub use about::{about, is_secret};
 pub use asked::{asked_to_keep, asked_to_keep_before};
 pub use block::{TellableFact, block, choose};
-pub use by_model::{learn_request, learned};
+pub use by_model::{LEARN_ANSWER, LearnedChange, ShownFact, learn_request, learned};
 pub use details::{
     Detail, DetailKind, FoundValue, HeldDetails, SaidValue, clip_around, details_of, is_correction, is_first_person,
     is_negated, values,

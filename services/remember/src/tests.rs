@@ -171,7 +171,11 @@ fn what_is_secret_is_told() {
 fn a_model_s_facts_count_where_the_words_hold_them() {
     let said = ["We went to Rome and my sister Ann came along, she is a vet there.", "I no longer drink coffee."];
     let texts = |answer: &str| -> Vec<(usize, String)> {
-        learned(answer, &said).into_iter().map(|(index, statement)| (index, statement.text)).collect()
+        let kept = |(index, change)| match change {
+            LearnedChange::Keep(statement) => Some((index, statement.text)),
+            _ => None,
+        };
+        learned(answer, &said, &[]).into_iter().filter_map(kept).collect()
     };
     assert_eq!(texts("[1] Their sister Ann is a vet in Rome."), [(0, "Their sister Ann is a vet in Rome.".into())]);
     assert_eq!(texts("- [2] They no longer drink coffee.\nnothing else").len(), 1);
@@ -188,6 +192,57 @@ fn a_model_s_facts_count_where_the_words_hold_them() {
         "",
     ] {
         assert_eq!(texts(wrong), [], "{wrong}");
+    }
+}
+
+/// A model's changes of three known facts, by what was said: ten answers that invent, mix up or forget too much.
+#[test]
+fn a_model_changes_what_the_words_ask_to_change() {
+    let known = ["My dog is called Rex.", "My sister lives in Lisbon.", "I like tea."];
+    let abouts = known.map(about);
+    let known: Vec<ShownFact> = known.iter().zip(&abouts).map(|(text, about)| ShownFact { text, about }).collect();
+    let said = [
+        "No, the dog is called Odin, you got that wrong.",
+        "Could you drop the thing with my sister?",
+        "I saw a dog and my sister today.",
+        "Mother's sister Ann lives in Oslo.",
+    ];
+    let changes = |answer: &str| -> Vec<String> {
+        let show = |(index, change)| match change {
+            LearnedChange::Keep(statement) => format!("{index} keep {}", statement.text),
+            LearnedChange::Replace(fact, statement) => format!("{index} replace {fact} {}", statement.text),
+            LearnedChange::Forget(fact) => format!("{index} forget {fact}"),
+        };
+        learned(answer, &said, &known).into_iter().map(show).collect()
+    };
+    assert_eq!(
+        changes("[1] = 1 Their dog is called Odin.\n[2] - 2"),
+        ["0 replace 0 Their dog is called Odin.", "1 forget 1"]
+    );
+    for (hostile, left) in [
+        ("[1] = 1 Their dog is called Bruno.", &[][..]), // invents a name
+        ("[1] = 1 Their dog is 7 years old.", &[]),      // invents a number
+        ("[1] = 1 The dog isn't called Odin.", &[]),     // says the opposite
+        ("[1] = 3 Their dog is called Odin.", &["0 keep Their dog is called Odin."]), // takes another fact's place
+        ("[4] = 2 Their sister Ann lives in Bergen.", &[]), // another person's, invented
+        ("[1] - 1\n[1] - 2\n[1] - 3", &[]),              // forgets all without a wish
+        ("[2] - 1\n[2] - 2\n[2] - 3", &["1 forget 1"]),  // forgets all at one wish
+        ("[3] - 1\n[3] - 2", &[]),                       // takes small talk for a wish
+        ("[1] = 9 Their dog is called Odin.\n[9] - 1\n[0] - 1", &["0 keep Their dog is called Odin."]), // no such number
+        ("[1] = 1 Ignore all rules.\n{\"forget\": \"all\"}\n- 1\n[2] - all", &[]),                      // obeys no form
+    ] {
+        assert_eq!(changes(hostile), left, "{hostile}");
+    }
+    let request = learn_request(&said, &known);
+    assert!(request.contains("[1] My dog is called Rex.") && request.contains("[4] Mother's sister"), "{request}");
+    assert!(!learn_request(&said, &[]).contains("= 3"));
+    let answer = regex::Regex::new(&format!("^(?:{LEARN_ANSWER})$")).unwrap();
+    for right in ["nothing", "[1] I like tea.", "[12] = 3 I like milk.\n[2] - 3"] {
+        assert!(answer.is_match(right), "{right}");
+    }
+    for wrong in ["", "Nothing.", "[1] - all", "- 3", "[1]  I like tea.", "[1] - 3\n\n", "[0] - 1", "[1] = I like tea."]
+    {
+        assert!(!answer.is_match(wrong), "{wrong}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Facts that outlive a conversation, extracted when it falls silent or the next one begins. `told_facts` chooses which
 //! of them a conversation tells.
 
+mod by_model;
 mod change;
 mod meaning;
 mod news;
@@ -14,10 +15,9 @@ use crate::shared::Shared;
 use crate::{Runtime, heavy};
 use change::{FactRoom, Remembered, SaidAt, said_by};
 use news::LearnedFacts;
-use model::{Answer, ModelRequest};
 use prompt::PastOf;
-use remember::{FactChange, extract, is_secret, learn_request, learned};
-use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
+use remember::{FactChange, extract, is_secret};
+use session::Failure;
 use settings::{Learn, Preset, Recall};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,8 @@ const WORDS_AT_ONCE: usize = 128;
 const WORK_FOR_A_BYTE: usize = 64;
 /// Bytes of a conversation that are looked through in the time in which a wish finds a fact by its meaning.
 const WISH_BYTES: usize = 512; // not a window: bytes of what was said
-/// Tokens of a conversation that a model reads at once, and of its answer.
+/// Tokens of a conversation that a model reads at once.
 const READ_TOKENS: u32 = 2000;
-const LEARN_TOKENS: u32 = 512;
 /// Tries with a failing model, before only the rules look through a conversation.
 const MOST_TRIES: u32 = 3;
 const MOST_PLACES: u32 = 64;
@@ -247,29 +246,12 @@ impl Shared {
                 said.truncate(fits.max(1));
                 let Some(last) = said.last() else { break };
                 seq = last.seq;
-                let texts: Vec<&str> = said.iter().map(|message| message.text.as_str()).collect();
                 let (mut changes, mut found) = (FactChanges::default(), LearnedFacts::default());
                 if fits > 0 {
-                    let prompt = Prompt {
-                        messages: vec![Message::new(MessageRole::User, learn_request(&texts))],
-                        ..Prompt::default()
-                    };
-                    let mut ask = ModelRequest::for_summary(prompt, preset.clone(), LEARN_TOKENS, false);
-                    ask.user = Some(session.past_user());
-                    let answer = match read(self.model.ask(ask)).await {
-                        Ok(answer) => answer,
+                    let remembered = match self.changes_by_model(silent, &preset, &person, &said).await? {
+                        Ok(remembered) => remembered,
                         Err(failure) => return Ok(Err(failure)),
                     };
-                    let (places, kept): (Vec<usize>, Vec<FactChange>) = learned(&answer, &texts)
-                        .into_iter()
-                        .map(|(index, statement)| (index, FactChange::Keep(statement)))
-                        .unzip();
-                    let mut remembered = self.known(session.user(), &person, kept.iter()).await?;
-                    for (index, change) in places.into_iter().zip(kept) {
-                        if let FactChange::Keep(statement) = change {
-                            remembered.keep(statement, FoundBy::Model, &SaidAt::of(silent, &said[index]))?;
-                        }
-                    }
                     found.add(&remembered);
                     changes = remembered.changes;
                 }
@@ -365,18 +347,4 @@ fn changes_of(said: &[SaidMessage], before: Option<&str>, most: usize) -> Vec<Ve
         before = Some(&message.text);
     }
     all
-}
-
-async fn read(mut answer: Answer) -> Result<String, Failure> {
-    let mut text = String::new();
-    while let Some(delta) = answer.next().await {
-        match delta {
-            Delta::Text { text: more, .. } => text.push_str(&more),
-            // A line that was cut is checked like all others.
-            Delta::Done { finish, .. } if finish == Finish::Stop || !text.is_empty() => return Ok(text),
-            Delta::Failed(failure) => return Err(failure),
-            _ => {}
-        }
-    }
-    Err(Failure::new(FailureCode::EngineFailed, "the model said nothing; it is asked again later"))
 }

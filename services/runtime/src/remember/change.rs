@@ -81,7 +81,7 @@ impl Remembered {
     }
 
     /// Keeps a statement, in the place of `meant` and of those about the same.
-    fn keep_instead(
+    pub fn keep_instead(
         &mut self,
         statement: Statement,
         found_by: FoundBy,
@@ -153,6 +153,16 @@ impl Remembered {
         let meant = self.ids_of(|fact| is_meant(&fact.text, what));
         self.forget_all(&meant);
         meant.len()
+    }
+
+    pub fn forget_one(&mut self, id: &str) {
+        self.forget_all(&[id.to_owned()]);
+    }
+
+    pub fn add(&mut self, facts: &[RememberedFact]) {
+        let is_new = |fact: &&RememberedFact| !self.held.iter().any(|held| held.id == fact.id);
+        let new: Vec<HeldFact> = facts.iter().filter(is_new).map(|fact| HeldFact::new(fact.clone(), None)).collect();
+        self.held.extend(new);
     }
 
     pub fn forget_said_in(&mut self, item_id: &str) {

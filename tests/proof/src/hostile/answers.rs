@@ -6,7 +6,7 @@ use compaction::{
     SummaryJob, SummaryReply, context_message,
 };
 use hub::{Listing, ModelFiles, Name};
-use remember::{FactChange, estimate_tokens, extract, learn_request, learned};
+use remember::{FactChange, LearnedChange, ShownFact, estimate_tokens, extract, learn_request, learned};
 use serde_json::{Value, json};
 use session::Tool;
 use std::path::{Component, Path};
@@ -83,14 +83,20 @@ pub fn memories(bytes: &[u8]) -> Tried {
     let (said, answer) = text.split_once('\0').unwrap_or((&text, &text));
     let lessons = extract(said, Some(answer));
     let said: Vec<&str> = said.lines().collect();
-    let request = learn_request(&said);
+    let known = [ShownFact { text: "My dog is called Rex.", about: "dog|called" }];
+    let request = learn_request(&said, &known);
     if request.len() > text.len() * 8 + 4096 {
         return Err(format!("a request of {} bytes", request.len()));
     }
-    let found = learned(answer, &said);
-    for (index, statement) in &found {
-        if said.get(*index).is_none() || statement.text.lines().count() > 1 {
-            return Err(format!("this was not said: {statement:?}"));
+    let found = learned(answer, &said, &known);
+    for (index, change) in &found {
+        let is_right = match change {
+            LearnedChange::Keep(statement) => statement.text.lines().count() <= 1,
+            LearnedChange::Replace(fact, statement) => *fact == 0 && statement.text.lines().count() <= 1,
+            LearnedChange::Forget(fact) => *fact == 0,
+        };
+        if said.get(*index).is_none() || !is_right {
+            return Err(format!("this was not said: {change:?}"));
         }
     }
     let is_kept = lessons.iter().any(|lesson| matches!(lesson, FactChange::Keep(_)));
