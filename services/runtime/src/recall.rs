@@ -10,7 +10,7 @@ use session::{Item, NoteSource};
 use settings::Settings;
 use std::collections::HashSet;
 use std::sync::Arc;
-use store::{HistorySearch, Hit, SearchPlace};
+use store::{HistorySearch, Hit, SearchPlace, SecretsOf};
 
 /// Age at which a match counts one and a half times; a new match counts twice.
 const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -53,7 +53,7 @@ pub async fn search_past(
     statements: bool,
 ) -> Vec<Hit> {
     let searched = match (place.person, place.session) {
-        (Some(person), _) => SearchPlace::Person(person),
+        (Some(person), session) => SearchPlace::Person(person, session.map_or(SecretsOf::None, SecretsOf::Session)),
         (None, Some(session)) => SearchPlace::Session(session),
         (None, None) => return Vec::new(),
     };

@@ -186,6 +186,7 @@ impl Runtime {
             person: new.person.to_owned(),
             room: new.room.to_owned(),
             is_remembered,
+            is_of_household: is_remembered && !settings.remember.conversations.keeps(is_named),
             told_facts,
             placement,
             title: String::new(),

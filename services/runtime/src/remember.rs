@@ -22,7 +22,7 @@ use settings::{Learn, Preset, Recall};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{
-    Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SaidMessage, SearchPlace, SessionRef,
+    Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SaidMessage, SearchPlace, SecretsOf, SessionRef,
     UnheardSession,
 };
 use tokio::time::{sleep, timeout};
@@ -186,7 +186,7 @@ impl Shared {
         for (message, changes) in said.iter().zip(changes) {
             let source = SaidAt::of(unheard, message);
             if person.is_empty() && heavy::run(message.text.len(), || is_secret(&message.text)).await {
-                remembered.unsay(session.id(), &message.item_id);
+                remembered.keep_secret(session.id(), &message.item_id);
             }
             for change in changes {
                 match change {
@@ -307,7 +307,7 @@ impl Shared {
         let query: Vec<String> = stems.iter().take(MOST_WORDS).map(|stem| format!("{stem}*")).collect();
         let search = HistorySearch {
             user,
-            place: SearchPlace::Person(person),
+            place: SearchPlace::Person(person, SecretsOf::All),
             query: &query.join(" "),
             most_words: self.settings.limits.search_words.max(4 * MOST_WORDS),
             any_word: false,

@@ -57,7 +57,7 @@ async fn measure(
             user: "ada".into(),
             person: String::new(),
             room: String::new(),
-            is_remembered: false,
+            is_remembered: false, is_of_household: false,
             told_facts: None,
             created_at_ms: 0,
             updated_at_ms: 0,

@@ -80,6 +80,8 @@ pub struct FactChanges {
     pub dropped: Vec<String>,
     /// Items (ids of a session and an item) that no search of the past shows any more.
     pub unsaid: Vec<(String, String)>,
+    /// Items that no search of another conversation shows.
+    pub secrets: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,12 +235,15 @@ impl Store {
             let drop_facts = drop_facts.bind(session.user()).bind(Json(&changes.dropped));
             let dropped: Vec<(String, String)> = drop_facts.fetch_all(&mut *connection).await?;
             forget_tellers(connection, session.user(), &dropped, now_ms).await?;
-            let unsay = sqlx::query(
-                "INSERT OR IGNORE INTO unsaid_items (session, item_id)
-                 SELECT s.key, value ->> 1 FROM json_each(?) JOIN sessions s ON s.id = value ->> 0
-                 WHERE s.user = ? AND s.deleted_at_ms IS NULL",
-            );
-            unsay.bind(Json(&changes.unsaid)).bind(session.user()).execute(&mut *connection).await?;
+            for (items, elsewhere) in [(&changes.unsaid, false), (&changes.secrets, true)] {
+                let unsay = sqlx::query(
+                    "INSERT INTO unsaid_items (session, item_id, elsewhere)
+                     SELECT s.key, value ->> 1, ?3 FROM json_each(?1) JOIN sessions s ON s.id = value ->> 0
+                     WHERE s.user = ?2 AND s.deleted_at_ms IS NULL
+                     ON CONFLICT DO UPDATE SET elsewhere = min(elsewhere, excluded.elsewhere)",
+                );
+                unsay.bind(Json(items)).bind(session.user()).bind(elsewhere).execute(&mut *connection).await?;
+            }
             let (heard, meant, learned, until_ms) = match through {
                 HeardThrough::Words(seq) => (seq, 0, 0, None),
                 HeardThrough::Meaning(seq) => (seq, seq, 0, None),
@@ -253,6 +258,7 @@ impl Store {
             let is_change = !(replaced.is_empty()
                 && changes.forgotten.is_empty()
                 && changes.unsaid.is_empty()
+                && changes.secrets.is_empty()
                 && dropped.is_empty());
             if is_change {
                 withdraw(connection, session.user(), Copies::All, now_ms).await?;
@@ -327,9 +333,10 @@ impl Store {
         let forgotten = self.write_forgetting(user, async move |connection| {
             let user = owner;
             let query = sqlx::query(
-                "INSERT OR IGNORE INTO unsaid_items (session, item_id)
+                "INSERT INTO unsaid_items (session, item_id)
                  SELECT session, item_id FROM facts
-                 WHERE user = ? AND person = ? AND session IS NOT NULL AND item_id IS NOT NULL",
+                 WHERE user = ? AND person = ? AND session IS NOT NULL AND item_id IS NOT NULL
+                 ON CONFLICT DO UPDATE SET elsewhere = 0",
             );
             query.bind(&user).bind(&person).execute(&mut *connection).await?;
             let query = sqlx::query_as("DELETE FROM facts WHERE user = ? AND person = ? RETURNING id, person");
@@ -435,9 +442,10 @@ async fn insert_fact(
 /// Hides the places of facts that are no longer current, so that no search shows them as true.
 async fn unsay_sources(connection: &mut SqliteConnection, user: &str, ids: &Json<&Vec<&String>>) -> Result<()> {
     let query = sqlx::query(
-        "INSERT OR IGNORE INTO unsaid_items (session, item_id)
+        "INSERT INTO unsaid_items (session, item_id)
          SELECT session, item_id FROM facts
-         WHERE user = ? AND id IN (SELECT value FROM json_each(?)) AND session IS NOT NULL AND item_id IS NOT NULL",
+         WHERE user = ? AND id IN (SELECT value FROM json_each(?)) AND session IS NOT NULL AND item_id IS NOT NULL
+         ON CONFLICT DO UPDATE SET elsewhere = 0",
     );
     query.bind(user).bind(ids).execute(connection).await?;
     Ok(())

@@ -24,7 +24,7 @@
 //! #     commit_group: 16, wal_limit_bytes: 1 << 20, max_pages: None, check_at_start: false,
 //! # };
 //! # let record = SessionRecord {
-//! #     id: new_id("sess")?, user: "ada".into(), person: String::new(), room: String::new(), is_remembered: false,
+//! #     id: new_id("sess")?, user: "ada".into(), person: String::new(), room: String::new(), is_remembered: false, is_of_household: false,
 //! #     told_facts: None, title: String::new(), config: SessionConfig::new("Be brief."), metadata: None,
 //! #     placement: Placement { preset: "small".into(), ctx_size: 1000, experiment: None, arm: None },
 //! #     created_at_ms: 1, updated_at_ms: 1,
@@ -111,7 +111,7 @@ pub use records::{
 pub use replies::OpenReply;
 pub use requests::StoredRequest;
 pub use responses::{FinishedResponse, NewResponse, ResponseEnd, StoredResponse};
-pub use search::{HistorySearch, Hit, SearchPlace};
+pub use search::{HistorySearch, Hit, SearchPlace, SecretsOf};
 pub use session_names::SessionName;
 pub use summaries::{ContextStamp, MadeBy, Pin, Summary, SummaryKind};
 pub use vectors::FactVector;

@@ -83,6 +83,9 @@ pub struct SessionRecord {
     /// True if the session leaves facts, and other conversations find its words.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_remembered: bool,
+    /// True if it is remembered for the household alone, until an unknown speaker is named in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_household: bool,
     /// Ids of the facts in its prompts, in order. `None`: the next load chooses them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_facts: Option<Vec<String>>,
@@ -107,6 +110,7 @@ impl FromRow<'_, SqliteRow> for SessionRecord {
             person: row.try_get("person")?,
             room: row.try_get("room")?,
             is_remembered: row.try_get("remembered")?,
+            is_of_household: row.try_get("household")?,
             told_facts: row.try_get::<Option<Json<_>>, _>("told_facts")?.map(|ids| ids.0),
             placement: Placement::from_row(row)?,
             title: row.try_get("title")?,

@@ -32,7 +32,15 @@ pub enum SearchPlace<'a> {
     User,
     Session(&'a SessionRef),
     /// Words of this person, in remembered conversations, without those that were replaced or forgotten.
-    Person(&'a str),
+    Person(&'a str, SecretsOf<'a>),
+}
+
+/// Conversations whose secrets a search finds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SecretsOf<'a> {
+    None,
+    Session(&'a SessionRef),
+    All,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
@@ -82,7 +90,8 @@ impl Store {
                             ELSE iif(v.kind = 'message', coalesce(v.content ->> '$.speaker.person', s.person), NULL)
                             END = ?10
                         AND v.item_id NOT GLOB ?11 || '_*' AND NOT EXISTS (
-                        SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id)))
+                        SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id
+                            AND (u.elsewhere = 0 OR coalesce(?15, 0) NOT IN (v.session, -1)))))
                 ORDER BY score DESC, v.key DESC LIMIT ?6 * 5
             ), shown AS (
                 SELECT * FROM (
@@ -97,10 +106,12 @@ impl Store {
             WHERE words MATCH ?3 ORDER BY shown.best DESC, shown.key DESC",
         );
         let [open, close] = search.marks;
-        let (session, person) = match search.place {
-            SearchPlace::User => (None, None),
-            SearchPlace::Session(session) => (Some(session.key), None),
-            SearchPlace::Person(person) => (None, Some(person)),
+        let (session, person, secrets) = match search.place {
+            SearchPlace::User => (None, None, None),
+            SearchPlace::Session(session) => (Some(session.key), None, None),
+            SearchPlace::Person(person, SecretsOf::None) => (None, Some(person), None),
+            SearchPlace::Person(person, SecretsOf::Session(session)) => (None, Some(person), Some(session.key)),
+            SearchPlace::Person(person, SecretsOf::All) => (None, Some(person), Some(-1)),
         };
         let query = query
             .bind(search.recent_ms.map(|recent_ms| recent_ms.max(1) as f64))
@@ -116,7 +127,8 @@ impl Store {
             .bind(session::HIDDEN)
             .bind(search.statements)
             .bind(EXCERPTED_BYTES)
-            .bind(BEGIN_CHARS);
+            .bind(BEGIN_CHARS)
+            .bind(secrets);
         let mut hits: Vec<Hit> = self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await?;
         for hit in &mut hits {
             hit.excerpt = joined(&hit.excerpt);

@@ -187,9 +187,9 @@ pub async fn insert_session(connection: &mut SqliteConnection, new: &SessionReco
         return Err(Error::SessionExists { session: new.id.clone() }.into());
     }
     let query = sqlx::query_scalar(
-        "INSERT INTO sessions (id, user, person, room, remembered, told_facts, preset, ctx_size, experiment, arm, title,
-            instructions, tools, settings, metadata, created_at_ms, updated_at_ms)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
+        "INSERT INTO sessions (id, user, person, room, remembered, household, told_facts, preset, ctx_size, experiment, arm,
+            title, instructions, tools, settings, metadata, created_at_ms, updated_at_ms)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
     );
     let key = query
         .bind(&new.id)
@@ -197,6 +197,7 @@ pub async fn insert_session(connection: &mut SqliteConnection, new: &SessionReco
         .bind(&new.person)
         .bind(&new.room)
         .bind(new.is_remembered)
+        .bind(new.is_of_household)
         .bind(new.told_facts.as_ref().map(Json))
         .bind(&new.placement.preset)
         .bind(new.placement.ctx_size as i64)

@@ -91,7 +91,7 @@ pub async fn insert_version(
         let update = match person {
             Some(_) => "UPDATE sessions SET speakers = 1 WHERE key = ? AND speakers = 0",
             // No rule knows who speaks: what is said here must reach no other of the household.
-            None => "UPDATE sessions SET remembered = 0 WHERE key = ? AND remembered = 1 AND person = '' AND room = ''",
+            None => "UPDATE sessions SET remembered = 0 WHERE key = ? AND remembered = 1 AND household = 1",
         };
         sqlx::query(update).bind(session.key).execute(&mut *connection).await?;
     }

@@ -1,5 +1,6 @@
 use crate::delete::files_with;
 use crate::support::*;
+use session::{ItemBody, ItemPlace, NamedSpeaker, Role};
 use store::*;
 
 fn fact(id: &str, person: &str, text: &str, item: Option<&str>, said_at_ms: i64) -> NewFact {
@@ -29,9 +30,13 @@ async fn held(store: &Store, person: &str) -> Vec<String> {
 }
 
 async fn found(store: &Store, person: &str, query: &str) -> Vec<String> {
+    found_with(store, person, SecretsOf::None, query).await
+}
+
+async fn found_with(store: &Store, person: &str, secrets: SecretsOf<'_>, query: &str) -> Vec<String> {
     let search = HistorySearch {
         user: "ada",
-        place: SearchPlace::Person(person),
+        place: SearchPlace::Person(person, secrets),
         query,
         most_words: 32,
         any_word: true,
@@ -135,6 +140,45 @@ async fn a_second_session_that_begins_as_another_says_nothing_anew() {
     assert_eq!(store.unheard_sessions("ada", "ann", 0, 8).await.unwrap(), []);
     assert_eq!(store.said_since(&fork, 0, 8).await.unwrap(), []);
     assert_eq!(found(store, "ann", "tea").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_secret_is_found_in_its_own_conversation_until_it_is_forgotten() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let (session, other) = (session_of(store, "", true).await, session_of(store, "", true).await);
+    let said = say(store, &session, "a", "The code is 4711.", 20).await;
+    let place = vec![(session.id().to_owned(), "a".to_owned())];
+    let secret = FactChanges { secrets: place.clone(), ..FactChanges::default() };
+    store.remember(&session, secret.clone(), HeardThrough::Words(said.seq), 30).await.unwrap();
+    let finds = async || {
+        let mut counts = Vec::new();
+        for secrets in [SecretsOf::None, SecretsOf::Session(&other), SecretsOf::Session(&session), SecretsOf::All] {
+            counts.push(found_with(store, "", secrets, "code").await.len());
+        }
+        counts
+    };
+    assert_eq!(finds().await, [0, 0, 1, 1]);
+    let unsaid = FactChanges { unsaid: place, ..FactChanges::default() };
+    store.remember(&session, unsaid, HeardThrough::Words(said.seq), 40).await.unwrap();
+    assert_eq!(finds().await, [0, 0, 0, 0]);
+    // What none finds does not come back as a secret.
+    store.remember(&session, secret, HeardThrough::Words(said.seq), 50).await.unwrap();
+    assert_eq!(finds().await, [0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn an_unknown_speaker_ends_what_is_remembered_for_the_household_alone() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    for (is_of_household, is_remembered) in [(true, false), (false, true)] {
+        let new = SessionRecord { is_remembered: true, is_of_household, ..new_session("ada", None, 10) };
+        let session = store.create_session(new).await.unwrap();
+        let speaker = Some(NamedSpeaker { name: "Ben".into(), person: None });
+        let body = ItemBody::Message { role: Role::User, parts: vec!["I like tea.".into()], speaker };
+        put(store, &session, "a", body, ItemPlace::End, 20).await.unwrap();
+        assert_eq!(store.load(&session).await.unwrap().session.is_remembered, is_remembered);
+    }
 }
 
 #[tokio::test]

@@ -198,6 +198,7 @@ async fn write_facts(store: &Store, kitchen: &SessionRef) {
         replaced: vec![("fact_lisbon".into(), "fact_porto".into())],
         forgotten: vec!["fact_number".into()],
         unsaid: vec![("sess_kitchen".into(), "secret".into())],
+        secrets: Vec::new(),
     };
     store.remember(kitchen, changes, HeardThrough::Model(last.seq, Some(53)), 53).await.unwrap();
     store.put_fact("ada", fact("fact_home", "", "Guests sleep in the study.", None), Vec::new(), 54).await.unwrap();
@@ -322,7 +323,7 @@ async fn read(store: &Store) -> Value {
         "unheard": unheard.map(|unheard| unheard.heard_seq),
         "pasts_to_forget": owners_to_forget(store).await,
         "found": found(store, SearchPlace::User, "東京").await,
-        "found_of_ann": found(store, SearchPlace::Person("ann"), "sister number").await,
+        "found_of_ann": found(store, SearchPlace::Person("ann", SecretsOf::None), "sister number").await,
     })
 }
 

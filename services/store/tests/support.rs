@@ -57,7 +57,7 @@ pub fn new_session(user: &str, id: Option<&str>, now_ms: i64) -> SessionRecord {
         user: user.into(),
         person: String::new(),
         room: String::new(),
-        is_remembered: false,
+        is_remembered: false, is_of_household: false,
         told_facts: None,
         created_at_ms: now_ms,
         updated_at_ms: now_ms,

@@ -271,6 +271,11 @@ impl Remembered {
             self.changes.unsaid.push(place);
         }
     }
+
+    /// Hides this item from searches of other conversations.
+    pub fn keep_secret(&mut self, session: &str, item: &str) {
+        self.changes.secrets.push((session.to_owned(), item.to_owned()));
+    }
 }
 
 const MOST_NEAR: usize = 16;

@@ -243,6 +243,7 @@ fn record() -> SessionRecord {
         person: String::new(),
         room: String::new(),
         is_remembered: false,
+        is_of_household: false,
         told_facts: None,
         created_at_ms: 1,
         updated_at_ms: 1,
