@@ -32,6 +32,11 @@ fn no_mod_rs() {
 }
 
 #[test]
+fn no_module_by_its_path() {
+    none(rules::no_path_attributes(&files::all()));
+}
+
+#[test]
 fn no_window_size_in_code() {
     none(windows::no_window_in_code(&source::product(&files::all())));
 }
