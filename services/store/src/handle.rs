@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// Runs work that SQLite refuses inside a transaction: checkpoints, vacuum.
-    pub(crate) async fn upkeep<T: Send + 'static>(
+    pub(crate) async fn maintenance<T: Send + 'static>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> Result<T, Error> {

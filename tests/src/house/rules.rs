@@ -28,8 +28,7 @@ pub fn no_path_attributes(files: &[File]) -> Vec<String> {
     complaints
 }
 
-static PATH_ATTRIBUTE: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"#!?\s*\[[^\]]*\bpath\s*=").expect("a pattern"));
+static PATH_ATTRIBUTE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"#!?\s*\[[^\]]*\bpath\s*=").expect("a pattern"));
 
 /// A source file over 600 lines says why in its first lines: `Over 600 lines because ...`.
 pub fn no_long_file_without_reason(files: &[File]) -> Vec<String> {
@@ -84,7 +83,8 @@ mod tests {
 
     #[test]
     fn a_module_by_its_path_is_found() {
-        for text in ["#[path = \"x.rs\"]\nmod x;", "# [ path=\"x.rs\" ]", "#[cfg_attr(test, path = \"x.rs\")]\nmod x;"] {
+        for text in ["#[path = \"x.rs\"]\nmod x;", "# [ path=\"x.rs\" ]", "#[cfg_attr(test, path = \"x.rs\")]\nmod x;"]
+        {
             assert_eq!(no_path_attributes(&[File::new("a.rs", text)]).len(), 1, "{text}");
         }
         let complaint = "a.rs:2: declare the module where its file lies, not by #[path]";
