@@ -32,6 +32,21 @@ pub struct ModelOptions {
     pub gpu: Option<GpuOptions>,
 }
 
+impl ModelOptions {
+    pub const fn new(precision: Precision) -> ModelOptions {
+        ModelOptions {
+            mmap: true,
+            precision,
+            token_cache_bytes: 0,
+            packed: None,
+            prediction: false,
+            yarn: 1.0,
+            adapters: Vec::new(),
+            gpu: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct GpuOptions {
     pub device: Device,

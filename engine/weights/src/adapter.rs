@@ -160,8 +160,8 @@ impl Adapter {
                 }
             }
         }
-        if let Some(head) = &mut model.head {
-            add("lm_head".to_owned(), head)?;
+        if let Some(output) = &mut model.output {
+            add("lm_head".to_owned(), output)?;
         }
         match &mut model.prediction {
             Some(block) => {

@@ -249,7 +249,7 @@ fn own(request: &mut EngineRequest, asked: &ModelRequest) {
     request.priority = asked.priority;
     request.owner = asked.past_owner.map(OwnerId);
     request.speculative = matches!(asked.purpose, GenerationPurpose::WarmPartial | GenerationPurpose::EarlyReply);
-    request.passing = asked.passing;
+    request.one_off = asked.one_off;
     request.unsaved = asked.unsaved;
 }
 

@@ -162,7 +162,7 @@ impl Store {
         let mut free = i64::MAX;
         while free > 0 {
             let left: i64 = self
-                .upkeep(async move |connection| {
+                .maintenance(async move |connection| {
                     sqlx::query("PRAGMA incremental_vacuum(256)").execute(&mut *connection).await?;
                     Ok(sqlx::query_scalar("PRAGMA freelist_count").fetch_one(connection).await?)
                 })
@@ -172,7 +172,7 @@ impl Store {
         }
         let (until, patience) = (Instant::now() + self.busy_timeout, self.busy_timeout);
         // This waits for readers here: in the writer, everybody's writes would wait with it.
-        while self.upkeep(async move |connection| truncate_log(connection, patience).await).await? {
+        while self.maintenance(async move |connection| truncate_log(connection, patience).await).await? {
             if Instant::now() >= until {
                 self.owe_the_log();
                 tracing::warn!("a long read keeps deleted words in the write-ahead log until the next checkpoint");

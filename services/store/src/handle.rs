@@ -180,12 +180,12 @@ impl Store {
     }
 
     /// Runs work that SQLite refuses inside a transaction, such as checkpoints and vacuum, behind what turns wait for.
-    pub(crate) async fn upkeep<T: Send + 'static>(
+    pub(crate) async fn maintenance<T: Send + 'static>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> Result<T, Error> {
         let (work, answer) = Work::new(work);
-        self.orders.to(WriteQueue::Pieces).send(Order::Upkeep(work)).await.map_err(|_| Error::Closed)?;
+        self.orders.to(WriteQueue::Pieces).send(Order::Maintenance(work)).await.map_err(|_| Error::Closed)?;
         answer.await
     }
 

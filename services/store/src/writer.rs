@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 pub enum Order {
     Write(Work),
     /// Work outside of a transaction.
-    Upkeep(Work),
+    Maintenance(Work),
     /// End of the writer: it commits the queue, closes the connection and releases the lock.
     Stop(oneshot::Sender<Result<(), Error>>),
 }
@@ -137,7 +137,7 @@ async fn run(
             commit_group(&mut connection, &path, group, &trouble).await;
         }
         match other {
-            Some(Order::Upkeep(work)) => upkeep(&mut connection, &path, work).await,
+            Some(Order::Maintenance(work)) => maintain(&mut connection, &path, work).await,
             Some(Order::Stop(answer)) => stop = Some(answer),
             Some(Order::Write(_)) | None => {}
         }
@@ -145,7 +145,7 @@ async fn run(
     while let Ok(order) = pieces.try_recv() {
         match order {
             Order::Write(work) => commit_group(&mut connection, &path, vec![work], &trouble).await,
-            Order::Upkeep(work) => upkeep(&mut connection, &path, work).await,
+            Order::Maintenance(work) => maintain(&mut connection, &path, work).await,
             Order::Stop(_) => {}
         }
     }
@@ -156,7 +156,7 @@ async fn run(
     }
 }
 
-async fn upkeep(connection: &mut SqliteConnection, path: &Path, work: Work) {
+async fn maintain(connection: &mut SqliteConnection, path: &Path, work: Work) {
     let begun = Instant::now();
     let result = (work.run)(connection).await;
     tell_slow(work.name, begun);

@@ -4,11 +4,11 @@ use anyhow::{Context, Result, bail};
 use engine::importance::{TensorInputs, inputs_of};
 use engine::network::Network;
 use engine::{Cpu, Precision};
-use lab::output::{print_json, progress_bar};
 use serde_json::json;
 use settings::Settings;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use terminal::output::{print_json, progress_bar};
 use tools::imatrix::{Imatrix, ImatrixEntry};
 
 /// Measures on a text how much each input of a model's matrices counts: quantise with the file that it writes

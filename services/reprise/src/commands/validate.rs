@@ -11,7 +11,7 @@ use tools::validate::{self, Agreement, QualityRow, ValidateOptions, ValidationRe
 use weights::family::Severity;
 
 use super::tensors::READING;
-use lab::output::{TextTable, clean, print_json, progress_bar};
+use terminal::output::{TextTable, clean, print_json, progress_bar};
 
 /// Checks a model file: structure, the family's contract, hashes, values, vocabulary, template. Exit code: 0 clean, 1 problems,
 /// 2 wrong arguments

@@ -1,0 +1,8 @@
+//! Models merged, and adapters made, merged and run.
+
+mod adapted;
+mod adapter_forms;
+mod folders;
+mod goldens;
+mod lora;
+mod merge;
