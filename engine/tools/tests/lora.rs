@@ -6,6 +6,8 @@ mod adapted;
 mod folders;
 #[path = "common/goldens.rs"]
 mod goldens;
+#[path = "lora/prediction.rs"]
+mod prediction;
 
 use std::path::Path;
 
