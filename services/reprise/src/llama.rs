@@ -127,7 +127,7 @@ const BOTH: Refusals = &[
         ],
         SAMPLERS,
     ),
-    (&["-l", "--logit-bias", "--ignore-eos"], "a request says `logit_bias`"),
+    (&["-l", "--logit-bias"], "a request says `logit_bias`"),
     (&["-jf", "--json-schema-file"], "a request says `response_format`"),
     (
         &["-ctxcp", "--ctx-checkpoints", "--swa-checkpoints", "-cms", "--checkpoint-min-step"],
@@ -301,6 +301,7 @@ const SERVE: Refusals = &[
         "this program makes replies and no embeddings",
     ),
     (&["-to", "--timeout"], "use `--set limits.write_ms=N` and `--set limits.body_ms=N`"),
+    (&["--ignore-eos"], "a request says `logit_bias`"),
     (&["--sleep-idle-seconds"], "use `--set memory.idle_s=N`"),
     (&["--sse-ping-interval"], "use `--set limits.comment_ms=N`"),
     (&["--reuse-port"], "one process listens on a port; leave it out"),
