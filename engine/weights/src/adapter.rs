@@ -182,7 +182,6 @@ impl Adapter {
     }
 }
 
-/// Gives each matrix of a feed-forward part to `add`, with its module's path.
 fn feed_forward(
     add: &mut impl FnMut(String, &mut Matrix) -> Result<(), Error>,
     path: &str,
