@@ -11,7 +11,7 @@ use crate::listing::{Listed, Listing};
 use crate::name::Name;
 use serde_json::{Value, json};
 use source::LocalFile;
-pub use source::{Content, Upload};
+pub use source::{Content, Upload, sha256_of};
 
 #[derive(Clone, Debug)]
 pub struct Publication {

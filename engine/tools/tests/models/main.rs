@@ -6,3 +6,4 @@ mod folders;
 mod goldens;
 mod lora;
 mod merge;
+mod prediction;

@@ -1,6 +1,7 @@
 //! `reprise publish`: puts files of a model on a hub, with a card made of what they hold and what was measured.
 
 mod card;
+mod measured;
 
 use anyhow::{Context, Result, bail};
 use card::{Card, CardFile};
