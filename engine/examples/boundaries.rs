@@ -29,16 +29,7 @@ fn limits() -> EngineLimits {
     }
 }
 
-const OPTIONS: ModelOptions = ModelOptions {
-    mmap: true,
-    precision: Precision::Integer,
-    token_cache_bytes: 0,
-    prediction: false,
-    yarn: 1.0,
-    adapters: Vec::new(),
-    gpu: None,
-    packed: None,
-};
+const OPTIONS: ModelOptions = ModelOptions::new(Precision::Integer);
 
 fn start(model: &Path, folder: &Path) -> Engine {
     let mut opened = open(model, &OPTIONS, &mut |_, _| ()).unwrap();
@@ -49,6 +40,7 @@ fn start(model: &Path, folder: &Path) -> Engine {
     engine.use_disk(DiskLimits { folder: folder.to_path_buf(), max_bytes: 8 << 30, min_tokens: 256, heads: 16 });
     engine
 }
+
 /// Returns the milliseconds to the first token, the reply and the number of reused tokens.
 fn ask(engine: &mut Engine, request: EngineRequest, marks_every: usize) -> (f64, Vec<u32>, usize) {
     let begin = Instant::now();

@@ -11,18 +11,7 @@ use text::TemplateInput;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [path, question] = &arguments[..] else { return Err("give a model's file and a question".into()) };
-    let (mmap, precision) = (true, Precision::Integer);
-    let options = ModelOptions {
-        mmap,
-        precision,
-        token_cache_bytes: 0,
-        packed: None,
-        prediction: false,
-        yarn: 1.0,
-        adapters: vec![],
-        gpu: None,
-    };
-    let model = open(path.as_ref(), &options, &mut |_packed, _total| ())?;
+    let model = open(path.as_ref(), &ModelOptions::new(Precision::Integer), &mut |_packed, _total| ())?;
 
     let prompt = Prompt { messages: vec![Message::new(MessageRole::User, question)], ..Prompt::default() };
     let prompt = text::encode_prompt(&model.tokenizer, &model.template.render(&TemplateInput::of(&prompt))?);

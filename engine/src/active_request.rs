@@ -25,7 +25,7 @@ pub(crate) struct ActiveRequest {
     pub id: RequestId,
     pub priority: Priority,
     pub speculative: bool,
-    pub passing: bool,
+    pub one_off: bool,
     pub unsaved: bool,
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
@@ -144,7 +144,7 @@ impl ActiveRequest {
     }
 
     pub fn take_over(&self, sequence: &mut CachedSequence) {
-        sequence.speculative = self.speculative || self.passing;
+        sequence.speculative = self.speculative || self.one_off;
         sequence.unsaved = self.unsaved;
         (sequence.owner, sequence.scope) = (self.owner, self.scope);
         (sequence.given_tokens, sequence.fork) = (self.given_tokens, self.fork);

@@ -228,7 +228,7 @@ impl Engine {
             id,
             priority: request.priority,
             speculative: request.speculative,
-            passing: request.passing,
+            one_off: request.one_off,
             unsaved: request.unsaved,
             owner: request.owner,
             scope: request.scope,

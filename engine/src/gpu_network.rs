@@ -36,9 +36,9 @@ pub struct GpuNetwork {
     pub shape: Shape,
     pub state_shape: StateShape,
     exactness: Exactness,
-    head: gpu::matrix::DeviceMatrix,
-    // The embedding, if it is no head as well: a step reads a few of its rows, so that it stays on the host. `None`: the
-    // head is the embedding.
+    output: gpu::matrix::DeviceMatrix,
+    // The embedding, if it is not the output matrix as well: a step reads a few of its rows, so that it stays on the host. `None`: the
+    // output matrix is the embedding.
     embed: Option<Matrix>,
     output_norm: Buffer<f32>,
     layers: Vec<GpuLayer>,
@@ -87,8 +87,8 @@ impl GpuNetwork {
         Ok(GpuNetwork {
             layers: layers.collect::<Result<_, Error>>()?,
             prediction: model.prediction.as_ref().map(|from| upload::prediction(device, &shape, from)).transpose()?,
-            head: upload::matrix(device, model.head.as_ref().unwrap_or(&model.embed))?,
-            embed: model.head.is_some().then(|| model.embed.clone()),
+            output: upload::matrix(device, model.output_matrix())?,
+            embed: model.output.is_some().then(|| model.embed.clone()),
             output_norm: Buffer::of(device, &model.output_norm)?,
             frequencies: Buffer::of(device, &rotation.frequencies)?,
             magnitude: rotation.magnitude,
@@ -183,7 +183,7 @@ impl GpuNetwork {
     fn embed(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let hidden = work.at(Floats::Hidden);
         match (&self.embed, &self.prediction) {
-            (None, _) => embed(&self.device, &self.head, step.at.tokens, step.rows, hidden),
+            (None, _) => embed(&self.device, &self.output, step.at.tokens, step.rows, hidden),
             (Some(_), None) => Ok(()),
             (Some(_), Some(_)) => {
                 gpu::snapshot::copy(&self.device, step.rows * self.shape.hidden, work.at(Floats::Embedded), hidden)
@@ -294,7 +294,7 @@ impl GpuNetwork {
             return Ok(());
         }
         let to = self.norm((wanted, step.at.wanted), work, &self.output_norm, false)?;
-        product(&self.device, self.exactness, to, wanted, &[(&self.head, work.at(Floats::Logits))], false)
+        product(&self.device, self.exactness, to, wanted, &[(&self.output, work.at(Floats::Logits))], false)
     }
 
     /// Norms `rows` rows: those whose numbers lie at the address `chosen`, or the first ones if that is 0. `exact`: whether

@@ -90,8 +90,8 @@ fn told(model: &ModelWeights, seen: &HashMap<usize, Seen>) -> Vec<TensorInputs> 
     for (index, layer) in model.layers.iter().enumerate() {
         each_tensor(layer, &mut |part, matrices| tell(format!("blk.{index}.{part}.weight"), matrices));
     }
-    match &model.head {
-        Some(head) => tell("output.weight".to_owned(), &[head]),
+    match &model.output {
+        Some(output) => tell("output.weight".to_owned(), &[output]),
         None => tell("token_embd.weight".to_owned(), &[&model.embed]),
     }
     if model.shape.value_head_order == HeadOrder::Grouped {

@@ -16,10 +16,7 @@
 //!
 //! // A tiny model with random weights: it babbles, but its file is like a real one.
 //! let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/reference/gguf/dense-tied.bf16.gguf");
-//! let (mmap, precision) = (true, Precision::Integer);
-//! let options =
-//!     ModelOptions { mmap, precision, token_cache_bytes: 0, packed: None, prediction: false, yarn: 1.0, adapters: vec![], gpu: None };
-//! let model = open(file.as_ref(), &options, &mut |_packed, _total| ())?;
+//! let model = open(file.as_ref(), &ModelOptions::new(Precision::Integer), &mut |_packed, _total| ())?;
 //! let limits = EngineLimits {
 //!     prefill_chunk_tokens: 64, max_sequences: 4, max_waiting: 16, max_logit_bias: 8, memory_bytes: 64 << 20,
 //!     snapshots: Format::F32, snapshot_spacing_tokens: 40, recurrence_log_tokens: 32, heads: 4,

@@ -24,8 +24,8 @@ pub fn host_bytes(matrix: &Matrix, used_for: MatrixUse, precision: Precision) ->
 
 fn all_bytes(model: &ModelWeights, of: impl Fn(&Matrix, MatrixUse) -> usize) -> usize {
     let product = |matrix: &Matrix| of(matrix, MatrixUse::Products);
-    let outside = match &model.head {
-        Some(head) => of(&model.embed, MatrixUse::Rows) + product(head),
+    let outside = match &model.output {
+        Some(output) => of(&model.embed, MatrixUse::Rows) + product(output),
         None => product(&model.embed),
     };
     let layers = model.layers.iter().map(|layer| {

@@ -143,7 +143,7 @@ impl Network {
         for lane in lanes.iter_mut() {
             lane.state.position += lane.tokens.len() - lane.drafts;
         }
-        self.head(cpu, lanes, work);
+        self.output(cpu, lanes, work);
         &mut work.logits
     }
 
@@ -154,8 +154,8 @@ impl Network {
         add(hidden, &work.mixed);
     }
 
-    /// Computes logits of the wanted positions only: the head is the largest matrix of a small model.
-    fn head(&self, cpu: &Cpu, lanes: &[StepLane], work: &mut Workspace) {
+    /// Computes logits of the wanted positions only: the output matrix is the largest of a small model.
+    fn output(&self, cpu: &Cpu, lanes: &[StepLane], work: &mut Workspace) {
         let hidden = self.shape().hidden;
         work.wanted.clear();
         let mut row = 0;
@@ -164,8 +164,8 @@ impl Network {
             work.wanted.extend(lane.wanted.of(row..end, lane.drafts));
             row = end;
         }
-        let head = self.model.head.as_ref().unwrap_or(&self.model.embed);
-        work.logits.resize(work.wanted.len() * head.rows(), 0.0);
+        let output = self.model.output_matrix();
+        work.logits.resize(work.wanted.len() * output.rows(), 0.0);
         if work.wanted.is_empty() {
             return;
         }
@@ -180,7 +180,7 @@ impl Network {
             );
         }
         self.round(cpu, &mut work.normed);
-        self.product(cpu, &work.normed, head, &mut work.logits);
+        self.product(cpu, &work.normed, output, &mut work.logits);
     }
 
     fn norm(&self, cpu: &Cpu, hidden: &[f32], weight: &[f32], out: &mut Activations) {

@@ -32,6 +32,21 @@ pub struct ModelOptions {
     pub gpu: Option<GpuOptions>,
 }
 
+impl ModelOptions {
+    pub const fn new(precision: Precision) -> ModelOptions {
+        ModelOptions {
+            mmap: true,
+            precision,
+            token_cache_bytes: 0,
+            packed: None,
+            prediction: false,
+            yarn: 1.0,
+            adapters: Vec::new(),
+            gpu: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct GpuOptions {
     pub device: Device,
@@ -72,13 +87,14 @@ pub fn open(path: &Path, options: &ModelOptions, progress: &mut dyn FnMut(usize,
     let mmap = options.mmap || options.gpu.is_some();
     let mut model = weights::open(path, mmap)?;
     model.stretch(options.yarn)?;
-    if !options.prediction {
-        model.leave_out_prediction();
-    }
     // Matrices are packed without what adapters add, so that all share one packed file.
     let fingerprint = model.fingerprint;
     for (path, scale) in &options.adapters {
         Adapter::open(path)?.add_to(&mut model, *scale)?;
+    }
+    // Behind the adapters, which may change the block.
+    if !options.prediction {
+        model.leave_out_prediction();
     }
     let adapted = std::mem::replace(&mut model.fingerprint, fingerprint);
     // Reading a vocabulary takes one thread as long as packing takes all of them. No other code reads the model's.

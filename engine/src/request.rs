@@ -34,7 +34,7 @@ pub struct EngineRequest {
     pub speculative: bool,
     /// True if no later prompt continues from its reply, as from a summary: its sequence is evicted first and never
     /// written to disk, and the past with which it begins stays unchanged.
-    pub passing: bool,
+    pub one_off: bool,
     /// True if the computed sequence must stay in memory: the disk gets nothing of a private request.
     pub unsaved: bool,
     /// Most tokens of the reply; 0: the prompt is computed and cached, without a reply.
@@ -65,7 +65,7 @@ impl EngineRequest {
             owner: None,
             scope: ReuseScope::default(),
             speculative: false,
-            passing: false,
+            one_off: false,
             unsaved: false,
             max_new_tokens: 0,
             sampling: SamplingOptions::default(),

@@ -267,7 +267,7 @@ fn a_past_is_gone_back_to_and_branched() {
 fn the_plan_knows_what_weights_take() {
     let model = open("gguf/dense-wide.q4_k_m.gguf");
     // An embedding that is no head stays on the host.
-    let on_host = if model.head.is_some() { model.embed.bytes() } else { 0 };
+    let on_host = if model.output.is_some() { model.embed.bytes() } else { 0 };
     let file: usize = engine::model_bytes::weight_bytes(&model) - on_host;
     let (always, ffn) = device_bytes(&model);
     let ours = always + ffn.iter().sum::<usize>();

@@ -3,6 +3,7 @@
 
 pub mod allowed;
 pub mod circles;
+pub mod commands;
 pub mod doors;
 pub mod files;
 pub mod modules;

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use tests::house::{allowed, circles, doors, files, names, pages, prose, purity, rules, source, walls, windows};
+use tests::house::{
+    allowed, circles, commands, doors, files, names, pages, prose, purity, rules, source, walls, windows,
+};
 
 #[test]
 fn no_room_uses_one_it_may_not() {
@@ -27,6 +29,11 @@ fn no_room_uses_one_it_may_not() {
 #[test]
 fn no_mod_rs() {
     none(rules::no_mod_rs(&files::all()));
+}
+
+#[test]
+fn no_module_by_its_path() {
+    none(rules::no_path_attributes(&files::all()));
 }
 
 #[test]
@@ -58,6 +65,11 @@ fn no_files_use_each_other_in_a_circle() {
 #[test]
 fn no_door_uses_another() {
     none(doors::doors_that_use_doors(&source::product(&files::all())));
+}
+
+#[test]
+fn no_command_for_users_uses_what_measures() {
+    none(commands::commands_that_use_lab(&source::product(&files::all())));
 }
 
 #[test]

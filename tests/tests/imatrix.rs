@@ -26,7 +26,9 @@ fn a_matrix_of_a_text_weights_what_is_quantised() {
     let measured = |out: &str, more: &[&str]| -> Value {
         let args = ["imatrix", "--model", "model.gguf", "--text", "text", "--chunk", "32", "--json", "--out", out];
         let output = reprise(folder.path(), &[&args[..], more].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{told}");
+        assert!(told.contains("chunks with") && told.contains(out), "it says first what it takes: {told}");
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let report = measured("one.gguf", &[]);

@@ -64,6 +64,8 @@ fn a_model_with_its_card_is_one_commit() {
     assert_eq!(files[MODEL], desk.model());
     let card = String::from_utf8(files["README.md"].clone()).unwrap();
     assert!(card.contains("base_model: \"someone/base\"") && card.contains("| architecture | qwen35 |"), "{card}");
+    let hash = report["files"].as_array().unwrap().iter().find(|file| file["path"] == MODEL).unwrap()["sha256"].clone();
+    assert!(card.contains(hash.as_str().unwrap()), "{card}");
     let seen = desk.hub.seen();
     let with_token = |seen: &&tests::upload_hub::SeenUpload| seen.token.is_some();
     assert!(
@@ -120,8 +122,10 @@ fn refusals_say_what_to_do() {
     let desk = Desk::new();
     assert!(desk.refused("", &[]).contains("HF_TOKEN"));
     assert!(desk.refused("hf_wrong", &[]).contains("HF_TOKEN"));
-    desk.hub.next(RequestKind::Commit, &[Trouble::Overtaken]);
-    assert!(desk.refused(TOKEN, &[]).contains("changed while"));
+    for overtaken in [Trouble::Overtaken, Trouble::Status(409)] {
+        desk.hub.next(RequestKind::Commit, &[overtaken]);
+        assert!(desk.refused(TOKEN, &[]).contains("changed while"));
+    }
     desk.hub.forbid();
     assert!(desk.refused(TOKEN, &[]).contains("may not write"));
     std::fs::write(desk.folder.path().join(MODEL), b"no model").unwrap();

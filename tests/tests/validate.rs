@@ -62,6 +62,11 @@ fn the_built_in_model_is_clean_and_agrees_with_itself() {
     for part in ["clean: 0 problems", "KL mean 0.000000", "same likeliest token 100.0 %", "blk.N.attn_q.weight"] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        told.contains("reading ") && told.contains("predicts 32 tokens at most"),
+        "it says first what it takes: {told}"
+    );
 }
 
 #[test]

@@ -121,8 +121,8 @@ impl Engine {
             running.map(|(other, sequence)| (&other.tokens[..sequence.state.position], sequence)).collect();
         let (network, executor) = (&self.network, &mut self.executor);
         let (rights, scope) = (request.rights(), request.scope);
-        let ActiveRequest { tokens, owner, passing, .. } = request;
-        let query = PrefixQuery { tokens, layout, limit, rights, owner: *owner, scope, leaves_past: *passing };
+        let ActiveRequest { tokens, owner, one_off, .. } = request;
+        let query = PrefixQuery { tokens, layout, limit, rights, owner: *owner, scope, leaves_past: *one_off };
         let found = self.cache.find(network, executor, query, &running);
         let mut sequence = match found.sequence {
             Some(sequence) => sequence,

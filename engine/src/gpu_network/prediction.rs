@@ -69,10 +69,10 @@ impl GpuNetwork {
     pub fn predict(&self, lanes: &mut [PredictionLane], vocab: usize, work: &mut GpuWorkspace) -> Result<(), Error> {
         let Some(block) = &self.prediction else { return Ok(()) };
         let hidden = self.shape.hidden;
-        let head = self.head.first_rows(vocab);
+        let output = self.output.first_rows(vocab);
         let mut outputs: Vec<Vec<f32>> = lanes.iter().map(|lane| lane.state.outputs[..hidden].to_vec()).collect();
         let mut tokens: Vec<u32> = lanes.iter().map(|lane| lane.token).collect();
-        let mut logits = vec![0.0; head.rows];
+        let mut logits = vec![0.0; output.rows];
         for round in 0..lanes.iter().map(|lane| lane.count).max().unwrap_or(0) {
             let taking: Vec<usize> = (0..lanes.len()).filter(|lane| lanes[*lane].count > round).collect();
             work.inputs.clear();
@@ -90,12 +90,12 @@ impl GpuNetwork {
             if let Some(ffn) = &block.layer.ffn {
                 self.feed(&block.layer, ffn, &step, work)?;
             }
-            // A further prediction reads the head's input: behind the last norm.
+            // A further prediction reads the input of the output matrix: behind the last norm.
             self.norm_into(work.outputs.arguments(VALUES), step.rows, work.at(Floats::Hidden), &block.output_norm)?;
             let normed = self.norm((step.rows, 0), work, &block.output_norm, false)?;
-            product(&self.device, self.exactness, normed, step.rows, &[(&head, work.at(Floats::Logits))], false)?;
+            product(&self.device, self.exactness, normed, step.rows, &[(&output, work.at(Floats::Logits))], false)?;
             for (row, lane) in taking.into_iter().enumerate() {
-                work.buffer(Floats::Logits).read(row * head.rows, &mut logits)?;
+                work.buffer(Floats::Logits).read(row * output.rows, &mut logits)?;
                 work.outputs.values.read(row * hidden, &mut outputs[lane])?;
                 tokens[lane] = best(&logits);
                 lanes[lane].drafts.push(tokens[lane]);

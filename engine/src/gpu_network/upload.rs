@@ -134,9 +134,9 @@ pub fn device_bytes(model: &ModelWeights) -> (usize, Vec<usize>) {
     let bytes = |m: &Matrix| m.format().map_or(m.bytes(), |format| matrix::device_bytes(format, m.rows(), m.cols()));
     let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());
     let predicting = model.prediction.iter().flat_map(PredictionBlock::matrices);
-    // An embedding that is no head stays on the host.
-    let head = model.head.as_ref().unwrap_or(&model.embed);
-    let outside: usize = [head].into_iter().chain(predicting).map(bytes).sum();
+    // An embedding that is not the output matrix stays on the host.
+    let output = model.output_matrix();
+    let outside: usize = [output].into_iter().chain(predicting).map(bytes).sum();
     (
         outside + mixers.sum::<usize>(),
         model.layers.iter().map(|layer| layer.ffn.matrices().into_iter().map(bytes).sum()).collect(),

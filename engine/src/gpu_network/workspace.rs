@@ -16,7 +16,7 @@ pub struct GpuWorkspace {
     pub(super) inputs: StepInputs,
     pub(super) normed: DeviceRows, // input of products
     pub(super) inner: DeviceRows,
-    pub(super) outputs: DeviceRows, // [rows, hidden]: the head's input, for the block for multi-token prediction
+    pub(super) outputs: DeviceRows, // [rows, hidden]: the input of the output matrix, for the block for multi-token prediction
     pub(super) floats: [Buffer<f32>; 24],
     numbers: [Buffer<u32>; 5],
     pub(super) logits_on_host: HostBuffer<f32>, // [wanted rows, vocab]

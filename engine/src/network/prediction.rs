@@ -27,8 +27,8 @@ impl Network {
     pub fn prediction_cost(&self, vocab: usize) -> Option<f64> {
         let block = self.model.prediction.as_ref()?;
         let bytes: usize = block.matrices().iter().map(|matrix| matrix.bytes()).sum();
-        let head = self.guessed(vocab).bytes();
-        Some((bytes + head) as f64 / self.model.bytes_per_token().max(1) as f64)
+        let output = self.guessed(vocab).bytes();
+        Some((bytes + output) as f64 / self.model.bytes_per_token().max(1) as f64)
     }
 
     /// Predicts the tokens behind each lane's token, from the first `vocab` tokens: those are the frequent ones.
@@ -42,7 +42,7 @@ impl Network {
     ) -> &'w [f32] {
         let Some(block) = &self.model.prediction else { return &[] };
         let hidden = self.shape().hidden;
-        let head = self.guessed(vocab);
+        let output = self.guessed(vocab);
         let most = lanes.iter().map(|lane| lane.count).max().unwrap_or(0);
         // A lane's own output takes the place of the model's from the second guess on.
         let mut outputs: Vec<Vec<f32>> = lanes.iter().map(|lane| lane.state.outputs[..hidden].to_vec()).collect();
@@ -66,11 +66,11 @@ impl Network {
             let mut own = std::mem::take(&mut work.hidden);
             self.add_ffn(cpu, &block.ffn_norm, &block.ffn, &mut own, work);
             work.hidden = own;
-            // A further prediction reads the head's input: behind the last norm.
+            // A further prediction reads the input of the output matrix: behind the last norm.
             self.norm(cpu, &work.hidden, &block.output_norm, &mut work.normed);
-            work.guesses.resize(taking.len() * head.rows(), 0.0);
-            self.product(cpu, &work.normed, &head, &mut work.guesses);
-            let guesses = work.guesses.chunks_exact(head.rows()).zip(work.normed.values().chunks_exact(hidden));
+            work.guesses.resize(taking.len() * output.rows(), 0.0);
+            self.product(cpu, &work.normed, &output, &mut work.guesses);
+            let guesses = work.guesses.chunks_exact(output.rows()).zip(work.normed.values().chunks_exact(hidden));
             for (lane, (logits, output)) in taking.into_iter().zip(guesses) {
                 tokens[lane] = best(logits);
                 outputs[lane].copy_from_slice(output);
@@ -167,8 +167,8 @@ impl Network {
     }
 
     fn guessed(&self, vocab: usize) -> Matrix {
-        let head = self.model.head.as_ref().unwrap_or(&self.model.embed);
-        head.first_rows(vocab).unwrap_or_else(|| head.clone())
+        let output = self.model.output_matrix();
+        output.first_rows(vocab).unwrap_or_else(|| output.clone())
     }
 }
 

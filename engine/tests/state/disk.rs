@@ -248,7 +248,7 @@ fn a_passing_request_leaves_nothing_on_disk_and_its_past_where_it_was() {
     let past = [&asked[..], &first.tokens].concat();
     for again in 0..2 {
         let order = [&past[..], &words(30, 20 + again)].concat();
-        let summary = answer(&mut engine, EngineRequest { passing: true, ..request(&order, 20) });
+        let summary = answer(&mut engine, EngineRequest { one_off: true, ..request(&order, 20) });
         assert_eq!(summary.report.reused_tokens, past.len() - 1, "it goes on from the conversation");
         assert_eq!(summary.tokens, answer(&mut self::engine("dense-gva2", LIMITS), request(&order, 20)).tokens);
     }

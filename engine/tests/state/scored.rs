@@ -92,7 +92,7 @@ fn one_that_gives_its_place_to_a_user_reports_each_token_once() {
     let alone = answer(&mut engine("dense-tied", LIMITS), scored(&prompt, 0));
     for comes_after in 1..6 {
         let mut engine = engine("dense-tied", EngineLimits { max_sequences: 1, ..LIMITS });
-        let background = EngineRequest { priority: Priority::Background, passing: true, ..scored(&prompt, 0) };
+        let background = EngineRequest { priority: Priority::Background, one_off: true, ..scored(&prompt, 0) };
         let id = engine.submit(background).unwrap();
         let told = run(&mut engine, &[id], |engine, steps| {
             if steps == comes_after {

@@ -51,6 +51,12 @@ impl Mixture {
         TABLE.iter().find(|row| row.1.eq_ignore_ascii_case(name)).map(|row| row.0)
     }
 
+    /// Reads a name of a command line. The error lists the names.
+    pub fn parse(name: &str) -> Result<Mixture, String> {
+        let names = || Mixture::ALL.map(Mixture::name).join(", ");
+        Mixture::from_name(name).ok_or_else(|| format!("give one of {}", names()))
+    }
+
     pub fn file_type(self) -> u32 {
         TABLE[self as usize].2
     }

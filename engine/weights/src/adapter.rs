@@ -109,6 +109,15 @@ impl Adapter {
         let mut ordered = self.clone();
         ordered.reorder(&model.shape);
         let mut left = ordered.modules;
+        if model.prediction.is_some() {
+            // A GGUF file counts the block for prediction as one more layer.
+            let counted = format!("layers.{}.", model.layers.len());
+            let own = |module: String| match module.strip_prefix(&counted) {
+                Some(rest) => format!("mtp.layers.0.{rest}"),
+                None => module,
+            };
+            left = left.into_iter().map(|(module, change)| (own(module), change)).collect();
+        }
         let mut add = |name: String, matrix: &mut Matrix| -> Result<(), Error> {
             let Some(mut low_rank) = left.remove(&name) else { return Ok(()) };
             let (rows, cols) = (matrix.rows(), matrix.cols());
@@ -142,26 +151,10 @@ impl Adapter {
                     }
                 }
             }
-            let mut feed_forward = |prefix: &str, SwigluWeights { gate, up, down }: &mut SwigluWeights| {
-                for (module, matrix) in [("gate", gate), ("up", up), ("down", down)] {
-                    add(name(&format!("{prefix}{module}_proj")), matrix)?;
-                }
-                Ok(())
-            };
-            match &mut layer.ffn {
-                Ffn::Dense(dense) => feed_forward("mlp.", dense)?,
-                Ffn::Moe(moe) => {
-                    for (expert, weights) in moe.experts.iter_mut().enumerate() {
-                        feed_forward(&format!("mlp.experts.{expert}."), weights)?;
-                    }
-                    if let Some(shared) = &mut moe.shared {
-                        feed_forward("mlp.shared_expert.", &mut shared.expert)?;
-                    }
-                }
-            }
+            feed_forward(&mut add, &name("mlp"), &mut layer.ffn)?;
         }
-        if let Some(head) = &mut model.head {
-            add("lm_head".to_owned(), head)?;
+        if let Some(output) = &mut model.output {
+            add("lm_head".to_owned(), output)?;
         }
         match &mut model.prediction {
             Some(block) => {
@@ -169,11 +162,7 @@ impl Adapter {
                 for (module, matrix) in [("q", q), ("k", k), ("v", v), ("o", o)] {
                     add(format!("mtp.layers.0.self_attn.{module}_proj"), matrix)?;
                 }
-                if let Ffn::Dense(SwigluWeights { gate, up, down }) = &mut block.ffn {
-                    for (module, matrix) in [("gate", gate), ("up", up), ("down", down)] {
-                        add(format!("mtp.layers.0.mlp.{module}_proj"), matrix)?;
-                    }
-                }
+                feed_forward(&mut add, "mtp.layers.0.mlp", &mut block.ffn)?;
                 add("mtp.fc".to_owned(), &mut block.join)?;
             }
             // The block only drafts: a model that is opened without it says the same.
@@ -190,6 +179,26 @@ impl Adapter {
         hash.update(scale.to_le_bytes());
         model.fingerprint = hash.finalize().into();
         Ok(())
+    }
+}
+
+fn feed_forward(
+    add: &mut impl FnMut(String, &mut Matrix) -> Result<(), Error>,
+    path: &str,
+    ffn: &mut Ffn,
+) -> Result<(), Error> {
+    let mut swiglu = |path: &str, SwigluWeights { gate, up, down }: &mut SwigluWeights| {
+        let mut parts = [("gate", gate), ("up", up), ("down", down)].into_iter();
+        parts.try_for_each(|(module, matrix)| add(format!("{path}.{module}_proj"), matrix))
+    };
+    match ffn {
+        Ffn::Dense(dense) => swiglu(path, dense),
+        Ffn::Moe(moe) => {
+            for (expert, weights) in moe.experts.iter_mut().enumerate() {
+                swiglu(&format!("{path}.experts.{expert}"), weights)?;
+            }
+            moe.shared.iter_mut().try_for_each(|shared| swiglu(&format!("{path}.shared_expert"), &mut shared.expert))
+        }
     }
 }
 

@@ -80,7 +80,7 @@ fn load(path: &Path, parts: GgufParts, mut notes: Vec<String>) -> Result<ModelWe
     let fingerprint = fingerprint(headers.iter().map(|header| &header[..]), &tensors);
 
     let embed = tensors.matrix("token_embd.weight", shape.vocab, shape.hidden)?;
-    let head = match shape.tied {
+    let output = match shape.tied {
         true => None,
         false => Some(tensors.matrix("output.weight", shape.vocab, shape.hidden)?),
     };
@@ -106,7 +106,7 @@ fn load(path: &Path, parts: GgufParts, mut notes: Vec<String>) -> Result<ModelWe
         vocab: vocab.source,
         shape,
         embed,
-        head,
+        output,
         output_norm,
         layers,
         prediction,

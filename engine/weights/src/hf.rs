@@ -74,7 +74,7 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     let prefix = PREFIXES.into_iter().find(|prefix| tensors.has(&format!("{prefix}embed_tokens.weight")));
     let prefix = prefix.unwrap_or("model.");
     let embed = tensors.matrix(&format!("{prefix}embed_tokens.weight"), shape.vocab, shape.hidden)?;
-    let head = match shape.tied {
+    let output = match shape.tied {
         false => Some(tensors.matrix(&head_name, shape.vocab, shape.hidden)?),
         true => {
             if tensors.drop_all(|name| name == head_name) > 0 {
@@ -109,7 +109,7 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
         vocab: VocabSource::Json(folder.tokenizer),
         shape,
         embed,
-        head,
+        output,
         output_norm,
         layers,
         prediction,

@@ -13,8 +13,8 @@ pub struct ModelWeights {
     pub shape: Shape,
     /// [vocab, hidden]
     pub embed: Matrix,
-    /// [vocab, hidden]; None: the embedding is the head.
-    pub head: Option<Matrix>,
+    /// [vocab, hidden]; None: the embedding is the output matrix.
+    pub output: Option<Matrix>,
     pub output_norm: Vec<f32>,
     pub layers: Vec<Layer>,
     pub prediction: Option<PredictionBlock>,
@@ -31,10 +31,9 @@ pub struct ModelWeights {
 
 impl ModelWeights {
     /// Returns the bytes of weights that one token of one sequence makes an executor read. Of the embedding one row is
-    /// read, of the head all; where they are one matrix it is read as the head.
+    /// read, of the output matrix all; where they are one matrix it is read as that.
     pub fn bytes_per_token(&self) -> usize {
-        let head = self.head.as_ref().unwrap_or(&self.embed);
-        head.bytes() + self.sum_per_token(Matrix::bytes)
+        self.output_matrix().bytes() + self.sum_per_token(Matrix::bytes)
     }
 
     /// Sums `of` over the layers' matrices that one token reads: of a layer's experts it reads the chosen ones,
@@ -55,10 +54,14 @@ impl ModelWeights {
 }
 
 impl ModelWeights {
+    pub fn output_matrix(&self) -> &Matrix {
+        self.output.as_ref().unwrap_or(&self.embed)
+    }
+
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let of_layers = self.layers.iter().flat_map(Layer::matrices);
         let of_prediction = self.prediction.iter().flat_map(PredictionBlock::matrices);
-        [&self.embed].into_iter().chain(&self.head).chain(of_layers).chain(of_prediction)
+        [&self.embed].into_iter().chain(&self.output).chain(of_layers).chain(of_prediction)
     }
 
     pub fn mapped_files(&self) -> Vec<ModelBytes> {
@@ -114,7 +117,7 @@ impl Layer {
 }
 
 /// A block for multi-token prediction (MTP). Of the model's state at a token and of the token behind it, it predicts the one
-/// behind that. The model's embedding and head are its own as well.
+/// behind that. The model's embedding and output matrix are its own as well.
 #[derive(Debug, Clone)]
 pub struct PredictionBlock {
     /// [hidden, 2 * hidden]: of the token's embedding, then of the state.

@@ -177,7 +177,7 @@ fn to_f32(matrix: &mut BlockMatrix) -> Result<(), Error> {
 fn matrices(model: &mut ModelWeights, part: PackedPart) -> Vec<(&mut Matrix, MatrixUse)> {
     use MatrixUse::{ExactProducts, Products};
     let (mut all, first) = match part {
-        PackedPart::All => (vec![(model.head.as_mut().unwrap_or(&mut model.embed), Products)], 0),
+        PackedPart::All => (vec![(model.output.as_mut().unwrap_or(&mut model.embed), Products)], 0),
         PackedPart::FeedForward { from } => (Vec::new(), from),
     };
     for layer in model.layers.iter_mut().skip(first) {

@@ -292,7 +292,7 @@ fn the_head_may_be_stated_or_follow_from_the_tensors() {
     assert!(!load(&own).shape.tied);
     own.config["tie_word_embeddings"] = json!(true);
     let model = load(&own);
-    assert!(model.head.is_none() && model.notes[0].contains("lm_head.weight"));
+    assert!(model.output.is_none() && model.notes[0].contains("lm_head.weight"));
     tied.config["tie_word_embeddings"] = json!(false);
     assert!(refused(&tied).contains("'lm_head.weight': found no such tensor, expected shape [512, 64]"));
 }

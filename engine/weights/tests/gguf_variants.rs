@@ -127,7 +127,7 @@ fn without_output_the_head_is_tied() {
     let mut file = tiny::dense();
     file.take("output.weight");
     let model = load(&file);
-    assert!(model.shape.tied && model.head.is_none());
+    assert!(model.shape.tied && model.output.is_none());
     assert!(!load(&tiny::dense()).shape.tied);
 }
 

@@ -92,7 +92,7 @@ fn weights_of_both_kinds_of_file_are_equal() {
         let (folder, gguf) = (folder(name), gguf(&format!("{name}.bf16")));
         let shape = &folder.shape;
         assert_eq!(values(&folder.embed), values(&gguf.embed), "{name}");
-        assert_eq!(folder.head.as_ref().map(values), gguf.head.as_ref().map(values), "{name}");
+        assert_eq!(folder.output.as_ref().map(values), gguf.output.as_ref().map(values), "{name}");
         close(&folder.output_norm, &gguf.output_norm, name);
         for (i, (f, g)) in folder.layers.iter().zip(&gguf.layers).enumerate() {
             let at = |what: &str| format!("{name} layer {i} {what}");
@@ -164,7 +164,7 @@ fn mapped_and_read_are_the_same_model() {
 fn quantised_files_keep_their_blocks() {
     let q4 = gguf("dense-wide.q4_k_m");
     assert_eq!(q4.embed.format(), Some(Format::Q4_K));
-    assert_eq!(q4.head.unwrap().format(), Some(Format::Q6_K));
+    assert_eq!(q4.output.unwrap().format(), Some(Format::Q6_K));
     let q8 = gguf("dense-wide.q8_0");
     assert_eq!(q8.embed.format(), Some(Format::Q8_0));
     let exact = values(&folder("dense-wide").embed);

@@ -31,7 +31,7 @@ struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Left {
+pub struct Allowance {
     pub limit: u64,
     pub remaining: u64,
     /// Seconds until the allowance is whole again.
@@ -119,7 +119,7 @@ impl Gate {
         BodyPlace { gate: self.clone(), address: network(address), bytes: 0 }
     }
 
-    pub fn request_of_address(&self, address: IpAddr) -> Result<Left, Error> {
+    pub fn request_of_address(&self, address: IpAddr) -> Result<Allowance, Error> {
         let now = self.now();
         let taken = self.state.lock().requests_of_address.take(&network(address), now);
         taken.map_err(|wait_s| Error::TooFast { what: "requests from your address", wait_s })
@@ -127,7 +127,7 @@ impl Gate {
 
     /// Takes a request from the caller's allowance, and returns the rest of it. A key has its own; without one the caller
     /// shares that of its address.
-    pub fn request(&self, caller: &Caller) -> Result<Left, Error> {
+    pub fn request(&self, caller: &Caller) -> Result<Allowance, Error> {
         if caller.identity.key.is_none() {
             self.request_of_address(caller.address)?;
         }
@@ -140,7 +140,7 @@ impl Gate {
         self.state.lock().requests_of_address.give_back(&network(address));
     }
 
-    pub fn request_of_key(&self, key: &str) -> Result<Left, Error> {
+    pub fn request_of_key(&self, key: &str) -> Result<Allowance, Error> {
         let now = self.now();
         self.state
             .lock()
@@ -149,7 +149,7 @@ impl Gate {
             .map_err(|wait_s| Error::TooFast { what: "requests of this key", wait_s })
     }
 
-    pub fn wrong_key(&self, address: IpAddr) -> Result<Left, Error> {
+    pub fn wrong_key(&self, address: IpAddr) -> Result<Allowance, Error> {
         let now = self.now();
         let taken = self.state.lock().failures_of_address.take(&network(address), now);
         taken.map_err(|wait_s| Error::TooFast { what: "wrong keys from your address", wait_s })
@@ -296,13 +296,13 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
     }
 
     /// Takes one request of the allowance, or returns the seconds until there is one again.
-    fn take(&mut self, key: &K, now: f64) -> Result<Left, f64> {
+    fn take(&mut self, key: &K, now: f64) -> Result<Allowance, f64> {
         let per_minute = self.per_minute;
         let bucket = self.bucket(key, now);
         bucket.refill(per_minute, now);
         bucket.check(per_minute)?;
         bucket.spent += 1.0;
-        Ok(bucket.left(per_minute))
+        Ok(bucket.allowance(per_minute))
     }
 
     fn give_back(&mut self, key: &K) {
@@ -340,9 +340,9 @@ impl Bucket {
         if over > 1e-9 { Err(over * MINUTE_S / per_minute) } else { Ok(()) }
     }
 
-    fn left(&self, per_minute: f64) -> Left {
+    fn allowance(&self, per_minute: f64) -> Allowance {
         let remaining = (per_minute - self.spent).max(0.0) as u64;
-        Left { limit: per_minute as u64, remaining, reset_s: self.spent * MINUTE_S / per_minute }
+        Allowance { limit: per_minute as u64, remaining, reset_s: self.spent * MINUTE_S / per_minute }
     }
 }
 

@@ -29,12 +29,12 @@ pub struct HubOptions {
     /// Pause before the first retry; it doubles for each next one.
     pub retry: Duration,
     pub listing_bytes: usize,
-    pub on_trouble: fn(&str),
+    pub on_failure: fn(&str),
 }
 
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-pub(crate) enum Trouble {
+pub(crate) enum FailedTry {
     Again { why: String, after: Option<Duration> },
     Final(Error),
 }
@@ -59,23 +59,23 @@ impl HubClient {
         let url = format!("{}/api/models/{}/revision/{revision}?blobs=true", self.url, name.repo);
         let mut tries = Tries::new(&self.options);
         loop {
-            let trouble = match self.listed(&url, name, revision).await {
+            let failure = match self.listed(&url, name, revision).await {
                 Ok(listing) => return Ok(listing),
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
-            tries.wait(&name.repo, trouble).await?;
+            tries.wait(&name.repo, failure).await?;
         }
     }
 
-    async fn listed(&self, url: &str, name: &Name, revision: &str) -> Result<Listing, Trouble> {
+    async fn listed(&self, url: &str, name: &Name, revision: &str) -> Result<Listing, FailedTry> {
         let response = self.send(self.client.get(url), name, revision).await?;
         let answer = self.read(response).await?;
-        Listing::parse(&answer).map_err(|why| Trouble::Final(self.no_hub(&why)))
+        Listing::parse(&answer).map_err(|why| FailedTry::Final(self.no_hub(&why)))
     }
 
     /// Requests the file's bytes from `start` on. The answer says if it begins there or, from a hub without ranges, at
     /// 0.
-    pub(crate) async fn get(&self, name: &Name, commit: &str, file: &str, start: u64) -> Result<Response, Trouble> {
+    pub(crate) async fn get(&self, name: &Name, commit: &str, file: &str, start: u64) -> Result<Response, FailedTry> {
         let url = format!("{}/{}/resolve/{commit}/{}", self.url, name.repo, file.replace(' ', "%20"));
         let mut request = self.client.get(url);
         if start > 0 {
@@ -85,7 +85,12 @@ impl HubClient {
     }
 
     /// Sends a request with the token, which the hub gets and no server that it redirects to.
-    pub(crate) async fn send(&self, request: RequestBuilder, name: &Name, revision: &str) -> Result<Response, Trouble> {
+    pub(crate) async fn send(
+        &self,
+        request: RequestBuilder,
+        name: &Name,
+        revision: &str,
+    ) -> Result<Response, FailedTry> {
         let request = match &self.options.token {
             Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
             None => request,
@@ -97,9 +102,9 @@ impl HubClient {
         }
         if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) {
             let why = format!("the hub answered {}", status.as_u16());
-            return Err(Trouble::Again { why, after: retry_after(&response) });
+            return Err(FailedTry::Again { why, after: retry_after(&response) });
         }
-        Err(Trouble::Final(self.refused(&response, name, revision)))
+        Err(FailedTry::Final(self.refused(&response, name, revision)))
     }
 
     fn refused(&self, response: &Response, name: &Name, revision: &str) -> Error {
@@ -121,7 +126,7 @@ impl HubClient {
         }
     }
 
-    pub(crate) async fn post(&self, url: &str, name: &Name, body: &Value) -> Result<Response, Trouble> {
+    pub(crate) async fn post(&self, url: &str, name: &Name, body: &Value) -> Result<Response, FailedTry> {
         self.send(self.client.post(url).json(body), name, name.revision.as_deref().unwrap_or("main")).await
     }
 
@@ -130,27 +135,27 @@ impl HubClient {
         loop {
             let answer = match self.post(url, name, body).await {
                 Ok(response) => self.read_json(response).await,
-                Err(trouble) => Err(trouble),
+                Err(failure) => Err(failure),
             };
             match answer {
                 Ok(answer) => return Ok(answer),
-                Err(trouble) => tries.wait(&name.repo, trouble).await?,
+                Err(failure) => tries.wait(&name.repo, failure).await?,
             }
         }
     }
 
-    pub(crate) async fn read_json(&self, response: Response) -> Result<Value, Trouble> {
+    pub(crate) async fn read_json(&self, response: Response) -> Result<Value, FailedTry> {
         let answer = self.read(response).await?;
-        serde_json::from_slice(&answer).map_err(|error| Trouble::Final(self.no_hub(&error.to_string())))
+        serde_json::from_slice(&answer).map_err(|error| FailedTry::Final(self.no_hub(&error.to_string())))
     }
 
     /// Reads an answer that is no longer than a list of files.
-    pub(crate) async fn read(&self, mut response: Response) -> Result<Vec<u8>, Trouble> {
+    pub(crate) async fn read(&self, mut response: Response) -> Result<Vec<u8>, FailedTry> {
         let mut answer = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| again(&error))? {
             if answer.len() + piece.len() > self.options.listing_bytes {
                 let why = format!("its list of files has more than {} bytes", self.options.listing_bytes);
-                return Err(Trouble::Final(self.no_hub(&why)));
+                return Err(FailedTry::Final(self.no_hub(&why)));
             }
             answer.extend_from_slice(&piece);
         }
@@ -193,15 +198,15 @@ impl<'o> Tries<'o> {
     }
 
     /// Pauses before the next try, or returns the reason why there is none.
-    pub async fn wait(&mut self, what: &str, trouble: Trouble) -> Result<(), Error> {
-        let (why, after) = match trouble {
-            Trouble::Final(error) => return Err(error),
-            Trouble::Again { why, after } => (why, after),
+    pub async fn wait(&mut self, what: &str, failure: FailedTry) -> Result<(), Error> {
+        let (why, after) = match failure {
+            FailedTry::Final(error) => return Err(error),
+            FailedTry::Again { why, after } => (why, after),
         };
         if self.failed >= self.options.retries {
             return Err(Error::Unreachable { what: what.to_owned(), why });
         }
-        (self.options.on_trouble)(&format!("{what}: {why}; trying again"));
+        (self.options.on_failure)(&format!("{what}: {why}; trying again"));
         let own = self.options.retry.saturating_mul(1 << self.failed.min(16)).min(LONGEST_WAIT);
         self.failed += 1;
         tokio::time::sleep(after.unwrap_or(own).min(LONGEST_WAIT)).await;
@@ -209,14 +214,14 @@ impl<'o> Tries<'o> {
     }
 }
 
-pub(crate) fn again(error: &reqwest::Error) -> Trouble {
+pub(crate) fn again(error: &reqwest::Error) -> FailedTry {
     let why = chain(error);
     // These would fail the same way again.
     if error.is_builder() || error.is_redirect() {
         let url = error.url().map(ToString::to_string).unwrap_or_default();
-        return Trouble::Final(Error::Address { url, why });
+        return FailedTry::Final(Error::Address { url, why });
     }
-    Trouble::Again { why, after: None }
+    FailedTry::Again { why, after: None }
 }
 
 /// Words an error with all its causes: the outermost alone says only that something failed.

@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 use sha2::{Digest, Sha256};
 
-use crate::client::{HubClient, Tries, Trouble, again};
+use crate::client::{FailedTry, HubClient, Tries, again};
 use crate::error::Error;
 use crate::listing::{Listed, Listing};
 use crate::name::Name;
@@ -57,7 +57,7 @@ impl HubClient {
         let mut damaged = false;
         loop {
             let before = part.bytes;
-            let trouble = if part.bytes < file.bytes || file.bytes == 0 {
+            let failure = if part.bytes < file.bytes || file.bytes == 0 {
                 self.receive(name, listing, file, &mut part, progress).await.err()
             } else {
                 None
@@ -66,8 +66,8 @@ impl HubClient {
             if part.bytes > before {
                 tries.reset();
             }
-            if let Some(trouble) = trouble {
-                tries.wait(&file.path, trouble).await?;
+            if let Some(failure) = failure {
+                tries.wait(&file.path, failure).await?;
                 continue;
             }
             match part.finish(file) {
@@ -99,27 +99,27 @@ impl HubClient {
         file: &Listed,
         part: &mut Part,
         progress: Progress<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), FailedTry> {
         let response = self.get(name, &listing.commit, &file.path, part.bytes).await?;
         let range = response.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
         let start = range.and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.parse::<u64>().ok());
         let goes_on = response.status() == StatusCode::PARTIAL_CONTENT && start == Some(part.bytes);
         if part.bytes > 0 && !goes_on {
-            part.begin_anew().map_err(Trouble::Final)?;
+            part.begin_anew().map_err(FailedTry::Final)?;
         }
         let mut body = response.bytes_stream();
         while let Some(piece) = body.next().await {
             let piece = piece.map_err(|error| again(&error))?;
             if part.bytes + piece.len() as u64 > file.bytes {
-                part.begin_anew().map_err(Trouble::Final)?;
+                part.begin_anew().map_err(FailedTry::Final)?;
                 let found = format!("more than {} bytes", file.bytes);
-                return Err(Trouble::Final(damaged(file, found, format!("{} bytes", file.bytes))));
+                return Err(FailedTry::Final(damaged(file, found, format!("{} bytes", file.bytes))));
             }
-            part.write(&piece).map_err(Trouble::Final)?;
+            part.write(&piece).map_err(FailedTry::Final)?;
             progress(part.bytes, file.bytes);
         }
         match part.bytes < file.bytes {
-            true => Err(Trouble::Again { why: "the connection ended early".to_owned(), after: None }),
+            true => Err(FailedTry::Again { why: "the connection ended early".to_owned(), after: None }),
             false => Ok(()),
         }
     }

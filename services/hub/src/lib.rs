@@ -22,5 +22,5 @@ pub use file::{Fetched, Progress};
 pub use listing::{Listed, Listing};
 pub use model_files::ModelFiles;
 pub use name::Name;
-pub use publish::{Content, Publication, Published, PublishedFile, SendProgress, Sent, Upload};
+pub use publish::{Content, Publication, Published, PublishedFile, SendProgress, Sent, Upload, sha256_of};
 pub use shared::{FetchStage, SharedFetch, ended};

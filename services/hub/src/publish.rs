@@ -5,13 +5,13 @@ mod commit;
 mod objects;
 mod source;
 
-use crate::client::{HubClient, Tries, Trouble};
+use crate::client::{FailedTry, HubClient, Tries};
 use crate::error::Error;
 use crate::listing::{Listed, Listing};
 use crate::name::Name;
 use serde_json::{Value, json};
 use source::LocalFile;
-pub use source::{Content, Upload};
+pub use source::{Content, Upload, sha256_of};
 
 #[derive(Clone, Debug)]
 pub struct Publication {
@@ -95,14 +95,14 @@ impl HubClient {
         let url = format!("{}/api/repos/create", self.url());
         let mut tries = Tries::new(self.options());
         loop {
-            let trouble = match self.post(&url, &publication.name, &wanted).await {
-                Ok(_) | Err(Trouble::Final(Error::Refused { status: 409, .. })) => return Ok(()),
-                Err(Trouble::Final(Error::Refused { status: 403, .. } | Error::NoRepo { .. })) => {
+            let failure = match self.post(&url, &publication.name, &wanted).await {
+                Ok(_) | Err(FailedTry::Final(Error::Refused { status: 409, .. })) => return Ok(()),
+                Err(FailedTry::Final(Error::Refused { status: 403, .. } | Error::NoRepo { .. })) => {
                     return Err(self.not_allowed(&publication.name));
                 }
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
-            tries.wait(&publication.name.repo, trouble).await?;
+            tries.wait(&publication.name.repo, failure).await?;
         }
     }
 

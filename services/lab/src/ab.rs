@@ -10,7 +10,6 @@ mod report;
 mod show;
 mod view;
 
-use crate::output::{print_json, write_file};
 use anyhow::Result;
 use curves::Curve;
 use experiment::Comparison;
@@ -18,6 +17,7 @@ use recall::RecallRow;
 use serde::Serialize;
 use settings::Settings;
 use std::path::PathBuf;
+use terminal::output::{print_json, write_file};
 
 /// Compares presets (windows, formats of keys and values, thinking) side by side
 #[derive(Debug, clap::Subcommand)]

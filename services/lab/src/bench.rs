@@ -19,13 +19,13 @@ mod wait;
 mod windows;
 
 use crate::charts::{self, Chart};
-use crate::output::{print_json, print_report, write_file};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use settings::Settings;
 use std::ffi::OsString;
 use std::future::Future;
 use std::path::PathBuf;
+use terminal::output::{print_json, print_report, write_file};
 
 /// Measures the model, a voice conversation, or many sessions at once
 ///

@@ -10,12 +10,12 @@ use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use settings::Settings;
 
-use crate::answer::LocalModel;
-use crate::opening::{ModelArgs, PrecisionArg};
-use crate::output::{print_json, print_rows};
 use serde_json::json;
 use talker::Talker;
 use task::{CompactedCase, EvalQuestion, Judged};
+use terminal::answer::LocalModel;
+use terminal::opening::{ModelArgs, PrecisionArg};
+use terminal::output::{print_json, print_rows};
 
 /// Measures the abilities of a model
 #[derive(Debug, clap::Subcommand)]

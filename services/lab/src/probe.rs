@@ -2,8 +2,6 @@
 
 mod trial;
 
-use crate::opening::{ModelArgs, PrecisionArg};
-use crate::output::{TextTable, print_json};
 use anyhow::{Context, Result, bail};
 use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS};
@@ -13,6 +11,8 @@ use settings::{AdapterChoice, KvFormat, Settings};
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use strum::VariantArray;
+use terminal::opening::{ModelArgs, PrecisionArg};
+use terminal::output::{TextTable, print_json};
 use trial::{Held, Trial};
 
 /// Finds the largest window that fits into memory, by trials, and puts it beside the plan

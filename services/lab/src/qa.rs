@@ -2,8 +2,6 @@
 
 mod page;
 
-use crate::opening::{self, ModelArgs, PrecisionArg, ReadyModel};
-use crate::output::{TextTable, print_json, write_file};
 use anyhow::{Context, Result, bail};
 use engine::network::{Network, WantedLogits};
 use engine::state::{KvFormats, SequenceState};
@@ -16,6 +14,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use terminal::opening::{self, ModelArgs, PrecisionArg, ReadyModel};
+use terminal::output::{TextTable, print_json, write_file};
 use tools::divergence::{divergence, top};
 
 /// Checks a model file in every way that this program knows, and writes one report

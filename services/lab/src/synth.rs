@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::output::progress_bar;
 use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
+use terminal::output::progress_bar;
 use tools::mixture::Mixture;
 use tools::synth::{self, SynthOptions, SynthShape};
 
@@ -16,7 +16,7 @@ pub struct Args {
     #[arg(long)]
     shape: String,
     /// Format: f32, f16, bf16, q4_0, iq4_xs, q8_0, q4_k_m, q5_k_m or q6_k
-    #[arg(long, value_parser = mixture)]
+    #[arg(long, value_parser = Mixture::parse)]
     quant: Mixture,
     /// The GGUF file to write; one of that name is replaced
     #[arg(long)]
@@ -58,11 +58,4 @@ pub fn run(args: Args) -> Result<()> {
         start.elapsed().as_secs_f64(),
     );
     Ok(())
-}
-
-pub fn mixture(name: &str) -> Result<Mixture, String> {
-    Mixture::from_name(name).ok_or_else(|| {
-        let names: Vec<&str> = Mixture::ALL.iter().map(|mixture| mixture.name()).collect();
-        format!("give one of {}", names.join(", "))
-    })
 }

@@ -4,7 +4,7 @@ use hub::{HubClient, HubOptions, Listing, ModelFiles, Name};
 use settings::{Preset, Settings};
 use std::time::Duration;
 
-pub fn hub_client(settings: &Settings, on_trouble: fn(&str)) -> Result<HubClient, hub::Error> {
+pub fn hub_client(settings: &Settings, on_failure: fn(&str)) -> Result<HubClient, hub::Error> {
     let config = &settings.hub;
     let token_env = config.token_env.clone().unwrap_or_default();
     HubClient::new(HubOptions {
@@ -16,7 +16,7 @@ pub fn hub_client(settings: &Settings, on_trouble: fn(&str)) -> Result<HubClient
         retries: config.retries,
         retry: Duration::from_millis(config.retry_ms),
         listing_bytes: config.listing_bytes,
-        on_trouble,
+        on_failure,
     })
 }
 

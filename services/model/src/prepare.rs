@@ -124,7 +124,8 @@ impl Preparer {
         let said = prompt.messages.iter().filter(|message| message.role != MessageRole::Assistant);
         let bytes = |part: &Part| if let Part::Text(text) = part { text.trim().len() } else { 0 };
         let bytes: usize = said.flat_map(|message| &message.parts).map(bytes).sum();
-        bytes > (preset.ctx_size as usize).saturating_mul(self.longest_token_bytes)
+        let described: usize = prompt.tools.iter().filter_map(|tool| Some(tool.description.as_ref()?.len())).sum();
+        bytes + described > (preset.ctx_size as usize).saturating_mul(self.longest_token_bytes)
     }
 
     pub fn measure(&self, prompt: &Prompt, thinking: Thinking) -> Result<Measured, Failure> {
@@ -248,7 +249,7 @@ fn own(request: &mut EngineRequest, asked: &ModelRequest) {
     request.priority = asked.priority;
     request.owner = asked.past_owner.map(OwnerId);
     request.speculative = matches!(asked.purpose, GenerationPurpose::WarmPartial | GenerationPurpose::EarlyReply);
-    request.passing = asked.passing;
+    request.one_off = asked.one_off;
     request.unsaved = asked.unsaved;
 }
 

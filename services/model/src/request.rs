@@ -19,7 +19,7 @@ pub struct ModelRequest {
     /// Last messages, all of the user, that a warm history leaves out: the next prompt has others there.
     pub placeholders: usize,
     /// True if no later prompt continues its reply: its sequence is not worth keeping.
-    pub passing: bool,
+    pub one_off: bool,
     /// True for a private request, whose sequence stays in memory only.
     pub unsaved: bool,
     /// Session or person of the words: `Model::forget` drops their computed data.
@@ -84,7 +84,7 @@ impl ModelRequest {
             priority: Priority::Talk,
             purpose: GenerationPurpose::Reply,
             placeholders: 0,
-            passing: false,
+            one_off: false,
             unsaved: false,
             past_owner: None,
             user: None,
@@ -120,7 +120,7 @@ impl ModelRequest {
     pub fn for_summary(prompt: Prompt, preset: Arc<Preset>, max_tokens: u32, again: bool) -> ModelRequest {
         let mut request = ModelRequest::new(prompt, preset);
         request.priority = Priority::Background;
-        request.passing = true;
+        request.one_off = true;
         request.max_tokens = Some(max_tokens);
         request.tool_choice = ToolChoice::None;
         request.thinking = Some(Thinking::Off);

@@ -50,7 +50,8 @@ fn refused(command: &str, name: &str) -> Option<&'static str> {
     let of_table = |table: &[(&[&str], &'static str)]| {
         table.iter().find(|(names, _)| names.contains(&name)).map(|(_, instead)| *instead)
     };
-    of_table(only).or_else(|| of_table(BOTH))
+    let of_kind = || BEGINNINGS.iter().find(|(beginning, _)| name.starts_with(beginning)).map(|(_, instead)| *instead);
+    of_table(only).or_else(|| of_table(BOTH)).or_else(of_kind)
 }
 
 type Refusals = &'static [(&'static [&'static str], &'static str)];
@@ -74,7 +75,7 @@ const BOTH: Refusals = &[
             "--yarn-beta-slow",
             "--yarn-beta-fast",
         ],
-        "the model file says how positions are scaled; use a file with YaRN for a longer window",
+        "use `--set preset.rope.yarn=4`, or `rope = { yarn = 4 }` in a preset; the rotation itself is the model file's",
     ),
     (
         &["-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token", "-mu", "--model-url"],
@@ -94,10 +95,10 @@ const BOTH: Refusals = &[
         "use `--gpu-layers N`: of the other layers the CPU computes the feed-forward part",
     ),
     (&["--override-kv"], "write the value into the model file"),
-    (&["--lora-scaled", "--control-vector"], "use `--lora PATH:FACTOR` with an adapter in PEFT's form"),
+    (&["--lora-scaled", "--control-vector"], "use `--lora PATH:FACTOR`"),
     (
         &["-md", "--model-draft", "--draft", "--draft-max", "--draft-min", "--draft-n", "-ngld", "--gpu-layers-draft"],
-        "use `--set draft.tokens=N` and `--set draft.mtp=N`: drafts come from the text and from the model itself",
+        DRAFTS,
     ),
     (
         &["--chat-template", "--chat-template-file", "--no-jinja"],
@@ -111,7 +112,152 @@ const BOTH: Refusals = &[
         &["--context-shift", "--no-context-shift", "--keep", "--cache-reuse", "--swa-full"],
         "a full window is summarised; the section [preset.compaction] says when",
     ),
+    (
+        &[
+            "--samplers",
+            "--sampler-seq",
+            "--sampling-seq",
+            "--top-nsigma",
+            "--top-n-sigma",
+            "--typical",
+            "--typical-p",
+            "--repeat-last-n",
+            "-bs",
+            "--backend-sampling",
+        ],
+        SAMPLERS,
+    ),
+    (&["-l", "--logit-bias"], "a request says `logit_bias`"),
+    (&["-jf", "--json-schema-file"], "a request says `response_format`"),
+    (
+        &["-ctxcp", "--ctx-checkpoints", "--swa-checkpoints", "-cms", "--checkpoint-min-step"],
+        "use `--set memory.snapshot_spacing_tokens=N`",
+    ),
+    (
+        &[
+            "-cram",
+            "--cache-ram",
+            "-cl",
+            "--cache-list",
+            "-fit",
+            "--fit",
+            "-fitt",
+            "--fit-target",
+            "-fitc",
+            "--fit-ctx",
+        ],
+        "use `--set memory.total=SIZE` and `--set memory.gpu_total=SIZE`; `reprise plan` shows what fits",
+    ),
+    (
+        &[
+            "--cache-prompt",
+            "--no-cache-prompt",
+            "--cache-idle-slots",
+            "--no-cache-idle-slots",
+            "-lcs",
+            "--lookup-cache-static",
+            "-lcd",
+            "--lookup-cache-dynamic",
+            "--kv-unified-per-slot",
+            "-dt",
+            "--defrag-thold",
+        ],
+        "what was computed is always kept and used again within memory.total and memory.disk_bytes; leave it out",
+    ),
+    (&["-lm", "--load-mode", "-lzm", "--lazy-mode"], "use `--no-mmap`, or leave it out"),
+    (
+        &["--repack", "-nr", "--no-repack"],
+        "weights are packed once, into the folder `engine.packed_path`; leave it out",
+    ),
+    (&["--check-tensors"], "use `reprise validate FILE`"),
+    (&["--list-devices"], "use `reprise doctor`"),
+    (
+        &["-ncffn", "--n-cpu-ffn", "--no-host", "--op-offload", "--no-op-offload"],
+        "use `--gpu-layers N`: of the other layers the CPU computes the feed-forward part",
+    ),
+    (&["--rpc"], "one machine computes; `[upstream]` asks another server"),
+    (&["-dr", "--docker-repo"], "fetch the file with `reprise pull OWNER/REPO` and give it with `--model`"),
+    (&["--offline"], "nothing is fetched unless `reprise pull` is asked to; leave it out"),
+    (
+        &[
+            "-sp",
+            "--special",
+            "--skip-chat-parsing",
+            "--no-skip-chat-parsing",
+            "--prefill-assistant",
+            "--no-prefill-assistant",
+        ],
+        "chat answers are always parsed; `/v1/completions` gives the text as it is",
+    ),
+    (
+        &["--chat-template-kwargs"],
+        "use `--set preset.thinking=off`, on or a number of tokens, or `reasoning_effort` of a request",
+    ),
+    (
+        &["--reasoning-effort", "--reasoning-budget-message", "--reasoning-preserve", "--no-reasoning-preserve"],
+        "use `--reasoning-budget N`, or `reasoning_effort` of a request",
+    ),
+    (&["-e", "--escape", "--no-escape"], "the shell writes such characters: $'a\\nb'"),
+    (&["-bf", "--binary-file"], "use `--prompt \"$(cat FILE)\"` of `reprise run`"),
+    (&["--perf", "--no-perf"], "use `reprise bench`; a turn's times are in its report"),
+    (
+        &[
+            "-td", "-tbd", "-Cd", "-Crd", "-Cbd", "-ctkd", "-ctvd", "-otd", "-cmoed", "-ncmoed", "-devd", "-hfd",
+            "-hfrd",
+        ],
+        DRAFTS,
+    ),
+    (&["-Cb", "-Crb"], "use `--set engine.pin_threads=true`, or start the program with taskset or numactl"),
     (&["-s"], "use `--seed N` of `reprise run`, or the `seed` of a request"),
+];
+
+const DRAFTS: &str =
+    "use `--set draft.tokens=N` and `--set draft.mtp=N`: drafts come from the text and from the model itself";
+const SAMPLERS: &str = "use temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty and frequency_penalty of \
+                        `preset.sampling` or of a request";
+const CONSOLE: &str = "the page at / is `reprise serve`'s own, and tools are what clients bring";
+const TEXT_ONLY: &str = "this program reads text only";
+
+/// Names of one kind, by their beginning, where no table has the whole name.
+const BEGINNINGS: &[(&str, &str)] = &[
+    ("--spec-", DRAFTS),
+    ("--draft-", DRAFTS),
+    ("--threads-draft", DRAFTS),
+    ("--threads-batch-draft", DRAFTS),
+    ("--cache-type-k-draft", DRAFTS),
+    ("--cache-type-v-draft", DRAFTS),
+    ("--override-tensor-draft", DRAFTS),
+    ("--device-draft", DRAFTS),
+    ("--hf-repo-draft", DRAFTS),
+    ("--n-cpu-moe-draft", DRAFTS),
+    ("--dry-", SAMPLERS),
+    ("--xtc-", SAMPLERS),
+    ("--mirostat", SAMPLERS),
+    ("--dynatemp-", SAMPLERS),
+    ("--adaptive-", SAMPLERS),
+    ("--cpu-", "use `--set engine.pin_threads=true`, or start the program with taskset or numactl"),
+    ("--prio-", "use `--set engine.pin_threads=true`, or start the program with nice"),
+    ("--poll-", "use `--set engine.pin_threads=true`"),
+    ("--log-", "use the section [logging]"),
+    ("--no-log-", "use the section [logging]"),
+    ("--cors-", "use `--set server.allowed_origins=[...]`"),
+    ("--no-cors-", "use `--set server.allowed_origins=[...]`"),
+    ("--models-", "use `--set model.models_dir=PATH`; a request names its model"),
+    ("--no-models-", "use `--set model.models_dir=PATH`; a request names its model"),
+    ("--ui-", CONSOLE),
+    ("--no-ui-", CONSOLE),
+    ("--webui-", CONSOLE),
+    ("--no-webui-", CONSOLE),
+    ("--mcp-", CONSOLE),
+    ("--image-", TEXT_ONLY),
+    ("--video-", TEXT_ONLY),
+    ("--mtmd-", TEXT_ONLY),
+    ("--mmproj-", TEXT_ONLY),
+    ("--no-mmproj-", TEXT_ONLY),
+    ("--control-vector-", "use `--lora PATH:FACTOR`"),
+    ("--lora-init-", "an adapter holds for all requests; give it with `--lora PATH:FACTOR`"),
+    ("--fim-", "give a model with `--model`"),
+    ("--embd-", "this program makes replies and no embeddings"),
 ];
 
 const SERVE: Refusals = &[
@@ -155,6 +301,13 @@ const SERVE: Refusals = &[
         "this program makes replies and no embeddings",
     ),
     (&["-to", "--timeout"], "use `--set limits.write_ms=N` and `--set limits.body_ms=N`"),
+    (&["--ignore-eos"], "a request says `logit_bias`"),
+    (&["--sleep-idle-seconds"], "use `--set memory.idle_s=N`"),
+    (&["--sse-ping-interval"], "use `--set limits.comment_ms=N`"),
+    (&["--reuse-port"], "one process listens on a port; leave it out"),
+    (&["--media-path"], TEXT_ONLY),
+    (&["--tags"], "a persona gives a model another name: the section [personas.NAME]"),
+    (&["--tools", "--tools-runtime", "-ag", "--agent", "-no-ag", "--no-agent"], CONSOLE),
     (&["--threads-http"], "connections need no threads of their own; `limits.connections` says how many there may be"),
 ];
 
@@ -212,7 +365,11 @@ mod tests {
             ("reprise serve --n-predict 5", "max_tokens"),
             ("reprise run --batch-size 5", "engine.prefill_chunk_tokens"),
             ("reprise run -np 5", "reprise serve"),
-            ("reprise serve --rope-scaling yarn", "YaRN"),
+            ("reprise serve --rope-scaling yarn", "preset.rope.yarn"),
+            ("reprise serve --spec-draft-n-max 4", "draft.tokens"),
+            ("reprise run --dry-multiplier 0.8", "repetition_penalty"),
+            ("reprise serve --cache-ram 8192", "memory.total"),
+            ("reprise serve --log-colors on", "[logging]"),
         ] {
             let refused = rewritten(line).unwrap_err();
             assert!(
@@ -227,6 +384,7 @@ mod tests {
     fn no_name_that_is_refused_is_one_that_is_read() {
         let cli = Cli::command();
         for (command, tables) in [("serve", [SERVE, BOTH]), ("run", [RUN, BOTH])] {
+            let begins = |name: &String| BEGINNINGS.iter().find(|(beginning, _)| name.starts_with(beginning));
             let ours = cli.find_subcommand(command).unwrap();
             let flags = ours.get_arguments().chain(cli.get_arguments().filter(|flag| flag.is_global_set()));
             let mut names: Vec<String> = Vec::new();
@@ -238,6 +396,7 @@ mod tests {
             let refused = tables.iter().flat_map(|table| table.iter()).flat_map(|(names, _)| names.iter());
             let both: Vec<&&str> = refused.filter(|name| names.iter().any(|ours| ours == **name)).collect();
             assert!(both.is_empty(), "{command}: {both:?}");
+            assert_eq!(names.iter().find_map(begins), None, "{command}");
         }
     }
 

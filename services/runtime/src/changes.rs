@@ -22,9 +22,9 @@ impl Runtime {
     /// or the whole history if that fits the window.
     pub async fn undo_summary(&self, session: &SessionRef, version: Option<u64>) -> Result<Summary, Error> {
         let all = self.store().summaries(session).await?;
-        let standing = all.iter().rev().find(|summary| summary.is_in_use());
-        let standing = standing.filter(|summary| version.is_none_or(|version| version == summary.version));
-        let Some(undone) = standing else { return Err(Error::NoSummaryToUndo) };
+        let shown_past = all.iter().rev().find(|summary| summary.is_in_use());
+        let shown_past = shown_past.filter(|summary| version.is_none_or(|version| version == summary.version));
+        let Some(undone) = shown_past else { return Err(Error::NoSummaryToUndo) };
         let before = all.iter().rev().find(|summary| summary.is_in_use() && summary.version < undone.version);
         self.check_fit(session, before).await?;
         self.store().undo_summary(session, undone.version, wall_ms()).await?;
@@ -153,7 +153,7 @@ impl Runtime {
         let tools = self.tools(session).await?;
         let past = Past::with(&tools, summary).await?;
         let shown = past.shown();
-        let context = tools.context(&past.standing, &shown);
+        let context = tools.context(&past.shown_past, &shown);
         let tokens = tools.count(&past.config, &shown, &context).await.map_err(Error::Model)?.tokens;
         let limit = u64::from(tools.limits.hard_tokens());
         if tokens > limit { Err(Error::DoesNotFit { tokens, limit }) } else { Ok(tokens) }

@@ -1,7 +1,7 @@
 //! Compactor of a session: a task beside the session's that keeps the conversation within its window, and talks by
 //! messages.
 //!
-//! `Standing` is the part of the past that the prompt shows, `Past` the conversation in the store, `weigh` counts the
+//! `ShownPast` is the part of the past that the prompt shows, `Past` the conversation in the store, `weigh` counts the
 //! parts of a prompt, `make` makes and stores a summary, `room` makes room for a reply that waits. The `compaction`
 //! crate decides when to compact, what, and how.
 //!
@@ -14,20 +14,20 @@ mod make;
 mod parts;
 mod past;
 mod room;
-mod standing;
+mod shown_past;
 mod steps;
 mod weigh;
 
 pub use make::CompactedView;
 pub use parts::WindowParts;
 pub use past::Past;
-pub use standing::{Standing, pin_of};
+pub use shown_past::{ShownPast, pin_of};
 
 use crate::prompts::SessionTools;
 use compaction::phases::{Activity, Phases};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use make::{Look, PinWish, Trouble};
+use make::{CompactionError, Look, PinWish};
 use model::Counted;
 use room::DroppedTurns;
 use session::machine::{Generate, GenerationId, StoreOp};
@@ -63,15 +63,15 @@ pub enum ToCompactor {
 
 pub enum FromCompactor {
     Tell(Event),
-    Stands(Arc<Standing>),
-    /// Items that the prompt shows, which may not be in memory, and the item of the store before them. `Stands`
+    Shows(Arc<ShownPast>),
+    /// Items that the prompt shows, which may not be in memory, and the item of the store before them. `Shows`
     /// follows.
     Recovered {
         items: Vec<Item>,
         behind: Option<String>,
     },
     Fill(Counted),
-    WantsPrompt(Arc<Standing>),
+    WantsPrompt(Arc<ShownPast>),
     AskAgain {
         generate: Box<Generate>,
         limit_tokens: Option<u32>,
@@ -99,7 +99,7 @@ struct Task {
     out: mpsc::UnboundedSender<FromCompactor>,
     now: Activity,
     phases: Phases,
-    standing: Standing,
+    shown_past: ShownPast,
     attempt: Attempt,
     step: Option<BoxFuture<'static, StepResult>>,
     side: FuturesUnordered<BoxFuture<'static, SideResult>>,
@@ -133,8 +133,8 @@ enum PinChange {
 }
 
 enum StepResult {
-    Looked(Result<Box<Look>, Trouble>),
-    Made(Result<Box<CompactedView>, Trouble>),
+    Looked(Result<Box<Look>, CompactionError>),
+    Made(Result<Box<CompactedView>, CompactionError>),
     Warmed,
     Swapped(Result<Option<u64>, store::Error>),
 }
@@ -152,14 +152,14 @@ impl Compactor {
     /// messages that may wait for the compactor.
     pub fn start(
         tools: Arc<SessionTools>,
-        standing: Standing,
+        shown_past: ShownPast,
         made: Option<CompactedView>,
         most_waiting: usize,
     ) -> Compactor {
         let (to, inbox) = mpsc::channel(most_waiting);
         let (out, from) = mpsc::unbounded_channel();
         let mut phases = Phases::new(made.is_some());
-        if standing.owes_summary {
+        if shown_past.owes_summary {
             phases.look_soon();
         }
         let quiet_after = phases.is_quiet().then_some(0);
@@ -170,7 +170,7 @@ impl Compactor {
             // Until the session says otherwise nothing may begin.
             now: Activity { replying: true, settled: false, ending: false, epoch: 0 },
             phases,
-            standing,
+            shown_past,
             attempt: Attempt { made, covers: None, told, gave_up_at: None, last_item: None, begun: Instant::now() },
             step: None,
             side: FuturesUnordered::new(),
@@ -257,10 +257,13 @@ impl Task {
             ToCompactor::Changed { op, is_shown, said_before } => self.changed(&op, is_shown, said_before.as_deref()),
             ToCompactor::TurnEnded { tokens } => {
                 self.rests_until = None;
-                let mark =
-                    if self.standing.held { self.tools.limits.hard_tokens() } else { self.tools.limits.soft_tokens() };
+                let mark = if self.shown_past.was_undone {
+                    self.tools.limits.hard_tokens()
+                } else {
+                    self.tools.limits.soft_tokens()
+                };
                 self.fill_is_untold = tokens == 0;
-                if tokens == 0 || tokens >= u64::from(mark) || self.standing.owes_summary {
+                if tokens == 0 || tokens >= u64::from(mark) || self.shown_past.owes_summary {
                     self.phases.look_soon();
                 }
             }
@@ -290,9 +293,9 @@ impl Task {
             SideResult::Room(generation, room) => self.room_made(generation, room),
             SideResult::Dropped(Ok(version)) => {
                 self.is_dropping = false;
-                self.standing.newest_version = self.standing.newest_version.max(version);
-                if self.standing.owes_summary {
-                    self.standing.version = Some(version);
+                self.shown_past.newest_version = self.shown_past.newest_version.max(version);
+                if self.shown_past.owes_summary {
+                    self.shown_past.version = Some(version);
                 }
             }
             SideResult::Dropped(Err(error)) => {
@@ -300,7 +303,7 @@ impl Task {
                 tracing::warn!(%error, "dropped turns could not be stored as dropped: a restart brings them back");
             }
             SideResult::Pinned(Ok((pins, refused))) => {
-                self.standing.pins = pins;
+                self.shown_past.pins = pins;
                 self.is_pinning = false;
                 self.change_pins();
                 self.show();
@@ -324,7 +327,7 @@ impl Task {
     }
 
     fn show(&self) {
-        self.say(FromCompactor::Stands(Arc::new(self.standing.clone())));
+        self.say(FromCompactor::Shows(Arc::new(self.shown_past.clone())));
     }
 
     fn say(&self, message: FromCompactor) {

@@ -21,7 +21,8 @@
 //! # use futures_util::future::{BoxFuture, FutureExt, ready};
 //! # use model::{Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory};
 //! # use session::{Delta, Failure, Finish, Prompt};
-//! # use store::{OpenedBy, Store, StoreOptions};
+//! # use runtime::store_options;
+//! # use store::Store;
 //! # /// Model that greets.
 //! # struct Greeter;
 //! # impl Answerer for Greeter {
@@ -41,15 +42,11 @@
 //! # let mut settings = settings::Settings::load(&settings::Sources::default()).expect("defaults").settings;
 //! # settings.model.preset = "default".to_owned();
 //! # let folder = tempfile::tempdir()?;
-//! # let options = StoreOptions {
-//! #     path: folder.path().join("store.sqlite3"), opened_by: OpenedBy::Service, create: true, busy_timeout_ms: 1000,
-//! #     readers: 1, read_limit_ms: 0, sync_ms: 1000, user_bytes: 0, user_bytes_per_minute: 0, write_queue: 64,
-//! #     commit_group: 16, wal_limit_bytes: 1 << 20, max_pages: None, check_at_start: false,
-//! # };
+//! # settings.store.path = folder.path().join("store.sqlite3");
 //! # let model = Model::new(Greeter, PreparationMemory::new(1 << 20, std::time::Duration::from_secs(1)));
 //! # let presets = Presets::new(None, settings.chosen()?.clone(), "greeter");
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-//! # let store = Store::open(&options, 1).await?;
+//! # let store = Store::open(&store_options(&settings), 1).await?;
 //! # store.put_user("ada", "Ada", 1).await?;
 //! # let settings = Arc::new(settings);
 //! let runtime = Runtime::new(RuntimeParts { settings, store, model, presets });
@@ -100,6 +97,7 @@ mod registry;
 mod remember;
 mod say;
 mod shared;
+mod store_options;
 mod store_queue;
 mod task;
 mod told_facts;
@@ -121,3 +119,4 @@ pub use presets::{ModelChoice, Presets};
 pub use prompts::limits_of;
 pub use registry::{Attach, Connected, NewSession, Runtime, RuntimeParts};
 pub use say::SessionAnswer;
+pub use store_options::store_options;

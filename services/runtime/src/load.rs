@@ -1,5 +1,5 @@
 use crate::Error;
-use crate::compactor::{CompactedView, Compactor, Standing};
+use crate::compactor::{CompactedView, Compactor, ShownPast};
 use crate::connections::Connections;
 use crate::generations::Generations;
 use crate::memories::SessionMemories;
@@ -28,10 +28,10 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
     let memories = SessionMemories::new(&shared, session, view.session.is_remembered);
     let told = shared.facts_of(session, &view.session, &preset).await;
     let tools = shared.tools_of(&view.session, session, told);
-    let standing = Standing::of(&view);
-    let made = CompactedView::left_over(&view, &standing);
+    let shown_past = ShownPast::of(&view);
+    let made = CompactedView::left_over(&view, &shown_past);
     let items: Vec<_> = view.head.iter().chain(&view.items).map(|version| Arc::new(version.item())).collect();
-    let context = tools.context(&standing, &items);
+    let context = tools.context(&shown_past, &items);
     let machine = Machine::new(Start {
         session_id: session.id().to_owned(),
         conversation_id: format!("conv_{}", session.id().trim_start_matches("sess_")),
@@ -53,20 +53,20 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
     let turns = TurnLog::new(tools.preset.clone(), arm, shared.gpu.clone(), turns, open_turns);
     let queue = StoreQueue::new(shared.store.clone(), session.clone());
     let waiting = shared.settings.limits.waiting_events;
-    let compactor = Compactor::start(tools.clone(), standing.clone(), made, waiting);
+    let compactor = Compactor::start(tools.clone(), shown_past.clone(), made, waiting);
     let speech = &shared.settings.speech;
     let sentences =
         SentenceLimits { first_clause_chars: speech.first_clause_chars, max_sentence_chars: speech.max_sentence_chars };
     let logs_text = shared.settings.logging.user_text;
     let generations = Generations::new(tools.clone(), sentences, logs_text, placement.arm.clone());
-    let standing = Arc::new(standing);
+    let shown_past = Arc::new(shown_past);
     Ok(SessionTask {
         machine,
         queue,
         connections: Connections::new(written),
         generations,
         turns,
-        window: SessionWindow { tools, standing, fill, arm: placement.arm, epoch: 0, told: None, wanted: None },
+        window: SessionWindow { tools, shown_past, fill, arm: placement.arm, epoch: 0, told: None, wanted: None },
         compactor,
         to_compactor: Vec::new(),
         recalls: FuturesUnordered::new(),

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::command::Command;
-use crate::compactor::{Compactor, FromCompactor, Standing, ToCompactor};
+use crate::compactor::{Compactor, FromCompactor, ShownPast, ToCompactor};
 use crate::connections::Connections;
 use crate::fact_block::BlockFacts;
 use crate::generations::Generations;
@@ -53,13 +53,13 @@ pub struct SessionTask {
 
 pub struct SessionWindow {
     pub tools: Arc<SessionTools>,
-    pub standing: Arc<Standing>,
+    pub shown_past: Arc<ShownPast>,
     pub fill: Option<Counted>,
     pub arm: Option<String>,
     pub epoch: u64,
     pub told: Option<Activity>,
     /// View for which the compactor wants a prompt, while its facts are chosen anew.
-    pub wanted: Option<Arc<Standing>>,
+    pub wanted: Option<Arc<ShownPast>>,
 }
 
 pub struct Life {
@@ -294,10 +294,10 @@ impl SessionTask {
                 self.turns.see(&event);
                 self.feed(MachineInput::Tell(event));
             }
-            FromCompactor::Stands(standing) => {
-                self.window.standing = standing;
-                let items = self.machine.items_behind(self.window.standing.covered_through.as_deref());
-                let context = self.window.tools.context(&self.window.standing, &items);
+            FromCompactor::Shows(shown_past) => {
+                self.window.shown_past = shown_past;
+                let items = self.machine.items_behind(self.window.shown_past.covered_through.as_deref());
+                let context = self.window.tools.context(&self.window.shown_past, &items);
                 if context != *self.machine.context() {
                     self.feed(MachineInput::Context(context));
                 }
@@ -308,9 +308,9 @@ impl SessionTask {
                 self.tell_fill();
             }
             // All behind the instructions is computed anyway: now other facts may be told.
-            FromCompactor::WantsPrompt(standing) => match self.memories.refresh(&self.window.tools) {
-                true => self.window.wanted = Some(standing),
-                false => self.prompt_for(&standing),
+            FromCompactor::WantsPrompt(shown_past) => match self.memories.refresh(&self.window.tools) {
+                true => self.window.wanted = Some(shown_past),
+                false => self.prompt_for(&shown_past),
             },
             FromCompactor::AskAgain { generate, limit_tokens } => self.generations.ask(&generate, limit_tokens),
             FromCompactor::Failed { generation, failure } => {
@@ -322,9 +322,9 @@ impl SessionTask {
         }
     }
 
-    fn prompt_for(&mut self, standing: &Standing) {
-        let items = self.machine.items_behind(standing.covered_through.as_deref());
-        let context = self.window.tools.context(standing, &items);
+    fn prompt_for(&mut self, shown_past: &ShownPast) {
+        let items = self.machine.items_behind(shown_past.covered_through.as_deref());
+        let context = self.window.tools.context(shown_past, &items);
         let generate = Box::new(self.machine.ahead(items, context));
         self.to_compactor.push(ToCompactor::Prompt(generate));
     }
@@ -356,8 +356,8 @@ impl SessionTask {
             self.window.epoch += 1;
             self.feed(MachineInput::ItemsGone { item_ids });
         }
-        if let Some(standing) = self.window.wanted.take() {
-            self.prompt_for(&standing);
+        if let Some(shown_past) = self.window.wanted.take() {
+            self.prompt_for(&shown_past);
         }
         if self.memories.is_behind() {
             self.memories.follow(&tools);
@@ -369,8 +369,8 @@ impl SessionTask {
 
     fn tell_facts(&mut self, told: BlockFacts) {
         self.window.tools.facts.set(told);
-        let items = self.machine.items_behind(self.window.standing.covered_through.as_deref());
-        self.feed(MachineInput::Context(self.window.tools.context(&self.window.standing, &items)));
+        let items = self.machine.items_behind(self.window.shown_past.covered_through.as_deref());
+        self.feed(MachineInput::Context(self.window.tools.context(&self.window.shown_past, &items)));
     }
 
     async fn tell_compactor(&mut self) {
@@ -507,14 +507,14 @@ impl SessionTask {
             StoreOp::ItemTruncated { item, .. } => (Some(&item.id), None),
             _ => return None,
         };
-        let tells_something = self.window.standing.covered_through.is_some();
+        let tells_something = self.window.shown_past.covered_through.is_some();
         let is_shown = |id: &String| !tells_something || self.machine.items().iter().any(|item| item.id == *id);
         Some(ToCompactor::Changed { op: op.clone(), is_shown: about.is_none_or(is_shown), said_before })
     }
 
     fn question(&self, input: &Input) -> Option<Question> {
         let tools = &self.window.tools;
-        let has_past = self.window.standing.covered_through.is_some() || tools.person.is_some();
+        let has_past = self.window.shown_past.covered_through.is_some() || tools.person.is_some();
         let may_look = tools.preset.recall == Recall::Auto && has_past && !self.machine.is_replying();
         let may_look = may_look && self.life.draining_by.is_none();
         may_look.then(|| question_of(input, &self.machine)).flatten()

@@ -2,14 +2,14 @@
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use model::{Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory};
-use runtime::{Attach, NewSession, Presets, Runtime, RuntimeParts};
+use runtime::{Attach, NewSession, Presets, Runtime, RuntimeParts, store_options};
 use session::machine::Replay;
 use session::{Delta, Failure, Finish, Input, ItemBody, ItemPlace, NewItem, Prompt, Role};
 use settings::Learn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{OpenedBy, RememberedFact, SessionRef, Store, StoreOptions};
+use store::{RememberedFact, SessionRef, Store};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -55,27 +55,12 @@ impl Home {
         settings.remember.encoder = encoder.to_owned();
         settings.remember.silence_s = 1;
         let folder = tempfile::tempdir().unwrap();
-        let options = StoreOptions {
-            path: folder.path().join("store.sqlite3"),
-            opened_by: OpenedBy::Service,
-            create: true,
-            busy_timeout_ms: 1000,
-            readers: 1,
-            read_limit_ms: 0,
-            sync_ms: 1000,
-            user_bytes: 0,
-            user_bytes_per_minute: 0,
-            write_queue: 64,
-            commit_group: 16,
-            wal_limit_bytes: 1 << 20,
-            max_pages: None,
-            check_at_start: false,
-        };
+        settings.store.path = folder.path().join("store.sqlite3");
         let mut preset = settings.chosen().unwrap().clone();
         preset.remember.learn = Learn::Words;
         let model = Model::new(Silent, PreparationMemory::new(1 << 20, Duration::from_secs(1)));
         let presets = Presets::new(None, preset, "silent");
-        let store = Store::open(&options, 1).await.unwrap();
+        let store = Store::open(&store_options(&settings), 1).await.unwrap();
         store.put_user("home", "Home", 1).await.unwrap();
         let settings = Arc::new(settings);
         let runtime = Runtime::new(RuntimeParts { settings, store: store.clone(), model, presets });

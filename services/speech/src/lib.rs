@@ -30,7 +30,7 @@ pub use hearing::{HeardAudio, Hearing};
 pub use meaning::{TurnEnding, ending_of};
 pub use playback::Playback;
 pub use resample::{RATES, Resampler};
-pub use spoken::{SpokenText, WordTime, word_end};
+pub use spoken::{SpokenText, WordTime};
 pub use turns::{Detection, TurnDetector, TurnEvent, TurnWaits};
 pub use vowel::vowel;
 

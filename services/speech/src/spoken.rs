@@ -241,11 +241,6 @@ impl Piece {
     }
 }
 
-/// Largest end of a word in `text` that is not above this number of characters.
-pub fn word_end(text: &str, chars: usize) -> usize {
-    word_ends(text).into_iter().rfind(|end| *end <= chars).unwrap_or(0)
-}
-
 // Ends of words: where space follows, and behind each character of a script without spaces.
 fn word_ends(text: &str) -> Vec<usize> {
     let mut ends = Vec::new();
@@ -361,8 +356,7 @@ mod tests {
         let (spoken, text) = spoken(&["厨房的灯现在亮了。"]);
         assert_eq!(heard(&spoken, &text, 185), "厨房的");
         assert_eq!(heard(&spoken, &text, 540), text);
-        assert_eq!(word_end("ab cd 厨房", 6), 5);
-        assert_eq!(word_end("ab cd 厨房", 7), 7);
+        assert_eq!(word_ends("ab cd 厨房"), [2, 5, 7, 8]);
     }
 
     fn told(word: &str, start_ms: u64, end_ms: Option<u64>) -> WordTime {

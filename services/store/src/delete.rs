@@ -6,9 +6,10 @@
 //! crash cut off.
 
 use crate::error::Result;
-use crate::facts::leave_session;
+use crate::facts::{FactsOf, leave_session};
 use crate::notes::{Copies, withdraw};
 use crate::past_owners::{forget_owner_of_log, forget_past};
+use crate::writer::WriteQueue;
 use crate::{Error, SessionRef, Store};
 use session::PastStays;
 use sqlx::query::Query;
@@ -116,7 +117,10 @@ impl Store {
 
     /// Runs `removal` until it finds no more rows. It takes `number` and a limit of rows.
     pub(crate) async fn remove_all(&self, removal: Removal, number: i64) -> Result<(), Error> {
-        while self.execute(removal().bind(number).bind(ROWS_AT_ONCE)).await? > 0 {}
+        let rows = async move |connection: &mut SqliteConnection| {
+            Ok(removal().bind(number).bind(ROWS_AT_ONCE).execute(connection).await?.rows_affected())
+        };
+        while self.write_in(WriteQueue::Pieces, rows).await? > 0 {}
         Ok(())
     }
 
@@ -128,6 +132,9 @@ impl Store {
         by_user: bool,
         now_ms: i64,
     ) -> Result<(), Error> {
+        if by_user {
+            self.delete_facts(session.user(), FactsOf::Session(session.key), now_ms).await?;
+        }
         let marked = session.clone();
         self.write_forgetting(session.user(), async move |connection| {
             let query = sqlx::query_scalar(
@@ -155,7 +162,7 @@ impl Store {
         let mut free = i64::MAX;
         while free > 0 {
             let left: i64 = self
-                .upkeep(async move |connection| {
+                .maintenance(async move |connection| {
                     sqlx::query("PRAGMA incremental_vacuum(256)").execute(&mut *connection).await?;
                     Ok(sqlx::query_scalar("PRAGMA freelist_count").fetch_one(connection).await?)
                 })
@@ -165,7 +172,7 @@ impl Store {
         }
         let (until, patience) = (Instant::now() + self.busy_timeout, self.busy_timeout);
         // This waits for readers here: in the writer, everybody's writes would wait with it.
-        while self.upkeep(async move |connection| truncate_log(connection, patience).await).await? {
+        while self.maintenance(async move |connection| truncate_log(connection, patience).await).await? {
             if Instant::now() >= until {
                 self.owe_the_log();
                 tracing::warn!("a long read keeps deleted words in the write-ahead log until the next checkpoint");
@@ -240,12 +247,12 @@ const REMOVALS: [Removal; 13] = [
         )
     },
     || {
-        // The words of a version leave the index with it: 40,000 bytes of them at once, or one version.
+        // The words of a version leave the index with it: 20,000 bytes of them at once, or one version.
         sqlx::query(
             "DELETE FROM item_versions WHERE key IN (SELECT key FROM (
                 SELECT key, sum(octet_length(content)) OVER (ORDER BY key) - octet_length(content) AS before
                 FROM (SELECT key, content FROM item_versions WHERE session = ? ORDER BY key LIMIT ?)
-             ) WHERE before < 40000)",
+             ) WHERE before < 20000)",
         )
     },
     || sqlx::query("DELETE FROM summaries WHERE key IN (SELECT key FROM summaries WHERE session = ? LIMIT ?)"),

@@ -329,25 +329,29 @@ impl Store {
 
     /// Forgets all facts of a person, and hides their places from searches of the past.
     pub async fn forget_person(&self, user: &str, person: &str, now_ms: i64) -> Result<u64, Error> {
-        let (owner, person) = (user.to_owned(), person.to_owned());
-        let forgotten = self.write_forgetting(user, async move |connection| {
-            let user = owner;
-            let query = sqlx::query(
-                "INSERT INTO unsaid_items (session, item_id)
-                 SELECT session, item_id FROM facts
-                 WHERE user = ? AND person = ? AND session IS NOT NULL AND item_id IS NOT NULL
-                 ON CONFLICT DO UPDATE SET elsewhere = 0",
-            );
-            query.bind(&user).bind(&person).execute(&mut *connection).await?;
-            let query = sqlx::query_as("DELETE FROM facts WHERE user = ? AND person = ? RETURNING id, person");
-            let gone: Vec<(String, String)> = query.bind(&user).bind(person).fetch_all(&mut *connection).await?;
-            forget_tellers(connection, &user, &gone, now_ms).await?;
-            withdraw(connection, &user, Copies::All, now_ms).await?;
-            Ok((gone.len() as u64, true))
-        });
-        let forgotten = forgotten.await?;
+        let forgotten = self.delete_facts(user, FactsOf::Person(person.to_owned()), now_ms).await?;
         self.forget_the_log().await?;
         Ok(forgotten)
+    }
+
+    /// Deletes facts a few at a time, so that turns do not wait for all of them.
+    pub(crate) async fn delete_facts(&self, user: &str, of: FactsOf, now_ms: i64) -> Result<u64, Error> {
+        let mut deleted = 0;
+        loop {
+            let (owner, of) = (user.to_owned(), of.clone());
+            let some = self.write_forgetting(user, async move |connection| {
+                let some = delete_some(connection, &owner, &of, now_ms).await?;
+                if some < FACTS_AT_ONCE {
+                    withdraw(connection, &owner, Copies::All, now_ms).await?;
+                }
+                Ok((some, true))
+            });
+            let some = some.await?;
+            deleted += some;
+            if some < FACTS_AT_ONCE {
+                return Ok(deleted);
+            }
+        }
     }
 
     pub fn use_facts(&self, ids: Vec<String>, now_ms: i64) {
@@ -369,20 +373,7 @@ impl Store {
         let users: Vec<String> = self.read(async |reader| Ok(query.bind(before_ms).fetch_all(reader).await?)).await?;
         let mut forgotten = 0;
         for user in users {
-            let owner = user.clone();
-            forgotten += self
-                .write_forgetting(&user, async move |connection| {
-                    let query = sqlx::query_as(
-                        "DELETE FROM facts WHERE user = ? AND asked = 0 AND coalesce(used_at_ms, said_at_ms) < ?
-                         RETURNING id, person",
-                    );
-                    let query = query.bind(&owner).bind(before_ms);
-                    let gone: Vec<(String, String)> = query.fetch_all(&mut *connection).await?;
-                    forget_tellers(connection, &owner, &gone, now_ms).await?;
-                    withdraw(connection, &owner, Copies::All, now_ms).await?;
-                    Ok((gone.len() as u64, !gone.is_empty()))
-                })
-                .await?;
+            forgotten += self.delete_facts(&user, FactsOf::UnusedSince(before_ms), now_ms).await?;
         }
         if forgotten > 0 {
             self.owe_the_log();
@@ -418,6 +409,52 @@ impl Store {
             Ok(())
         });
     }
+}
+
+/// Facts that a deletion takes along.
+#[derive(Clone, Debug)]
+pub(crate) enum FactsOf {
+    Person(String),
+    /// Of this person, or said by them.
+    PersonAndWords(String),
+    Session(i64),
+    /// Facts that no person asked for.
+    UnusedSince(i64),
+}
+
+const FACTS_AT_ONCE: u64 = 50;
+
+async fn delete_some(connection: &mut SqliteConnection, user: &str, of: &FactsOf, now_ms: i64) -> Result<u64> {
+    let query = match of {
+        FactsOf::Person(person) => {
+            sqlx::query_as("SELECT id, person FROM facts WHERE user = ? AND person = ? LIMIT ?").bind(user).bind(person)
+        }
+        FactsOf::PersonAndWords(person) => {
+            sqlx::query_as("SELECT id, person FROM facts WHERE user = ?1 AND (person = ?2 OR said_by = ?2) LIMIT ?3")
+                .bind(user)
+                .bind(person)
+        }
+        FactsOf::Session(session) => {
+            sqlx::query_as("SELECT id, person FROM facts WHERE user = ? AND session = ? LIMIT ?")
+                .bind(user)
+                .bind(session)
+        }
+        FactsOf::UnusedSince(before_ms) => sqlx::query_as(
+            "SELECT id, person FROM facts
+             WHERE user = ? AND asked = 0 AND coalesce(used_at_ms, said_at_ms) < ? LIMIT ?",
+        )
+        .bind(user)
+        .bind(before_ms),
+    };
+    let gone: Vec<(String, String)> = query.bind(FACTS_AT_ONCE.cast_signed()).fetch_all(&mut *connection).await?;
+    let ids: Vec<&String> = gone.iter().map(|(id, _)| id).collect();
+    if matches!(of, FactsOf::Person(_)) {
+        unsay_sources(connection, user, &Json(&ids)).await?;
+    }
+    let delete = sqlx::query("DELETE FROM facts WHERE user = ? AND id IN (SELECT value FROM json_each(?))");
+    delete.bind(user).bind(Json(&ids)).execute(&mut *connection).await?;
+    forget_tellers(connection, user, &gone, now_ms).await?;
+    Ok(gone.len() as u64)
 }
 
 async fn insert_fact(

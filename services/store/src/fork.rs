@@ -10,6 +10,7 @@ use crate::quota::Quota;
 use crate::sessions::session_record;
 use crate::summaries::{insert_pin, insert_summary, pins_of_session, summaries_of_session};
 use crate::versions::{changed_under, insert_version, last_seq, versions_of};
+use crate::writer::WriteQueue;
 use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store, Summary};
 use sqlx::sqlite::SqliteConnection;
 use std::collections::HashSet;
@@ -54,7 +55,7 @@ impl Store {
         let mut after = OrderKey::default();
         loop {
             let (from, through, to, quota) = (from.clone(), through.clone(), to.clone(), self.quota.clone());
-            let last = self.write(async move |connection| {
+            let last = self.write_in(WriteQueue::Pieces, async move |connection| {
                 let items = items_between(connection, &from, &after, &through).await?;
                 let mut seq = last_seq(connection, &to).await?;
                 for item in &items {

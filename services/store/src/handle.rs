@@ -7,7 +7,7 @@ use crate::memory_changes::MemoryChanges;
 use crate::open::{OpenedBy, StoreOptions, open};
 use crate::quota::Quota;
 use crate::records::SessionRef;
-use crate::writer::{Order, StoreAnswer, Work, WriteTrouble, start_writer};
+use crate::writer::{Order, Orders, StoreAnswer, Work, WriteQueue, WriteTrouble, start_writer};
 use sqlx::Connection;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool};
@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 #[derive(Clone)]
 pub struct Store {
     path: Arc<Path>,
-    orders: mpsc::Sender<Order>,
+    orders: Orders,
     readers: SqlitePool,
     /// Reader for keys, so that a check waits for no other read.
     key_reader: SqlitePool,
@@ -111,7 +111,7 @@ impl Store {
         self.readers.close().await;
         self.key_reader.close().await;
         let (answer, stopped) = oneshot::channel();
-        self.orders.send(Order::Stop(answer)).await.map_err(|_| Error::Closed)?;
+        self.orders.to(WriteQueue::Turns).send(Order::Stop(answer)).await.map_err(|_| Error::Closed)?;
         stopped.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -121,8 +121,17 @@ impl Store {
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> Result<T, Error> {
+        self.write_in(WriteQueue::Turns, work).await
+    }
+
+    /// Runs work like `write`, in the queue that fits its size.
+    pub(crate) async fn write_in<T: Send + 'static>(
+        &self,
+        queue: WriteQueue,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
+    ) -> Result<T, Error> {
         let (work, answer) = Work::new(work);
-        self.orders.send(Order::Write(work)).await.map_err(|_| Error::Closed)?;
+        self.orders.to(queue).send(Order::Write(work)).await.map_err(|_| Error::Closed)?;
         answer.await
     }
 
@@ -163,20 +172,20 @@ impl Store {
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> Result<StoreAnswer<T>, Error> {
         let (work, answer) = Work::new(work);
-        self.orders.try_send(Order::Write(work)).map_err(|error| match error {
+        self.orders.to(WriteQueue::Turns).try_send(Order::Write(work)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => Error::Busy { path: self.path.to_path_buf() },
             mpsc::error::TrySendError::Closed(_) => Error::Closed,
         })?;
         Ok(answer)
     }
 
-    /// Runs work that SQLite refuses inside a transaction: checkpoints, vacuum.
-    pub(crate) async fn upkeep<T: Send + 'static>(
+    /// Runs work that SQLite refuses inside a transaction, such as checkpoints and vacuum, behind what turns wait for.
+    pub(crate) async fn maintenance<T: Send + 'static>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> Result<T, Error> {
         let (work, answer) = Work::new(work);
-        self.orders.send(Order::Upkeep(work)).await.map_err(|_| Error::Closed)?;
+        self.orders.to(WriteQueue::Pieces).send(Order::Maintenance(work)).await.map_err(|_| Error::Closed)?;
         answer.await
     }
 
@@ -326,6 +335,44 @@ mod tests {
         reading.abort();
         timeout(SOON, forgetting).await.unwrap().unwrap();
         assert_eq!(std::fs::metadata(store.path().with_extension("sqlite3-wal")).unwrap().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn turns_wait_for_one_piece_of_a_larger_write_and_pieces_for_one_group_of_turns() {
+        let (_folder, store) = store(0).await;
+        let ((open, gate), (begin, begun)) = (oneshot::channel(), oneshot::channel());
+        let first = tokio::spawn({
+            let store = store.clone();
+            let wait = async move |_: &mut SqliteConnection| {
+                let _ = (begin.send(()), gate.await);
+                Ok(())
+            };
+            async move { store.write_in(WriteQueue::Pieces, wait).await }
+        });
+        timeout(SOON, begun).await.unwrap().unwrap();
+        let order = Arc::new(parking_lot::Mutex::new(String::new()));
+        let mut writes = Vec::new();
+        for (queue, sign, count) in [(WriteQueue::Pieces, 'p', 4), (WriteQueue::Turns, 't', 20)] {
+            for _ in 0..count {
+                let (store, order) = (store.clone(), order.clone());
+                let note = async move |_: &mut SqliteConnection| {
+                    order.lock().push(sign);
+                    Ok(())
+                };
+                writes.push(tokio::spawn(async move { store.write_in(queue, note).await }));
+            }
+        }
+        while store.orders.to(WriteQueue::Turns).capacity() > 0 || store.orders.to(WriteQueue::Pieces).capacity() > 12 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        open.send(()).unwrap();
+        timeout(SOON, first).await.unwrap().unwrap().unwrap();
+        for write in writes {
+            timeout(SOON, write).await.unwrap().unwrap().unwrap();
+        }
+        let order = order.lock().clone();
+        assert_eq!(order.chars().take(17).collect::<String>(), format!("{}p", "t".repeat(16)));
+        assert_eq!((order.matches('t').count(), order.matches('p').count()), (20, 4));
     }
 
     #[tokio::test]

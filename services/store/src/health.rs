@@ -29,7 +29,7 @@ impl Store {
     /// points to its newest version. Empty if the store is sound. Writes wait in the meantime.
     pub async fn check(&self) -> Result<Vec<String>, Error> {
         let path = self.path().to_path_buf();
-        self.upkeep(async move |connection| {
+        self.maintenance(async move |connection| {
             let mut problems: Vec<String> =
                 sqlx::query_scalar("PRAGMA integrity_check").fetch_all(&mut *connection).await?;
             problems.retain(|line| line != "ok");

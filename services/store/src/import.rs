@@ -11,6 +11,7 @@ use crate::notes::insert_unknown_source;
 use crate::sessions::{find_session, insert_session};
 use crate::summaries::{insert_pin, insert_summary};
 use crate::versions::insert_version;
+use crate::writer::WriteQueue;
 use crate::{Change, Error, Placement, SessionRecord, SessionRef, Store};
 use session::is_hidden_id;
 use sqlx::sqlite::SqliteConnection;
@@ -103,7 +104,7 @@ impl Importer {
     async fn write_waiting(&mut self) -> Result<(), Error> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let (session, waiting) = (open.session.clone(), std::mem::take(&mut open.waiting));
-        let written = self.store.write(async move |connection| {
+        let written = self.store.write_in(WriteQueue::Pieces, async move |connection| {
             for line in waiting {
                 write_line(connection, &session, line).await?;
             }

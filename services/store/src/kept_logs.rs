@@ -3,7 +3,8 @@
 //! The caller decides what a hash is made of. A search covers the logs of one person in one room.
 
 use crate::error::Result;
-use crate::pieces::{add_items, pieces};
+use crate::handle::touch;
+use crate::pieces::{add_items, pieces, queue_of};
 use crate::request_parts::insert_last_part;
 use crate::versions::order_key_of;
 use crate::view::items_up_to;
@@ -110,7 +111,8 @@ impl Store {
         now_ms: i64,
     ) -> Result<bool, Error> {
         let LogAddition { mut behind, items, marks, begins_behind, of_request } = addition;
-        let (mut marks, mut pieces) = (Some(placed(marks, &items, &behind)), pieces(items).into_iter().peekable());
+        let (mut marks, pieces) = (Some(placed(marks, &items, &behind)), pieces(items));
+        let (queue, mut pieces) = (queue_of(&pieces), pieces.into_iter().peekable());
         while let Some(piece) = pieces.next() {
             let last = piece.last().map(|item| item.id.clone()).or_else(|| behind.clone());
             let before = std::mem::replace(&mut behind, last);
@@ -119,7 +121,10 @@ impl Store {
             let request = of_request.filter(|_| is_last);
             let ends_with = piece.last().map(|item| item.id.clone());
             let (owner, begins_behind, quota) = (owner.clone(), begins_behind.clone(), self.quota.clone());
-            let added = self.write_session(session, now_ms, async move |connection, session| {
+            let session = session.clone();
+            let added = self.write_in(queue, async move |connection| {
+                touch(connection, &session, now_ms).await?;
+                let session = &session;
                 if last_item(connection, session).await? != before {
                     return Ok(false);
                 }

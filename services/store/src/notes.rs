@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::item_form::emptied;
 use crate::past_owners::forget_past;
 use crate::versions::{insert_item, insert_version, versions_of};
+use crate::writer::WriteQueue;
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace, NoteSource, PastStays};
 use sqlx::sqlite::SqliteConnection;
@@ -88,7 +89,7 @@ impl Store {
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<(T, bool)> + Send + 'static,
     ) -> Result<T, Error> {
         let owner = user.to_owned();
-        let written = self.write(async move |connection| {
+        let written = self.write_in(WriteQueue::Pieces, async move |connection| {
             let (value, is_change) = work(connection).await?;
             let count = if is_change { Some(count_change(connection, &owner).await?) } else { None };
             Ok((value, count))

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 const APPLICATION_ID: i64 = 1_380_995_667; // as in the first migration
 const CACHED_STATEMENTS: usize = 200; // more than there are in this crate
+/// Pages of the log that a commit writes back: more would take longer than a turn may wait.
+const CHECKPOINT_PAGES: &str = "256";
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
@@ -158,6 +160,7 @@ async fn connect_writer(options: &StoreOptions) -> Result<SqliteConnection, sqlx
         .auto_vacuum(SqliteAutoVacuum::Incremental)
         .journal_mode(SqliteJournalMode::Wal)
         .pragma("secure_delete", "ON") // what is deleted is overwritten
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         .pragma("journal_size_limit", options.wal_limit_bytes.to_string());
     if let Some(pages) = options.max_pages {
         connect = connect.pragma("max_page_count", pages.to_string());

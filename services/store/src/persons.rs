@@ -1,7 +1,7 @@
 //! Persons and rooms of a user.
 
 use crate::delete::hide;
-use crate::facts::forget_tellers;
+use crate::facts::FactsOf;
 use crate::notes::{Copies, withdraw};
 use crate::past_owners::forget_person;
 use crate::{Error, SessionRef, Store};
@@ -42,7 +42,15 @@ impl Store {
     /// Deletes everything about a person or a room: sessions, what was learned in them, and facts. The home loses the
     /// facts that this person said. Returns the deleted sessions.
     pub async fn delete_person(&self, user: &str, person: &str, now_ms: i64) -> Result<Vec<SessionRef>, Error> {
-        let (owner, person) = (user.to_owned(), person.to_owned());
+        let person = person.to_owned();
+        // The guest's words belong to no person but the home.
+        if !person.is_empty() {
+            self.delete_facts(user, FactsOf::PersonAndWords(person.clone()), now_ms).await?;
+        }
+        for session in self.sessions_of_person(user, &person).await? {
+            self.delete_facts(user, FactsOf::Session(session.key), now_ms).await?;
+        }
+        let owner = user.to_owned();
         let marked = self.write_forgetting(user, async move |connection| {
             let user = owner;
             let sessions = find_sessions(connection, &user, &person).await?;
@@ -50,12 +58,6 @@ impl Store {
                 hide(connection, session, true, now_ms).await?;
             }
             forget_person(connection, &user, &person, now_ms).await?;
-            // The guest's words belong to no person but the home.
-            let query = sqlx::query_as(
-                "DELETE FROM facts WHERE user = ?1 AND ?2 <> '' AND (person = ?2 OR said_by = ?2) RETURNING id, person",
-            );
-            let gone: Vec<(String, String)> = query.bind(&user).bind(&person).fetch_all(&mut *connection).await?;
-            forget_tellers(connection, &user, &gone, now_ms).await?;
             withdraw(connection, &user, Copies::All, now_ms).await?;
             Ok((sessions, true))
         });

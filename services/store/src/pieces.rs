@@ -6,12 +6,13 @@ use crate::quota::Quota;
 use crate::request_parts::insert_last_part;
 use crate::sessions::begin_session;
 use crate::versions::insert_item;
+use crate::writer::WriteQueue;
 use crate::{Change, Error, SessionRecord, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace, RequestDigest};
 use sqlx::sqlite::SqliteConnection;
 
-const PIECE_ITEMS: usize = 64;
-const PIECE_BYTES: usize = 256 << 10; // not a window: bytes of items
+const PIECE_ITEMS: usize = 32;
+const PIECE_BYTES: usize = 64 << 10; // not a window: bytes of items
 
 /// Splits items into those of one write each. There is at least one piece, which may be empty.
 pub fn pieces(items: Vec<Item>) -> Vec<Vec<Item>> {
@@ -27,6 +28,10 @@ pub fn pieces(items: Vec<Item>) -> Vec<Vec<Item>> {
     }
     pieces.push(piece);
     pieces
+}
+
+pub fn queue_of(pieces: &[Vec<Item>]) -> WriteQueue {
+    if pieces.len() > 1 { WriteQueue::Pieces } else { WriteQueue::Turns }
 }
 
 impl Store {
@@ -53,10 +58,12 @@ impl Store {
         let session = self.begin_hidden(new, now_ms).await?;
         let ends_with = items.last().map(|item| item.id.clone());
         let filled = async {
-            for piece in pieces(items) {
+            let pieces = pieces(items);
+            let queue = queue_of(&pieces);
+            for piece in pieces {
                 let (session, quota) = (session.clone(), self.quota.clone());
-                self.write(async move |connection| add_items(connection, &quota, &session, piece, now_ms).await)
-                    .await?;
+                let add = async move |connection: &mut _| add_items(connection, &quota, &session, piece, now_ms).await;
+                self.write_in(queue, add).await?;
             }
             let session = session.clone();
             self.write(async move |connection| {

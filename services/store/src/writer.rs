@@ -3,26 +3,31 @@
 //! Group commit: the work in the queue goes into one transaction, and the writer acknowledges all of it when that is on
 //! disk. A flush costs the same for one event as for a hundred, so an event gets cheaper as the service gets busier.
 //! Each piece of work has a savepoint of its own: the others stay when one fails.
+//!
+//! Large writes come in pieces through a queue of their own: between two of them the writer takes all that turns wait for.
 
 use crate::error::Result;
 use crate::{Error, StoreOptions, lock::Lock};
 use futures_util::future::{BoxFuture, LocalBoxFuture};
 use parking_lot::Mutex;
 use sqlx::{Connection, SqliteConnection};
-use std::any::Any;
+use std::any::{Any, type_name_of_val};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 pub enum Order {
     Write(Work),
-    Upkeep(Work),
+    /// Work outside of a transaction.
+    Maintenance(Work),
     /// End of the writer: it commits the queue, closes the connection and releases the lock.
     Stop(oneshot::Sender<Result<(), Error>>),
 }
 
 /// Work in the queue. The writer answers it when the fate of its transaction is known, also if it never ran.
 pub struct Work {
+    name: &'static str,
     run: Run,
     answer: oneshot::Sender<Result<Value, Error>>,
 }
@@ -36,6 +41,7 @@ impl Work {
     pub fn new<T: Send + 'static>(
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> (Work, StoreAnswer<T>) {
+        let name = type_name_of_val(&work);
         let (answer, answered) = oneshot::channel::<Result<Value, Error>>();
         let run: Run =
             Box::new(move |connection| Box::pin(async move { Ok(Box::new(work(connection).await?) as Value) }));
@@ -43,11 +49,36 @@ impl Work {
             let value = answered.await.unwrap_or(Err(Error::Closed))?;
             value.downcast().map(|value| *value).map_err(|_| Error::Closed)
         });
-        (Work { run, answer }, wait)
+        (Work { name, run, answer }, wait)
     }
 }
 
 pub type WriteTrouble = Arc<Mutex<Option<String>>>;
+
+/// Queue of the writer: of what turns wait for, or of pieces of larger work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteQueue {
+    Turns,
+    Pieces,
+}
+
+#[derive(Clone)]
+pub struct Orders {
+    turns: mpsc::Sender<Order>,
+    pieces: mpsc::Sender<Order>,
+}
+
+impl Orders {
+    pub fn to(&self, queue: WriteQueue) -> &mpsc::Sender<Order> {
+        match queue {
+            WriteQueue::Turns => &self.turns,
+            WriteQueue::Pieces => &self.pieces,
+        }
+    }
+}
+
+/// Time of a write from which the log of a developer names it.
+const SLOW: Duration = Duration::from_millis(50);
 
 /// Starts the thread. It ends with `Order::Stop`, or when the last handle of the store is dropped.
 pub fn start_writer(
@@ -55,55 +86,67 @@ pub fn start_writer(
     lock: Option<Lock>,
     options: &StoreOptions,
     trouble: WriteTrouble,
-) -> Result<mpsc::Sender<Order>, Error> {
-    let (queue, orders) = mpsc::channel(options.write_queue.max(1));
+) -> Result<Orders, Error> {
+    let (turns, of_turns) = mpsc::channel(options.write_queue.max(1));
+    let (pieces, of_pieces) = mpsc::channel(options.write_queue.max(1));
     let (path, group_limit) = (options.path.clone(), options.commit_group.max(1));
     let failed = |error| Error::from_io(&options.path, error);
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
-    let run = move || runtime.block_on(run(connection, lock, path, orders, group_limit, trouble));
+    let run = move || runtime.block_on(run(connection, lock, path, [of_turns, of_pieces], group_limit, trouble));
     std::thread::Builder::new().name("store-writer".into()).spawn(run).map_err(failed)?;
-    Ok(queue)
+    Ok(Orders { turns, pieces })
 }
 
 async fn run(
     mut connection: SqliteConnection,
     lock: Option<Lock>,
     path: PathBuf,
-    mut orders: mpsc::Receiver<Order>,
+    [mut turns, mut pieces]: [mpsc::Receiver<Order>; 2],
     group_limit: usize,
     trouble: WriteTrouble,
 ) {
-    let mut group = Vec::new();
-    let mut next = orders.recv().await;
     let mut stop = None;
-    while let Some(order) = next.take() {
-        match order {
-            Order::Write(work) => {
-                group.push(work);
-                // The writer takes what is in the queue already, and does not wait for more.
-                while group.len() < group_limit {
-                    match orders.try_recv() {
-                        Ok(Order::Write(work)) => group.push(work),
-                        Ok(other) => {
-                            next = Some(other);
-                            break;
-                        }
-                        Err(_) => break,
-                    }
-                }
-                commit_group(&mut connection, &path, std::mem::take(&mut group), &trouble).await;
-            }
-            Order::Upkeep(work) => {
-                let result = (work.run)(&mut connection).await;
-                let _ = work.answer.send(result.map_err(|failure| failure.at(&path)));
-            }
-            Order::Stop(answer) => {
-                stop = Some(answer);
-                break;
+    let mut was_piece = true;
+    while stop.is_none() {
+        // A piece comes behind each group of turns, so that pieces come to an end, too.
+        let piece = if was_piece { None } else { pieces.try_recv().ok() };
+        let (order, is_piece) = match piece {
+            Some(piece) => (piece, true),
+            None => tokio::select! {
+                biased;
+                Some(order) = turns.recv() => (order, false),
+                Some(order) = pieces.recv() => (order, true),
+                else => break,
+            },
+        };
+        was_piece = is_piece;
+        let (mut group, mut other) = (Vec::new(), Some(order));
+        match other.take() {
+            Some(Order::Write(work)) => group.push(work),
+            order => other = order,
+        }
+        // The writer takes what is in the queue already, and does not wait for more. A piece is a group of its own.
+        while !is_piece && other.is_none() && group.len() < group_limit {
+            match turns.try_recv() {
+                Ok(Order::Write(work)) => group.push(work),
+                Ok(order) => other = Some(order),
+                Err(_) => break,
             }
         }
-        if next.is_none() {
-            next = orders.recv().await;
+        if !group.is_empty() {
+            commit_group(&mut connection, &path, group, &trouble).await;
+        }
+        match other {
+            Some(Order::Maintenance(work)) => maintain(&mut connection, &path, work).await,
+            Some(Order::Stop(answer)) => stop = Some(answer),
+            Some(Order::Write(_)) | None => {}
+        }
+    }
+    while let Ok(order) = pieces.try_recv() {
+        match order {
+            Order::Write(work) => commit_group(&mut connection, &path, vec![work], &trouble).await,
+            Order::Maintenance(work) => maintain(&mut connection, &path, work).await,
+            Order::Stop(_) => {}
         }
     }
     let closed = connection.close().await.map_err(|error| Error::from_sqlx(&path, error));
@@ -113,8 +156,22 @@ async fn run(
     }
 }
 
+async fn maintain(connection: &mut SqliteConnection, path: &Path, work: Work) {
+    let begun = Instant::now();
+    let result = (work.run)(connection).await;
+    tell_slow(work.name, begun);
+    let _ = work.answer.send(result.map_err(|failure| failure.at(path)));
+}
+
+fn tell_slow(what: &str, begun: Instant) {
+    let ms = begun.elapsed().as_millis();
+    if begun.elapsed() >= SLOW {
+        tracing::debug!(what, ms, "other writes waited for a slow one");
+    }
+}
+
 async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec<Work>, trouble: &WriteTrouble) {
-    let (answers, runs): (Vec<_>, Vec<_>) = group.into_iter().map(|work| (work.answer, work.run)).unzip();
+    let (answers, runs): (Vec<_>, Vec<_>) = group.into_iter().map(|work| (work.answer, (work.name, work.run))).unzip();
     let mut results = Vec::with_capacity(runs.len());
     let committed = run_in_transaction(connection, path, runs, &mut results).await;
     let committed = committed.map_err(|failure| failure.at(path));
@@ -141,11 +198,12 @@ async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec
 async fn run_in_transaction(
     connection: &mut SqliteConnection,
     path: &Path,
-    runs: Vec<Run>,
+    runs: Vec<(&'static str, Run)>,
     results: &mut Vec<Result<Value, Error>>,
 ) -> Result<()> {
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
-    for run in runs {
+    for (name, run) in runs {
+        let begun = Instant::now();
         sqlx::query("SAVEPOINT work").execute(&mut *connection).await?;
         let result = run(connection).await.map_err(|failure| failure.at(path));
         if let Err(own) = &result
@@ -156,7 +214,10 @@ async fn run_in_transaction(
         }
         results.push(result);
         sqlx::query("RELEASE work").execute(&mut *connection).await?;
+        tell_slow(name, begun);
     }
+    let begun = Instant::now();
     sqlx::query("COMMIT").execute(connection).await?;
+    tell_slow("commit", begun);
     Ok(())
 }

@@ -1,7 +1,11 @@
 //! The rules about files: each takes the files and gives its complaints.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use super::files::File;
-use super::source::is_braces;
+use super::source::{is_braces, line, rust_code};
 
 const LONGEST: usize = 600;
 
@@ -10,6 +14,21 @@ pub fn no_mod_rs(files: &[File]) -> Vec<String> {
     let mod_rs = files.iter().filter(|file| file.path == "mod.rs" || file.path.ends_with("/mod.rs"));
     mod_rs.map(|file| format!("{}: call it by its module's name", file.path)).collect()
 }
+
+/// A file that others take in by its path is compiled several times, and no reader sees whose module it is.
+pub fn no_path_attributes(files: &[File]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
+        let code = rust_code(&file.text);
+        for found in PATH_ATTRIBUTE.find_iter(&code) {
+            let line = line(&code, found.start());
+            complaints.push(format!("{}:{line}: declare the module where its file lies, not by #[path]", file.path));
+        }
+    }
+    complaints
+}
+
+static PATH_ATTRIBUTE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"#!?\s*\[[^\]]*\bpath\s*=").expect("a pattern"));
 
 /// A source file over 600 lines says why in its first lines: `Over 600 lines because ...`.
 pub fn no_long_file_without_reason(files: &[File]) -> Vec<String> {
@@ -60,6 +79,19 @@ mod tests {
     #[test]
     fn a_mod_rs_is_found() {
         assert_eq!(no_mod_rs(&[File::new("a/mod.rs", ""), File::new("a/model.rs", "")]).len(), 1);
+    }
+
+    #[test]
+    fn a_module_by_its_path_is_found() {
+        for text in ["#[path = \"x.rs\"]\nmod x;", "# [ path=\"x.rs\" ]", "#[cfg_attr(test, path = \"x.rs\")]\nmod x;"]
+        {
+            assert_eq!(no_path_attributes(&[File::new("a.rs", text)]).len(), 1, "{text}");
+        }
+        let complaint = "a.rs:2: declare the module where its file lies, not by #[path]";
+        assert_eq!(no_path_attributes(&[File::new("a.rs", "\n#[path = \"x\"]\nmod x;")]), [complaint]);
+        for text in ["// #[path = \"x\"]", "\"#[path = 1]\"", "#[arg(value_name = \"PATH\")]", "let a = [path == b];"] {
+            assert_eq!(no_path_attributes(&[File::new("a.rs", text)]), [""; 0], "{text}");
+        }
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub fn plan(model: &ModelWeights) -> Vec<Planned> {
         list.floats(name("nextn.shared_head_norm.weight"), &block.output_norm);
     }
     list.floats("output_norm.weight".into(), &model.output_norm);
-    if let Some(head) = &model.head {
-        list.matrix("output.weight".into(), head);
+    if let Some(output) = &model.output {
+        list.matrix("output.weight".into(), output);
     }
     // A mixture decides about matrices; norms, convolutions and routers are f32 in every file.
     let others = list.tensors.iter_mut().filter(|tensor| !is_matrix(&tensor.name, &tensor.dims));

@@ -64,7 +64,7 @@ fn an_outline_is_the_file_without_its_values() {
         assert_eq!(ours.shape, whole.shape);
         let sizes = |model: &ModelWeights| {
             let head =
-                model.head.iter().chain([&model.embed]).map(|m| (m.format(), m.rows(), m.cols())).collect::<Vec<_>>();
+                model.output.iter().chain([&model.embed]).map(|m| (m.format(), m.rows(), m.cols())).collect::<Vec<_>>();
             (head, model.layers.len())
         };
         assert_eq!(sizes(&ours), sizes(&whole));
@@ -133,7 +133,7 @@ fn our_reader_reads_it_back() {
     assert_eq!(delta.a_log_neg.len(), 4);
     assert!(delta.a_log_neg.iter().all(|a| (-8.0..=-0.02).contains(a)), "{:?}", delta.a_log_neg);
     assert!((deviation(&values(&delta.qkv)) * 16.0 - 1.6).abs() < 0.05);
-    let head = values(model.head.as_ref().unwrap());
+    let head = values(model.output.as_ref().unwrap());
     let rows: Vec<f64> = head.chunks(256).map(deviation).collect();
     let loudest = rows.iter().copied().fold(0.0, f64::max);
     assert_eq!(rows[1000], 0.0, "a reserved token");
@@ -149,7 +149,7 @@ fn experts_and_tied_heads_are_read_back() {
     });
     let model = open_tiny(shape, Mixture::Q8_0);
     assert_eq!(model.shape.arch, "qwen35moe");
-    assert!(model.head.is_none());
+    assert!(model.output.is_none());
     let moe = model.shape.moe.as_ref().unwrap();
     assert_eq!((moe.experts, moe.used, moe.expert_ffn, moe.shared_ffn), (4, 2, 64, 32));
     let Ffn::Moe(ffn) = &model.layers[1].ffn else { panic!("a layer with experts") };
@@ -162,7 +162,7 @@ fn experts_and_tied_heads_are_read_back() {
 /// (name, format) of every matrix.
 fn formats(model: &ModelWeights) -> Vec<(String, &'static str)> {
     let mut list = vec![("embed".to_string(), model.embed.format().unwrap().name())];
-    list.extend(model.head.iter().map(|head| ("head".to_string(), head.format().unwrap().name())));
+    list.extend(model.output.iter().map(|head| ("head".to_string(), head.format().unwrap().name())));
     for (i, layer) in model.layers.iter().enumerate() {
         let mut add = |part: &str, matrix: &Matrix| list.push((format!("{i}.{part}"), matrix.format().unwrap().name()));
         match &layer.mixer {

@@ -242,8 +242,8 @@ fn distance(ours: &NamedTensor, theirs: &NamedTensor, order: &HeadMap) -> Result
 fn named(model: &ModelWeights) -> Vec<NamedTensor<'_>> {
     let mut tensors = TensorList { tensors: Vec::new(), shape: &model.shape };
     tensors.matrix("token_embd", &model.embed, ValueHeads::Nowhere);
-    if let Some(head) = &model.head {
-        tensors.matrix("output", head, ValueHeads::Nowhere);
+    if let Some(output) = &model.output {
+        tensors.matrix("output", output, ValueHeads::Nowhere);
     }
     tensors.vector("output_norm", &model.output_norm, ValueHeads::Nowhere);
     for (at, layer) in model.layers.iter().enumerate() {

@@ -119,9 +119,12 @@ fn changes(
         return Err(wrong("a change of it".to_owned(), "matrices of layers and the head"));
     };
     let Some((_, parts)) = STACKS.iter().find(|(name, _)| *name == part) else {
-        let module = family.layer_tensor(part).trim_end_matches(".weight");
+        let module = match part.strip_prefix("nextn.") {
+            Some(own) => format!("mtp.{}", family.prediction_tensor(own)),
+            None => format!("layers.{layer}.{}", family.layer_tensor(part)),
+        };
         return match stack {
-            1 => Ok(vec![(format!("layers.{layer}.{module}"), change(&a, &b))]),
+            1 => Ok(vec![(module.trim_end_matches(".weight").to_owned(), change(&a, &b))]),
             _ => Err(wrong(shapes(), "one matrix")),
         };
     };

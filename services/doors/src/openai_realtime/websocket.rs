@@ -7,7 +7,7 @@ use super::speaking_client::SpeakingClient;
 use super::talk::{ClientInput, Happened, Talk};
 use super::{EXTENSION, ErrorBody, Renderer};
 use crate::App;
-use access::Left;
+use access::Allowance;
 use runtime::{Connected, End, ToWrite, Written, heavy};
 use session::{Event, Input, Refusal};
 use sockets::{OwnFrames, SocketEnd, SocketMessage, SocketReader, SocketWriter};
@@ -156,8 +156,13 @@ impl RealtimeClient {
     }
 }
 
-fn rate_limits(left: Left) -> Vec<RateLimit> {
-    vec![RateLimit { name: "requests", limit: left.limit, remaining: left.remaining, reset_seconds: left.reset_s }]
+fn rate_limits(allowance: Allowance) -> Vec<RateLimit> {
+    vec![RateLimit {
+        name: "requests",
+        limit: allowance.limit,
+        remaining: allowance.remaining,
+        reset_seconds: allowance.reset_s,
+    }]
 }
 
 /// The task that writes.

@@ -131,6 +131,8 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
     refuse(&fields)?;
     let client = [&fields.user, &fields.safety_identifier, &fields.prompt_cache_key];
     check_request_names(&fields.model, client, settings.limits.id_chars)?;
+    let summary = fields.reasoning.as_ref().and_then(|reasoning| reasoning.summary.as_deref());
+    check_name("reasoning.summary", summary.unwrap_or_default(), settings.limits.id_chars)?;
     let tools = tools(fields.tools.as_deref().unwrap_or_default(), &settings.limits)?;
     let tool_choice = fields.tool_choice.as_ref().map_or(Ok(ToolChoice::Auto), |choice| {
         let message = "tool_choice must be auto, none, required, or {type: function, name} (as here) of a function";

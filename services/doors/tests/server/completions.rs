@@ -51,7 +51,7 @@ async fn a_harness_reads_how_likely_its_own_words_are() {
     let request = &first.request;
     assert_eq!((request.prompt_logprobs, request.options.logprobs, request.max_tokens), (Some(1), Some(1), Some(1)));
     assert_eq!(
-        (request.purpose, request.priority, request.passing),
+        (request.purpose, request.priority, request.one_off),
         (GenerationPurpose::Reply, Priority::Background, true)
     );
     assert!(request.prompt.messages.is_empty() && request.user.is_some() && request.past_owner.is_some());

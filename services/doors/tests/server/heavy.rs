@@ -158,6 +158,7 @@ async fn an_id_of_megabytes_is_refused_before_it_is_looked_for() {
         ("/v1/realtime/client_secrets", json!({ "session_id": long })),
         ("/v1/responses", json!({ "input": "Hello.", "previous_response_id": long })),
         ("/v1/responses", json!({ "input": "Hello.", "conversation": long })),
+        ("/v1/responses", json!({ "input": "Hello.", "reasoning": { "summary": long } })),
         ("/v1/responses", json!({ "input": "Hello.", "conversation": { "id": long } })),
         ("/api/show", json!({ "model": long })),
         ("/api/pull", json!({ "model": long })),

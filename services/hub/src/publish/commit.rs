@@ -2,7 +2,7 @@
 
 use super::source::LocalFile;
 use super::{Publication, Sent};
-use crate::client::{HubClient, Tries, Trouble};
+use crate::client::{FailedTry, HubClient, Tries};
 use crate::error::Error;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
@@ -24,26 +24,26 @@ impl HubClient {
             let request = self.client().post(&url).header(CONTENT_TYPE, "application/x-ndjson").body(lines.clone());
             let answer = match self.send(request, name, revision).await {
                 Ok(response) => self.read_json(response).await,
-                Err(trouble) => Err(trouble),
+                Err(failure) => Err(failure),
             };
-            let trouble = match answer {
+            let failure = match answer {
                 Ok(answer) => {
                     let commit = answer["commitOid"].as_str().map(str::to_owned);
                     return commit.ok_or_else(|| self.no_hub("it names no commit"));
                 }
                 // Another commit was first, or an earlier try whose answer was lost.
-                Err(Trouble::Final(Error::Refused { status: 409 | 412, .. })) => {
+                Err(FailedTry::Final(Error::Refused { status: 409 | 412, .. })) => {
                     return match self.has_all(publication, files).await? {
                         Some(commit) => Ok(commit),
                         None => Err(Error::Changed { repo: name.repo.clone() }),
                     };
                 }
-                Err(Trouble::Final(Error::Refused { status: 403, .. } | Error::NoRepo { .. })) => {
+                Err(FailedTry::Final(Error::Refused { status: 403, .. } | Error::NoRepo { .. })) => {
                     return Err(self.not_allowed(name));
                 }
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
-            tries.wait(&name.repo, trouble).await?;
+            tries.wait(&name.repo, failure).await?;
         }
     }
 
@@ -68,11 +68,11 @@ impl HubClient {
         loop {
             let read = match self.get(name, commit, path, 0).await {
                 Ok(response) => self.read(response).await,
-                Err(trouble) => Err(trouble),
+                Err(failure) => Err(failure),
             };
             match read {
                 Ok(bytes) => return Ok(hex::encode(Sha256::digest(&bytes))),
-                Err(trouble) => tries.wait(path, trouble).await?,
+                Err(failure) => tries.wait(path, failure).await?,
             }
         }
     }

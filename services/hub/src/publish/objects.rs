@@ -2,7 +2,7 @@
 
 use super::source::{LocalFile, disk};
 use super::{Content, SendProgress, Sent};
-use crate::client::{HubClient, Tries, Trouble, again};
+use crate::client::{FailedTry, HubClient, Tries, again};
 use crate::error::Error;
 use crate::name::Name;
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue};
@@ -82,11 +82,11 @@ impl HubClient {
             let request = self.client().post(&url).json(&wanted).header(ACCEPT, LFS).header(CONTENT_TYPE, LFS);
             let answer = match self.send(request, name, "main").await {
                 Ok(response) => self.read_json(response).await,
-                Err(trouble) => Err(trouble),
+                Err(failure) => Err(failure),
             };
             match answer {
                 Ok(answer) => break answer,
-                Err(trouble) => tries.wait(&file.path, trouble).await?,
+                Err(failure) => tries.wait(&file.path, failure).await?,
             }
         };
         let batch: Batch = serde_json::from_value(answer).map_err(|error| self.no_hub(&error.to_string()))?;
@@ -133,12 +133,12 @@ impl HubClient {
         let mut tries = Tries::new(self.options());
         loop {
             let request = self.client().post(url).json(parts).header(ACCEPT, LFS).header(CONTENT_TYPE, LFS);
-            let trouble = match request.send().await {
+            let failure = match request.send().await {
                 Ok(response) if response.status().is_success() => return Ok(()),
                 Ok(response) => refused(file, &response),
                 Err(error) => again(&error),
             };
-            tries.wait(&file.path, trouble).await?;
+            tries.wait(&file.path, failure).await?;
         }
     }
 
@@ -159,7 +159,7 @@ impl HubClient {
             };
             match answer {
                 Ok(()) => return Ok(()),
-                Err(trouble) => tries.wait(&file.path, trouble).await?,
+                Err(failure) => tries.wait(&file.path, failure).await?,
             }
         }
     }
@@ -209,7 +209,7 @@ impl HubClient {
                     }
                 }
             };
-            let trouble = match answer {
+            let failure = match answer {
                 Some(Ok(response)) if response.status().is_success() => {
                     progress(&file.path, span.begin + span.bytes);
                     return Ok(response);
@@ -219,9 +219,9 @@ impl HubClient {
                     return Err(Error::FileChanged { file: file.path.clone() });
                 }
                 Some(Err(error)) => again(&error),
-                None => Trouble::Again { why: "the hub took nothing for a while".to_owned(), after: None },
+                None => FailedTry::Again { why: "the hub took nothing for a while".to_owned(), after: None },
             };
-            tries.wait(&file.path, trouble).await?;
+            tries.wait(&file.path, failure).await?;
         }
     }
 }
@@ -249,13 +249,13 @@ async fn body(file: &LocalFile, span: Span, sent: Arc<AtomicU64>) -> Result<Body
     Ok(Body::wrap_stream(counted))
 }
 
-fn refused(file: &LocalFile, response: &Response) -> Trouble {
+fn refused(file: &LocalFile, response: &Response) -> FailedTry {
     let status = response.status();
     if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
         let why = format!("the hub answered {}", status.as_u16());
-        return Trouble::Again { why, after: crate::client::retry_after(response) };
+        return FailedTry::Again { why, after: crate::client::retry_after(response) };
     }
-    Trouble::Final(Error::Refused { what: file.path.clone(), status: status.as_u16(), why: String::new() })
+    FailedTry::Final(Error::Refused { what: file.path.clone(), status: status.as_u16(), why: String::new() })
 }
 
 fn is_of(hub: &str, url: &str) -> bool {

@@ -32,6 +32,13 @@ pub(super) struct LocalFile {
     begin: Vec<u8>,
 }
 
+/// Reads a file and returns its SHA-256 in hexadecimal digits.
+pub fn sha256_of(file: &Path) -> Result<String, Error> {
+    let mut hash = Sha256::new();
+    read_pieces(file, &mut |piece: &[u8]| hash.update(piece)).map_err(|source| disk(file, source))?;
+    Ok(hex::encode(hash.finalize()))
+}
+
 const SAMPLE: usize = 512;
 const PIECE: usize = 1 << 20;
 

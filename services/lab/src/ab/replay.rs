@@ -9,8 +9,6 @@ mod runs;
 use super::curves::curves;
 use super::recall::{AskedFact, recall};
 use super::{ArmReport, OutputArgs, tell};
-use crate::hardware::Hardware;
-use crate::output::{mib, write_file};
 use crate::script::{ConversationScript, ScriptRecipe, generate};
 use anyhow::{Context, Result, bail};
 use experiment::{ArmTurn, DrawnUnit, Metric, compare, pair_blocks};
@@ -19,6 +17,8 @@ use runtime::turn_values;
 use settings::Settings;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
+use terminal::hardware::Hardware;
+use terminal::output::{mib, write_file};
 
 /// Plays one conversation through each arm, and prints their differences and what each of them remembers
 ///

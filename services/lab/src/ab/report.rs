@@ -2,12 +2,12 @@
 
 use super::curves::curves;
 use super::{ArmReport, OutputArgs, tell};
-use crate::output::{clean, time};
-use crate::store::with_store;
 use anyhow::{Result, bail};
 use runtime::ArmTurns;
 use settings::{Experiment, Settings};
 use store::{ExperimentTurn, Store};
+use terminal::output::{clean, time};
+use terminal::store::with_store;
 
 /// Prints the differences between the arms of an experiment on live traffic
 ///

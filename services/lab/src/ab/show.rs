@@ -3,9 +3,9 @@
 use super::ArmReport;
 use super::recall::FILL_NAMES;
 use super::view::{ReportView, chart};
-use crate::output::{TextTable, clean};
 use anyhow::Result;
 use std::path::Path;
+use terminal::output::{TextTable, clean};
 
 pub fn print(report: &ArmReport, html: Option<&Path>) -> Result<()> {
     let view = ReportView::new(report);

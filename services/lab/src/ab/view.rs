@@ -3,12 +3,12 @@
 use super::ArmReport;
 use super::curves::Curve;
 use crate::charts::{Chart, Series};
-use crate::output::capitalised;
 use experiment::{
     Advice, ArmSummary, Better, ComparedUnit, Comparison, Difference, DifferenceVerdict, Metric, MetricRow, MetricUnit,
     Statistic,
 };
 use serde::Serialize;
+use terminal::output::capitalised;
 
 #[derive(Serialize)]
 pub struct ReportView {

@@ -6,8 +6,6 @@ use super::realtime::RealtimePlayer;
 use super::service::{BenchTarget, MeasuredService};
 use super::steps::{Opening, TurnCost, UserStep};
 use crate::charts::{Chart, Series};
-use crate::client::Arrival;
-use crate::output::progress_bar;
 use crate::script::{ScriptQuestion, ScriptRecipe, generate};
 use anyhow::{Result, bail};
 use experiment::median;
@@ -18,6 +16,8 @@ use settings::Settings;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
+use terminal::client::Arrival;
+use terminal::output::progress_bar;
 
 /// Measures a conversation that outgrows its window again and again
 ///

@@ -8,9 +8,6 @@
 //! rounded.
 
 use super::steps::Filler;
-use crate::hardware::Hardware;
-use crate::opening::{self, ModelArgs, ReadyModel};
-use crate::output::{print_json, print_report, progress_bar};
 use anyhow::{Context, Result, bail};
 use engine::Cpu;
 use engine::memory::MemoryMeter;
@@ -22,6 +19,9 @@ use experiment::Quantiles;
 use serde::Serialize;
 use serde_json::json;
 use settings::Settings;
+use terminal::hardware::Hardware;
+use terminal::opening::{self, ModelArgs, ReadyModel};
+use terminal::output::{print_json, print_report, progress_bar};
 use tools::divergence::{divergence, top};
 
 /// Measures how far states in fewer bits lead away from exact ones

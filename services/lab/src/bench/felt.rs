@@ -9,13 +9,13 @@ mod thinking;
 use super::home::HomeSize;
 use super::home::household::system;
 use super::service::{BenchTarget, MeasuredService};
-use crate::output::{print_json, print_report, progress_bar};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
 use std::time::Duration;
+use terminal::output::{print_json, print_report, progress_bar};
 
 /// Measures the waits that a person feels: changed instructions, a cough, several arms, thinking that ends, a sleep
 ///

@@ -8,7 +8,6 @@ use super::chat::ChatPlayer;
 use super::service::BenchTarget;
 use super::steps::{Filler, Opening, TurnCost};
 use crate::charts::{Chart, Series};
-use crate::output::progress_bar;
 use anyhow::{Context, Result, anyhow, bail};
 use experiment::median;
 use household::{ROOMS, shuffled, system, tools};
@@ -21,6 +20,7 @@ use settings::Settings;
 use side::Side;
 use std::ffi::OsString;
 use std::time::Duration;
+use terminal::output::progress_bar;
 
 /// Plays a home: an evening, a restart, a morning, several rooms, and measures each first turn
 ///

@@ -4,7 +4,6 @@
 use super::BenchOutput;
 use crate::ab::ReplayPlayer;
 use crate::household::{HomeQuestion, household};
-use crate::output::progress_bar;
 use anyhow::{Context, Result};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use model::{Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory, channel_for};
@@ -16,6 +15,7 @@ use settings::{KeptConversations, Preset, Settings};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::{Store, StoreOptions};
+use terminal::output::progress_bar;
 use tokio::time::Instant;
 
 /// Measures what a home's assistant remembers from one conversation to the next
@@ -188,7 +188,7 @@ impl Home {
         };
         let preset = settings.chosen()?.name.clone();
         let path = folder.path().join("store.sqlite3");
-        let options = StoreOptions { path, check_at_start: false, ..crate::store::options(&settings) };
+        let options = StoreOptions { path, check_at_start: false, ..runtime::store_options(&settings) };
         let store = Store::open(&options, wall_ms()).await?;
         store.put_user(USER, USER, wall_ms()).await?;
         let (heading, note) = (settings.remember.heading.clone(), settings.conversation.recall_note.clone());

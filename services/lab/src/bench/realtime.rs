@@ -3,11 +3,11 @@
 use super::service::MeasuredService;
 use super::speaking::Speech;
 use super::steps::{KEPT, NOTED, Opening, TurnCost, UserStep, heard_chars};
-use crate::client::{Arrival, ServiceClient};
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use settings::Settings;
 use std::time::{Duration, Instant};
+use terminal::client::{Arrival, ServiceClient};
 
 pub struct RealtimePlayer {
     pub client: ServiceClient,

@@ -1,7 +1,5 @@
 //! The measured service: a running one, or one that is started here with a store of its own.
 
-use crate::client::{Patience, ServiceAddress, ServiceClient};
-use crate::hardware::{Hardware, ProcessMemory};
 use anyhow::{Context, Result, anyhow};
 use indicatif::ProgressBar;
 use model::resolve;
@@ -12,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tempfile::TempDir;
+use terminal::client::{Patience, ServiceAddress, ServiceClient};
+use terminal::hardware::{Hardware, ProcessMemory};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -103,7 +103,7 @@ impl MeasuredService {
 
     /// Processor time of its threads; `None` for a service that runs elsewhere.
     pub fn cpu(&self) -> Option<Duration> {
-        crate::hardware::processor_time(self.running.as_ref()?.process.id()?)
+        terminal::hardware::processor_time(self.running.as_ref()?.process.id()?)
     }
 
     pub async fn stop(mut self) {

@@ -6,9 +6,6 @@ use super::service::{BenchTarget, MeasuredService};
 use super::speaking::{Speech, SpeechArgs};
 use super::steps::{Filler, Opening, TurnCost};
 use crate::charts::{Chart, Series};
-use crate::client::ServiceClient;
-use crate::hardware::ProcessMemory;
-use crate::output::{clean, progress_bar};
 use anyhow::{Result, bail};
 use experiment::Quantiles;
 use futures_util::stream::{self, StreamExt};
@@ -18,6 +15,9 @@ use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
+use terminal::client::ServiceClient;
+use terminal::hardware::ProcessMemory;
+use terminal::output::{clean, progress_bar};
 
 /// Opens many sessions that stay idle and some that talk at once
 ///

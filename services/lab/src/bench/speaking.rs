@@ -1,11 +1,11 @@
 //! The speech of a user: partial transcripts while the words are spoken, then the final words.
 
-use crate::client::ServiceClient;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
 use settings::Settings;
 use std::time::Duration;
+use terminal::client::ServiceClient;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct SpeechArgs {

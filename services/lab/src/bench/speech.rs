@@ -8,7 +8,6 @@ mod stand_ins;
 mod waits;
 
 use super::service::{BenchTarget, MeasuredService};
-use crate::output::{print_json, print_report};
 use anyhow::{Result, bail};
 use experiment::Quantiles;
 use serde::Serialize;
@@ -17,6 +16,7 @@ use settings::Settings;
 use stand_ins::{SpeechStandIns, StandInTimes};
 use std::ffi::OsString;
 use std::time::Duration;
+use terminal::output::{print_json, print_report};
 
 /// Measures spoken turns, barge-ins, sockets with audio, and the words of replies that were cut
 ///

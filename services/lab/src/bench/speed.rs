@@ -8,9 +8,6 @@ pub(super) mod peaks;
 
 use super::BenchOutput;
 use crate::charts::{Chart, Series};
-use crate::hardware::{Hardware, ProcessMemory};
-use crate::opening::{self, ModelArgs, ReadyModel};
-use crate::output::progress_bar;
 use anyhow::{Context, Result, bail};
 use engine::network::{Network, WantedLogits};
 use engine::open::Keeping;
@@ -24,6 +21,9 @@ use settings::Settings;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use terminal::hardware::{Hardware, ProcessMemory};
+use terminal::opening::{self, ModelArgs, ReadyModel};
+use terminal::output::progress_bar;
 
 /// Measures how fast the model reads and writes
 #[derive(Debug, clap::Args)]

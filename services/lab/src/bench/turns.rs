@@ -6,7 +6,6 @@ use super::realtime::RealtimePlayer;
 use super::service::{BenchTarget, MeasuredService};
 use super::speaking::{Speech, SpeechArgs};
 use super::steps::{Filler, Opening, PROMPT_TOKENS, TURNS, TurnCost, TurnKind, UserStep};
-use crate::output::progress_bar;
 use anyhow::{Result, bail};
 use experiment::{Quantiles, median};
 use serde::Serialize;
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
+use terminal::output::progress_bar;
 
 /// Plays a voice conversation and measures the wait for the first word of each reply
 ///

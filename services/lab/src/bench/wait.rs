@@ -6,15 +6,15 @@ mod row;
 
 use super::service::{BenchTarget, MeasuredService};
 use super::{BenchOutput, speed};
-use crate::hardware::Hardware;
-use crate::opening::ModelArgs;
-use crate::output::{print_json, print_report};
 use anyhow::{Context, Result, bail};
 use played::Waits;
 use row::WaitRow;
 use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
+use terminal::hardware::Hardware;
+use terminal::opening::ModelArgs;
+use terminal::output::{print_json, print_report};
 
 /// Measures the wait for a reply beside its floor, and beside another server
 ///

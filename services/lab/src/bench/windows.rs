@@ -7,9 +7,6 @@ use super::BenchOutput;
 use super::speed::peaks::{byte_speed, memory_speed};
 use crate::charts::{Chart, Series};
 use crate::dice::Dice;
-use crate::hardware::Hardware;
-use crate::opening::{self, ModelArgs, ReadyModel};
-use crate::output::progress_bar;
 use anyhow::{Context, Result, bail};
 use engine::Executor;
 use engine::network::{Network, WantedLogits};
@@ -20,6 +17,9 @@ use settings::{KvFormat, Settings};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use terminal::hardware::Hardware;
+use terminal::opening::{self, ModelArgs, ReadyModel};
+use terminal::output::progress_bar;
 
 /// Measures how fast the model reads and writes behind long pasts, by the formats of keys and values
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,10 @@
 //! A model that answers one question after the other, always with its likeliest words, without thinking.
 
-use crate::answer::LocalModel;
 use anyhow::Result;
 use engine::StopReason;
 use serde_json::{Map, Value};
 use session::{Message, MessageRole, Prompt, Tool};
+use terminal::answer::LocalModel;
 
 pub struct Talker(pub LocalModel);
 

@@ -290,9 +290,10 @@ mod tests {
         let models = settings::Flag::new("--models", "model.models_dir", folder.path().display().to_string());
         let sources = settings::Sources { flags: vec![models], ..settings::Sources::default() };
         let settings = settings::Settings::load(&sources).unwrap().settings;
-        let model = crate::opening::ModelArgs { model: Some("builtin".to_owned()), precision: None, lora: Vec::new() };
+        let model =
+            terminal::opening::ModelArgs { model: Some("builtin".to_owned()), precision: None, lora: Vec::new() };
         let model = model.open_on_host(&settings).unwrap();
-        let mut talker = Talker(crate::answer::LocalModel::new(model, &settings, 1 << 30));
+        let mut talker = Talker(terminal::answer::LocalModel::new(model, &settings, 1 << 30));
         let say = |role: &str, text: &str| serde_json::from_value(json!({"role": role, "content": text})).unwrap();
         let told = |text: &str| -> [EvalMessage; 2] { [say("user", text), say("assistant", "Noted.")] };
         let case = CompactedCase {

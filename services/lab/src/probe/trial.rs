@@ -1,6 +1,5 @@
 //! One trial: all the memory that a conversation of a window takes is taken, under a limit of the system's.
 
-use crate::opening::{ModelArgs, ReadyModel, lane, lost};
 use anyhow::Result;
 use engine::Executor;
 use engine::network::{Network, WantedLogits};
@@ -10,6 +9,7 @@ use engine::state::{KvFormats, SequenceState};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use settings::{KvFormat, Settings};
+use terminal::opening::{ModelArgs, ReadyModel, lane, lost};
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

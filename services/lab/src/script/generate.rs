@@ -2,10 +2,10 @@
 
 use super::languages::{FactPattern, Language, Values};
 use super::{ConversationScript, ExpectedAnswer, ScriptHead, ScriptQuestion, ScriptTurn};
-use crate::output::capitalised;
 use anyhow::{Result, bail};
 use experiment::SeededRandom;
 use std::collections::HashSet;
+use terminal::output::capitalised;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptRecipe {

@@ -41,7 +41,7 @@ impl WantedReply {
             owner,
             scope,
             speculative: _,
-            passing: _,
+            one_off: _,
             unsaved: _,
             max_new_tokens,
             sampling,

@@ -194,6 +194,13 @@ async fn what_cannot_be_asked_is_refused_with_a_reason() {
     assert_eq!(code, FailureCode::PromptTooLong);
     assert!(message.contains("4096"), "{message}");
 
+    let mut tools = stage.request(user("x"), 5);
+    let description = Some("word ".repeat(500_000));
+    tools.prompt.tools = vec![Tool { name: "light".into(), description, parameters: None, verbatim: None }];
+    let (code, message) = refused(tools).await;
+    assert_eq!(code, FailureCode::PromptTooLong);
+    assert!(message.contains("far more"), "before a token is made of it: {message}");
+
     let mut images = stage.request(user("x"), 5);
     images.prompt.messages[0].parts.push(Part::Image("{}".into()));
     assert_eq!(refused(images).await.0, FailureCode::InvalidRequest);

@@ -34,7 +34,7 @@ impl Completions {
         (asked.questions, asked.thinking) = (Questions::Any, Some(Thinking::Off));
         asked.options = request.options.clone();
         // A harness asks for thousands of prompts: they take no room from conversations.
-        asked.passing = true;
+        asked.one_off = true;
         request.scope.own(&mut asked);
         let max_tokens = MaxTokens::Tokens(request.max_tokens);
         let answers = self.model.ask_choices(asked, request.choices).into_iter();

@@ -3,7 +3,6 @@
 mod screen;
 
 use anyhow::{Context, Result, bail};
-use lab::client::{Patience, ServiceAddress, ServiceClient};
 use reqwest::Client;
 use screen::ChatScreen;
 use serde_json::{Value, json};
@@ -11,6 +10,7 @@ use settings::{LimitSettings, Settings};
 use std::io::{BufRead, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
+use terminal::client::{Patience, ServiceAddress, ServiceClient};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 

@@ -5,7 +5,6 @@ use anyhow::Result;
 use engine::model_bytes::host_weight_bytes;
 use engine::open::find_gpu;
 use engine::{DeviceFacts, DeviceMemoryPlan, check_device};
-use lab::hardware::Hardware;
 use model::{Finder, machine_bytes};
 use serde::Serialize;
 use serde_json::json;
@@ -13,6 +12,7 @@ use settings::{LoadedSettings, Preset, Settings};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
+use terminal::hardware::Hardware;
 
 /// Checks this machine, its GPU and the configuration, and says what would keep the service from starting
 #[derive(Debug, clap::Args)]

@@ -4,11 +4,12 @@ use anyhow::{Context, Result, bail};
 use engine::importance::{TensorInputs, inputs_of};
 use engine::network::Network;
 use engine::{Cpu, Precision};
-use lab::output::{print_json, progress_bar};
+use indicatif::HumanBytes;
 use serde_json::json;
 use settings::Settings;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use terminal::output::{print_json, progress_bar};
 use tools::imatrix::{Imatrix, ImatrixEntry};
 
 /// Measures on a text how much each input of a model's matrices counts: quantise with the file that it writes
@@ -51,6 +52,12 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if chunks == 0 {
         bail!("{} has fewer tokens than --chunk {}: give a longer text", args.text.display(), args.chunk);
     }
+    eprintln!(
+        "reading {} tokens in {chunks} chunks with {} of weights, to write {}",
+        tokens.len(),
+        HumanBytes(engine::model_bytes::weight_bytes(&weights) as u64),
+        args.out.display()
+    );
     let bar = progress_bar(tokens.len() as u64, "{bar:30} {pos} of {len} tokens, {per_sec}, {eta} left");
     bar.enable_steady_tick(Duration::from_millis(200));
     let mut network = Network::new(weights, Precision::F32);

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use lab::synth::mixture;
 use tools::import::{FormatChoice, ImportOptions, import};
 use tools::mixture::Mixture;
 
@@ -20,7 +19,7 @@ pub struct Args {
         long,
         value_name = "TYPE",
         conflicts_with = "bytes",
-        value_parser = mixture,
+        value_parser = Mixture::parse,
         help = "Type: f32, f16, bf16, q4_0, iq4_xs, q8_0, q4_k_m, q5_k_m or q6_k; of an .apr file f32, f16, bf16, q4k or q6k \
                 [default: the checkpoint's own]"
     )]

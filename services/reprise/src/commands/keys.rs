@@ -1,11 +1,11 @@
 //! `reprise keys`: the clients that the service lets in.
 
 use anyhow::{Context, Result, bail};
-use lab::output::{clean, print_json, print_rows};
-use lab::store::with_store;
 use runtime::wall_ms;
 use settings::Settings;
 use store::{KeyScope, Store};
+use terminal::output::{clean, print_json, print_rows};
+use terminal::store::with_store;
 
 /// Creates, lists and revokes the keys of clients
 #[derive(Debug, clap::Subcommand)]

@@ -9,7 +9,7 @@ use engine::state::SequenceState;
 use safetensors::tensor::{Dtype, TensorView};
 use settings::Settings;
 
-use lab::opening::{self, ModelArgs, ReadyModel};
+use terminal::opening::{self, ModelArgs, ReadyModel};
 
 /// Writes the logits of every position of given tokens to a safetensors file
 #[derive(Debug, clap::Args)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
-use lab::output::{print_json, progress_bar};
+use terminal::output::{print_json, progress_bar};
 use tools::lora::{AdapterMerge, ExtractOptions, Extraction, LowRankSize};
 
 use super::merge::BAR;

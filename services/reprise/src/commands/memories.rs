@@ -4,13 +4,13 @@
 
 use crate::owners::users;
 use anyhow::{Context, Result, bail};
-use lab::output::{clean, print_json, print_report, print_rows, time};
-use lab::store::with_store;
 use runtime::{fact_lines, facts_about, wall_ms, write_fact};
 use serde_json::json;
 use settings::Settings;
 use std::path::PathBuf;
 use store::{Error, RememberedFact, Store};
+use terminal::output::{clean, print_json, print_report, print_rows, time};
+use terminal::store::with_store;
 
 /// Lists, shows, searches, adds, deletes and exports the facts that outlive conversations
 #[derive(Debug, clap::Args)]
@@ -126,9 +126,8 @@ impl Memories<'_> {
             MemoriesAction::Export { output } => {
                 let facts: Vec<RememberedFact> = self.facts().await?.into_iter().map(|(_, fact)| fact).collect();
                 match output {
-                    Some(path) => {
-                        lab::output::write_file(&path, &fact_lines(&facts)).with_context(|| path.display().to_string())
-                    }
+                    Some(path) => terminal::output::write_file(&path, &fact_lines(&facts))
+                        .with_context(|| path.display().to_string()),
                     None => {
                         print!("{}", fact_lines(&facts));
                         Ok(())

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::HumanBytes;
-use lab::output::{print_json, progress_bar};
 use settings::Settings;
+use terminal::output::{print_json, progress_bar};
 use tools::merge::{MergeMethod, MergeOptions, MergePlan};
 
 /// Merges models of one shape by a recipe of mergekit

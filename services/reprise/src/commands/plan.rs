@@ -13,8 +13,7 @@ use settings::{DeviceChoice, KvFormat, Preset, Settings};
 use tools::mixture::Mixture;
 use tools::synth::{self, SynthShape};
 
-use lab::output::{TextTable, print_json};
-use lab::synth::mixture;
+use terminal::output::{TextTable, print_json};
 
 /// Tells how much memory windows take, and how many conversations fit, without loading the model
 #[derive(Debug, clap::Args)]
@@ -26,7 +25,7 @@ pub struct Args {
     #[arg(long, requires = "quant")]
     shape: Option<String>,
     /// Format of the weights of --shape: f32, f16, bf16, q4_0, iq4_xs, q8_0, q4_k_m, q5_k_m or q6_k
-    #[arg(long, value_parser = mixture, requires = "shape")]
+    #[arg(long, value_parser = Mixture::parse, requires = "shape")]
     quant: Option<Mixture>,
     /// Windows in tokens [default: those of the model's presets]
     #[arg(long, value_delimiter = ',', value_name = "TOKENS,..", value_parser = clap::value_parser!(u32).range(1..))]

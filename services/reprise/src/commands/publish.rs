@@ -1,18 +1,19 @@
 //! `reprise publish`: puts files of a model on a hub, with a card made of what they hold and what was measured.
 
 mod card;
+mod measured;
 
 use anyhow::{Context, Result, bail};
 use card::{Card, CardFile};
 use hub::{Content, Name, Publication, Published, PublishedFile, Sent, Upload};
 use indicatif::HumanBytes;
-use lab::output::{print_json, progress_bar};
 use model::hub_client;
 use serde_json::{Value, json};
 use settings::Settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use terminal::output::{print_json, progress_bar};
 
 /// Publishes files of a model on a hub, in one commit; a broken run resumes when it is started again
 #[derive(Debug, clap::Args)]

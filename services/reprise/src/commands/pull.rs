@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 use encoder::Encoder;
 use hub::{Fetched, HubClient, Listed, Listing, ModelFiles, Name};
 use indicatif::HumanBytes;
-use lab::output::{print_json, progress_bar};
 use model::{hub_client, hub_files, hub_name};
 use serde::Serialize;
 use settings::{Preset, Settings};
+use terminal::output::{print_json, progress_bar};
 
 /// Fetches a model from a hub; an interrupted download resumes
 #[derive(Debug, clap::Args)]

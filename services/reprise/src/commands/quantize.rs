@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
-use lab::output::{TextTable, print_json, progress_bar};
-use lab::synth::mixture;
 use serde::Serialize;
+use terminal::output::{TextTable, print_json, progress_bar};
 use tools::mixture::Mixture;
 use tools::quantize::{FormatChoice, QuantizeOptions, TypeRule, WriteReport, WriteStep, quantize};
 
@@ -24,7 +23,7 @@ pub struct Args {
         value_name = "TYPE",
         required_unless_present = "bytes",
         conflicts_with = "bytes",
-        value_parser = mixture,
+        value_parser = Mixture::parse,
         help = "Type: f32, f16, bf16, q4_0, iq4_xs, q8_0, q4_k_m, q5_k_m or q6_k"
     )]
     mixture: Option<Mixture>,

@@ -3,8 +3,6 @@
 use super::engine_flags::EngineFlags;
 use anyhow::{Context, Result};
 use engine::{EngineRequest, StopReason, ThinkingOptions};
-use lab::answer::{LocalModel, TokenPrompt};
-use lab::opening::{self, ModelArgs};
 use model::sampling;
 use serde_json::{Value, json};
 use session::{Message, MessageRole, Prompt, SamplingOverrides};
@@ -12,6 +10,8 @@ use settings::{Flag, Settings, Thinking};
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
+use terminal::answer::{LocalModel, TokenPrompt};
+use terminal::opening::{self, ModelArgs};
 use text::ReplyPart;
 
 /// Runs one prompt through a model and streams the reply

@@ -11,7 +11,6 @@ use access::{LOCAL_USER, check_access};
 use anyhow::{Context, Result};
 use doors::StartFacts;
 use futures_util::FutureExt;
-use lab::opening;
 use model::Model;
 use runtime::{Presets, RuntimeParts, check_experiment, wall_ms};
 use settings::{ExplainedValue, Flag, LoadedSettings, Settings};
@@ -22,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{KeyScope, Store};
 use suited::SuitedPreset;
+use terminal::opening;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -173,7 +173,7 @@ async fn serve(
 ) -> Result<Then> {
     let stop = stop_on_signals()?;
     // What can be wrong is found before the model is read.
-    let store = Store::open(&lab::store::options(settings), wall_ms()).await?;
+    let store = Store::open(&runtime::store_options(settings), wall_ms()).await?;
     if api_key.is_some() {
         store.put_user(LOCAL_USER, LOCAL_USER, wall_ms()).await?;
     }

@@ -8,8 +8,6 @@ mod show;
 use crate::owners::{confirm, users};
 use anyhow::{Context, Result, bail};
 use engine::OwnerId;
-use lab::output::{clean, print_json, print_report, print_rows, time};
-use lab::store::with_store;
 use runtime::wall_ms;
 use serde_json::json;
 use settings::Settings;
@@ -17,6 +15,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use store::{Error, HistorySearch, PastToForget, SearchPlace, SessionLine, SessionRef, Store};
+use terminal::output::{clean, print_json, print_report, print_rows, time};
+use terminal::store::with_store;
 
 /// Lists, shows, exports, imports, searches and deletes conversations, their summaries and pins
 #[derive(Debug, clap::Args)]

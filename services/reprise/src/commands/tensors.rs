@@ -9,7 +9,7 @@ use serde::Serialize;
 use settings::Settings;
 use tools::tensors::{TensorStats, bars, statistics};
 
-use lab::output::{TextTable, clean, print_json, progress_bar};
+use terminal::output::{TextTable, clean, print_json, progress_bar};
 
 /// Lists the tensors of a model file: name, type, shape, bytes; with --stats also their values
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,6 @@
 //! `reprise validate`: whether a model file can be trusted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -11,7 +11,7 @@ use tools::validate::{self, Agreement, QualityRow, ValidateOptions, ValidationRe
 use weights::family::Severity;
 
 use super::tensors::READING;
-use lab::output::{TextTable, clean, print_json, progress_bar};
+use terminal::output::{TextTable, clean, print_json, progress_bar};
 
 /// Checks a model file: structure, the family's contract, hashes, values, vocabulary, template. Exit code: 0 clean, 1 problems,
 /// 2 wrong arguments
@@ -57,6 +57,10 @@ fn report(args: &Args, settings: &Settings) -> Result<ValidationReport> {
     };
     let against = other.as_ref().map(|(path, _)| validate::Against { path, text: &text, tokens: args.tokens as usize });
     let options = ValidateOptions { mmap: settings.engine.mmap, quality: args.quality, against };
+    let both = other.as_ref().map_or_else(String::new, |(path, _)| {
+        format!(" and {} of {}; then each predicts {} tokens at most", Bytes(size(path)), path.display(), args.tokens)
+    });
+    eprintln!("reading {} of {}{both}", Bytes(size(&file)), file.display());
     let bar = progress_bar(0, READING);
     let texts = progress_bar(0, "predicting [{bar:40}] {pos} of {len} tokens, {eta} left");
     let progress = |stage, done, total| {
@@ -73,6 +77,13 @@ fn report(args: &Args, settings: &Settings) -> Result<ValidationReport> {
         print(&report)?
     }
     Ok(report)
+}
+
+/// Returns the bytes of a file, or of the files of a folder. What cannot be read counts nothing: the check itself tells it.
+fn size(path: &Path) -> u64 {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = entries.chain(path.is_file().then(|| path.to_path_buf()));
+    files.filter_map(|file| std::fs::metadata(file).ok()).filter(|found| found.is_file()).map(|found| found.len()).sum()
 }
 
 fn print(report: &ValidationReport) -> Result<()> {

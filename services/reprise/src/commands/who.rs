@@ -7,8 +7,6 @@ mod recorded;
 use crate::owners::{confirm, users};
 use anyhow::{Context, Result, bail};
 use engine::OwnerId;
-use lab::output::{clean, print_json, print_rows};
-use lab::store::with_store;
 use recorded::RecordedRequest;
 use replies::identity::Explanation;
 use runtime::wall_ms;
@@ -17,6 +15,8 @@ use settings::{RuleClue, RuleName, Settings, person_name};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use store::{PastToForget, Store};
+use terminal::output::{clean, print_json, print_rows};
+use terminal::store::with_store;
 
 /// Tells to which person or room conversations belong: the rules, the known names, and the result for a request
 #[derive(Debug, clap::Args)]

@@ -4,9 +4,9 @@
 //! summary quotes what was said.
 
 use super::room::left_out;
-use super::standing::{message_of, pin_of};
+use super::shown_past::{message_of, pin_of};
 use super::weigh::{Weighed, passage, results_through, weigh};
-use super::{Past, Standing};
+use super::{Past, ShownPast};
 use crate::clock::wall_ms;
 use crate::metrics;
 use crate::prompts::SessionTools;
@@ -35,7 +35,7 @@ pub struct Look {
 pub struct CompactedView {
     /// Version of its summary. `None`: only results of tools leave the prompt.
     pub version: Option<u64>,
-    pub standing: Standing,
+    pub shown_past: ShownPast,
     pub trimmed: Vec<String>,
     /// First and last item that stay out of the prompt without a summary, behind the covered ones.
     pub still_owed: Option<[String; 2]>,
@@ -44,12 +44,12 @@ pub struct CompactedView {
 }
 
 impl CompactedView {
-    pub fn left_over(view: &View, standing: &Standing) -> Option<CompactedView> {
+    pub fn left_over(view: &View, shown_past: &ShownPast) -> Option<CompactedView> {
         let newest = view.newest_summary.as_ref()?;
         let is_new = newest.applied_at_ms.is_none() && newest.undone_at_ms.is_none();
         if !is_new
             || newest.kind != SummaryKind::Summary
-            || standing.version.is_some_and(|in_use| in_use > newest.version)
+            || shown_past.version.is_some_and(|in_use| in_use > newest.version)
             // A part of what left the prompt: it would bring the rest back.
             || view.summary.as_ref().is_some_and(|in_use| newest.to_order_key < in_use.to_order_key)
         {
@@ -57,7 +57,7 @@ impl CompactedView {
         }
         Some(CompactedView {
             version: Some(newest.version),
-            standing: standing.with(newest),
+            shown_past: shown_past.with(newest),
             trimmed: Vec::new(),
             still_owed: None,
             tokens_before: newest.tokens_before,
@@ -73,7 +73,7 @@ struct SummaryEffort {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum CompactionError {
     #[error(transparent)]
     Store(#[from] store::Error),
     #[error(transparent)]
@@ -86,7 +86,7 @@ pub enum Trouble {
     Unread,
 }
 
-pub async fn look(tools: &SessionTools, gave_up_at: Option<String>) -> Result<Look, Trouble> {
+pub async fn look(tools: &SessionTools, gave_up_at: Option<String>) -> Result<Look, CompactionError> {
     let mut past = Past::for_summary(tools).await?;
     let (mut weighed, mut plan) = plan_for(tools, &mut past, gave_up_at.clone()).await?;
     if plan.through().is_some_and(|through| !past.has_read_behind(through)) {
@@ -104,37 +104,37 @@ async fn plan_for(
     tools: &SessionTools,
     past: &mut Past,
     gave_up_at: Option<String>,
-) -> Result<(Weighed, CompactionPlan), Trouble> {
+) -> Result<(Weighed, CompactionPlan), CompactionError> {
     let limits = &tools.limits;
     pin_what_was_asked_for(tools, past).await?;
     let mut weighed = weigh(tools, past).await?;
     weighed.view.gave_up_at = gave_up_at;
     let mut plan = compaction::plan(&weighed.view, &weighed.sizes, limits, PlanMoment::Silence);
     let is_tight = weighed.total.tokens > u64::from(limits.hard_tokens());
-    if past.standing.held && !is_tight && !past.standing.owes_summary {
+    if past.shown_past.was_undone && !is_tight && !past.shown_past.owes_summary {
         plan = CompactionPlan::Nothing;
     }
     Ok((weighed, plan))
 }
 
 pub fn trimmed(look: &Look, through: &str, expected_tokens: u32) -> CompactedView {
-    let mut standing = look.past.standing.clone();
+    let mut shown_past = look.past.shown_past.clone();
     let results = results_through(&look.past.items, through);
-    let trimmed: Vec<String> = results.into_iter().filter(|id| !standing.trimmed.contains(id)).collect();
-    standing.trimmed.extend(trimmed.iter().cloned());
+    let trimmed: Vec<String> = results.into_iter().filter(|id| !shown_past.trimmed.contains(id)).collect();
+    shown_past.trimmed.extend(trimmed.iter().cloned());
     let total = look.weighed.total;
     let (tokens_before, after) = (total.tokens, total.part(u64::from(expected_tokens)));
-    CompactedView { version: None, standing, trimmed, still_owed: None, tokens_before, after }
+    CompactedView { version: None, shown_past, trimmed, still_owed: None, tokens_before, after }
 }
 
 /// Makes a summary: asks for it, checks it and stores it. It is not in use then.
-pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Result<CompactedView, Trouble> {
+pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Result<CompactedView, CompactionError> {
     let Look { past, weighed, .. } = look;
     let job = SummaryJob {
         view: weighed.view.clone(),
         sizes: weighed.sizes,
         limits: tools.limits,
-        pins: past.standing.pins.iter().map(pin_of).collect(),
+        pins: past.shown_past.pins.iter().map(pin_of).collect(),
     };
     let mut effort = SummaryEffort { requests: 0, reused_tokens: 0, computed_tokens: 0 };
     let mut counted = Counted::exactly(0);
@@ -158,20 +158,20 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
                 attempt.measured(u32::try_from(counted.tokens).unwrap_or(u32::MAX))
             }
             AttemptStep::Swap(outcome) => break outcome,
-            AttemptStep::GiveUp(reason) => return Err(Trouble::GaveUp(reason)),
+            AttemptStep::GiveUp(reason) => return Err(CompactionError::GaveUp(reason)),
         };
     };
     // Turns may have left the prompt meanwhile: they stay out, and those behind the summary are told next.
     let now = Past::for_summary(tools).await?;
-    let is_as_it_was = now.standing.version == past.standing.version;
+    let is_as_it_was = now.shown_past.version == past.shown_past.version;
     let past = if is_as_it_was { past } else { &now };
     if !past.has_read_behind(&outcome.through) {
-        return Err(Trouble::Unread);
+        return Err(CompactionError::Unread);
     }
     if !is_as_it_was {
         counted = count_after(tools, past, &outcome).await?;
     }
-    let (mut standing, _) = after(past, &outcome);
+    let (mut shown_past, _) = after(past, &outcome);
     let tokens_before = weighed.total.tokens;
     let to_item = outcome.through.clone();
     let from_item = past.items.get(past.leading).map_or_else(|| to_item.clone(), |item| item.id.clone());
@@ -181,39 +181,39 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
         based_on: past.base.text_version,
         through_seq: past.last_seq,
         checks: checks(&outcome, &effort),
-        ..left_out(&standing, [from_item, to_item], [tokens_before, counted.tokens])
+        ..left_out(&shown_past, [from_item, to_item], [tokens_before, counted.tokens])
     };
     let version = tools.store.add_summary(&tools.session, new).await?;
     metrics::summary_made(&outcome.rejected, outcome.fell_back);
     let SummaryEffort { requests, reused_tokens, computed_tokens } = effort;
     tracing::info!(version, requests, reused_tokens, computed_tokens, "a summary was made");
-    (standing.version, standing.text_version, standing.newest_version) = (Some(version), Some(version), version);
+    (shown_past.version, shown_past.text_version, shown_past.newest_version) = (Some(version), Some(version), version);
     let still_owed = still_owed(past, &outcome);
     let (version, trimmed) = (Some(version), Vec::new());
-    Ok(CompactedView { version, standing, trimmed, still_owed, tokens_before, after: counted })
+    Ok(CompactedView { version, shown_past, trimmed, still_owed, tokens_before, after: counted })
 }
 
-async fn count_after(tools: &SessionTools, past: &Past, outcome: &AttemptOutcome) -> Result<Counted, Trouble> {
-    let (standing, shown) = after(past, outcome);
-    let context = tools.context(&standing, &shown);
-    check_pins(&standing, &context)?;
+async fn count_after(tools: &SessionTools, past: &Past, outcome: &AttemptOutcome) -> Result<Counted, CompactionError> {
+    let (shown_past, shown) = after(past, outcome);
+    let context = tools.context(&shown_past, &shown);
+    check_pins(&shown_past, &context)?;
     Ok(tools.count(&past.config, &shown, &context).await?)
 }
 
-fn after(past: &Past, outcome: &AttemptOutcome) -> (Standing, Vec<Arc<Item>>) {
-    let mut standing = past.standing.clone();
-    standing.text.clone_from(&outcome.summary);
+fn after(past: &Past, outcome: &AttemptOutcome) -> (ShownPast, Vec<Arc<Item>>) {
+    let mut shown_past = past.shown_past.clone();
+    shown_past.text.clone_from(&outcome.summary);
     let still_owed = still_owed(past, outcome);
     let cut = match &still_owed {
         Some(_) => past.shown_from,
         None => past.items.iter().position(|item| item.id == outcome.through).map_or(0, |index| index + 1),
     };
-    standing.covered_through =
+    shown_past.covered_through =
         Some(still_owed.as_ref().map_or_else(|| outcome.through.clone(), |[_, last]| last.clone()));
-    (standing.owes_summary, standing.held) = (still_owed.is_some(), false);
-    standing.place_pins();
+    (shown_past.owes_summary, shown_past.was_undone) = (still_owed.is_some(), false);
+    shown_past.place_pins();
     let shown = past.items[..past.leading].iter().chain(&past.items[cut.max(past.leading)..]).cloned().collect();
-    (standing, shown)
+    (shown_past, shown)
 }
 
 /// Returns the ends of the turns that no summary covers: more left the prompt than one request can hold. The next
@@ -221,7 +221,7 @@ fn after(past: &Past, outcome: &AttemptOutcome) -> (Standing, Vec<Arc<Item>>) {
 fn still_owed(past: &Past, outcome: &AttemptOutcome) -> Option<[String; 2]> {
     let next = past.items.iter().position(|item| item.id == outcome.through)? + 1;
     let first = past.items.get(next).filter(|_| next < past.shown_from)?;
-    let last = if past.is_whole { past.dropped_through() } else { past.standing.covered_through.as_deref() };
+    let last = if past.is_whole { past.dropped_through() } else { past.shown_past.covered_through.as_deref() };
     Some([first.id.clone(), last?.to_owned()])
 }
 
@@ -245,10 +245,10 @@ fn checks(outcome: &AttemptOutcome, effort: &SummaryEffort) -> Value {
     })
 }
 
-fn check_pins(standing: &Standing, context: &Context) -> Result<(), Trouble> {
+fn check_pins(shown_past: &ShownPast, context: &Context) -> Result<(), CompactionError> {
     let text: String = context.preface.iter().map(|message| message.text()).collect();
-    let pins: Vec<_> = standing.pins.iter().map(pin_of).collect();
-    if compaction::missing_pins(&text, &pins).is_empty() { Ok(()) } else { Err(Trouble::PinMissing) }
+    let pins: Vec<_> = shown_past.pins.iter().map(pin_of).collect();
+    if compaction::missing_pins(&text, &pins).is_empty() { Ok(()) } else { Err(CompactionError::PinMissing) }
 }
 
 /// Asks the model behind the prompt that it has read, up to the plan's cut, so that it computes only the request and
@@ -321,8 +321,8 @@ async fn pin_what_was_asked_for(tools: &SessionTools, past: &mut Past) -> Result
         }
     }
     all.retain(|wish| !known.iter().any(|pin| pin.source_item.as_ref() == Some(&wish.item_id)));
-    pin_wishes(tools, all, &mut past.standing.pins).await?;
-    past.base.pins.clone_from(&past.standing.pins);
+    pin_wishes(tools, all, &mut past.shown_past.pins).await?;
+    past.base.pins.clone_from(&past.shown_past.pins);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Tokens of the parts of a session's next prompt, for a view of its window.
 
 use super::Past;
-use super::standing::message_of;
+use super::shown_past::message_of;
 use crate::prompts::SessionTools;
 use prompt::{Audience, LaidOut, Layout, PLACEHOLDER, lay_out};
 use session::{Context, Failure, SessionConfig};
@@ -30,7 +30,7 @@ pub struct WindowParts {
 impl SessionTools {
     pub async fn window_parts(&self, past: &Past) -> Result<WindowParts, Failure> {
         let shown = past.shown();
-        let context = self.context(&past.standing, &shown);
+        let context = self.context(&past.shown_past, &shown);
         let told = self.facts.now();
         let laid_out = |config: &SessionConfig, context: &Context| {
             let layout = Layout { partial: Some(PLACEHOLDER), ..self.layout(config, context, &told, Audience::Asker) };
@@ -46,7 +46,7 @@ impl SessionTools {
         let of =
             |from: usize, to: usize| bare.messages.get(from..to).map_or(0, |messages| messages.iter().sum::<u64>());
         let context_tokens = of(marks.remembered, marks.context);
-        let pins_tokens = match past.standing.text.is_empty() {
+        let pins_tokens = match past.shown_past.text.is_empty() {
             true => context_tokens,
             false => self.placed_pins_tokens(past).await?.min(context_tokens),
         };
@@ -68,7 +68,7 @@ impl SessionTools {
     }
 
     async fn placed_pins_tokens(&self, past: &Past) -> Result<u64, Failure> {
-        let mut pins_alone = past.standing.clone();
+        let mut pins_alone = past.shown_past.clone();
         pins_alone.text.clear();
         let pins = pins_alone.memory(&self.limits).as_ref().map(message_of);
         Ok(self.rule(&past.config, pins).await?[0])

@@ -1,6 +1,6 @@
 //! Conversation in the store, from the last summary on that still holds.
 
-use super::Standing;
+use super::ShownPast;
 use crate::prompts::SessionTools;
 use prompt::leading;
 use session::{Item, SessionConfig};
@@ -10,9 +10,9 @@ use store::{ItemVersion, MadeBy, OrderKey, Summary, SummaryKind, View};
 #[derive(Clone, Debug)]
 pub struct Past {
     pub config: SessionConfig,
-    pub standing: Standing,
-    /// Standing with which the model read the items that no summary covers, to ask for a summary of them.
-    pub base: Standing,
+    pub shown_past: ShownPast,
+    /// Prompt with which the model read the items that no summary covers, to ask for a summary of them.
+    pub base: ShownPast,
     /// Instructions at the head, which no summary covers, then all items behind the summary, also those that left the
     /// prompt.
     pub items: Vec<Arc<Item>>,
@@ -51,13 +51,13 @@ impl Past {
 
     async fn of(tools: &SessionTools, view: View, most: u32) -> Result<Past, store::Error> {
         let SessionTools { store, session, .. } = tools;
-        let standing = Standing::of(&view);
-        let mut base = standing.clone();
+        let shown_past = ShownPast::of(&view);
+        let mut base = shown_past.clone();
         let mut stored = view.head.clone();
         let mut shown_from_key = OrderKey::default();
         let mut is_whole = true;
         match &view.summary {
-            Some(summary) if standing.owes_summary => {
+            Some(summary) if shown_past.owes_summary => {
                 let told = holding_before(tools, summary).await?;
                 let mut left = store.items(session, told.as_ref().map(|told| &*told.to_item), most).await?;
                 base.take_back(told.as_ref());
@@ -77,7 +77,7 @@ impl Past {
         let config = view.session.config;
         Ok(Past {
             config,
-            standing,
+            shown_past,
             base,
             items,
             leading,

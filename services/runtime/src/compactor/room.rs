@@ -2,7 +2,7 @@
 //! session asks for the reply again. This needs no model, and does not wait for the store.
 
 use super::weigh::{results_through, weigh_shown};
-use super::{FromCompactor, SideResult, Standing, Task};
+use super::{FromCompactor, ShownPast, SideResult, Task};
 use crate::prompts::SessionTools;
 use crate::{metrics, wall_ms};
 use compaction::phases::NextStep;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use store::{MadeBy, Summary, SummaryKind};
 
 pub struct DroppedTurns {
-    standing: Standing,
+    shown_past: ShownPast,
     /// First and last item that leave. `None`: only results of tools do.
     dropped: Option<[String; 2]>,
     tokens_before: u64,
@@ -31,9 +31,12 @@ impl Task {
         if self.attempt.made.as_ref().is_some_and(|made| made.version.is_some()) && self.phases.swap_now() {
             self.begin(NextStep::Swap);
         } else if !self.phases.is_swapping() {
-            let (tools, standing) = (self.tools.clone(), self.standing.clone());
+            let (tools, shown_past) = (self.tools.clone(), self.shown_past.clone());
             self.side.push(Box::pin(async move {
-                SideResult::Room(id, make_room(&tools, standing, &generate, tries).await.map(|room| room.map(Box::new)))
+                SideResult::Room(
+                    id,
+                    make_room(&tools, shown_past, &generate, tries).await.map(|room| room.map(Box::new)),
+                )
             }));
         }
     }
@@ -54,20 +57,20 @@ impl Task {
     /// Takes oldest turns out of the prompt at once; the store follows. A summary in progress continues, because its
     /// text stays true.
     fn drop_turns(&mut self, room: DroppedTurns) {
-        let DroppedTurns { standing, dropped, tokens_before, after } = room;
+        let DroppedTurns { shown_past, dropped, tokens_before, after } = room;
         let tokens_after = after.tokens;
         if !self.phases.is_making() {
             // What was planned was for another view.
             self.stop();
             self.phases.start_over();
         }
-        self.standing = standing;
+        self.shown_past = shown_past;
         self.is_dropping = true;
         metrics::compacted("dropped", Duration::ZERO, tokens_before, tokens_after);
         tracing::warn!(tokens_before, tokens_after, "oldest turns left the prompt, because no summary was ready");
-        let (tools, trimmed) = (self.tools.clone(), self.standing.trimmed.iter().cloned().collect());
-        let version = self.standing.newest_version + 1;
-        let new = dropped.map(|dropped| left_out(&self.standing, dropped, [tokens_before, tokens_after]));
+        let (tools, trimmed) = (self.tools.clone(), self.shown_past.trimmed.iter().cloned().collect());
+        let version = self.shown_past.newest_version + 1;
+        let new = dropped.map(|dropped| left_out(&self.shown_past, dropped, [tokens_before, tokens_after]));
         self.side.push(Box::pin(async move {
             let SessionTools { store, session, .. } = &*tools;
             SideResult::Dropped(match new {
@@ -81,20 +84,20 @@ impl Task {
     }
 
     pub(super) fn ask_again(&self, mut generate: Box<Generate>, limit_tokens: Option<u32>) {
-        let covered = self.standing.covered_through.as_ref();
+        let covered = self.shown_past.covered_through.as_ref();
         let cut = covered.and_then(|through| generate.items.iter().position(|item| item.id == *through));
         if let Some(cut) = cut {
             let leading = leading(&generate.items);
             generate.items.drain(leading.min(cut + 1)..=cut);
         }
-        generate.context = Arc::new(self.tools.context(&self.standing, &generate.items));
+        generate.context = Arc::new(self.tools.context(&self.shown_past, &generate.items));
         self.say(FromCompactor::AskAgain { generate, limit_tokens });
     }
 }
 
 async fn make_room(
     tools: &SessionTools,
-    mut standing: Standing,
+    mut shown_past: ShownPast,
     generate: &Generate,
     tries: u32,
 ) -> Result<Option<DroppedTurns>, Failure> {
@@ -102,7 +105,7 @@ async fn make_room(
     // What was refused although there was room by our count had less room than we thought.
     limits.ctx_size -= limits.ctx_size / 8 * (tries.saturating_sub(1)).min(4);
     let Generate { items, context, config, .. } = generate;
-    let weighed = weigh_shown(tools, config, &standing, items, context, None).await?;
+    let weighed = weigh_shown(tools, config, &shown_past, items, context, None).await?;
     let first = weighed.view.passages.first().map(|passage| passage.id.clone());
     let (dropped, trim_through, expected_tokens) = match plan(&weighed.view, &weighed.sizes, &limits, PlanMoment::Reply)
     {
@@ -112,31 +115,31 @@ async fn make_room(
         }
         CompactionPlan::Trim(trim) => (None, Some(trim.through), trim.expected_tokens),
         CompactionPlan::Drop(drop) => {
-            standing.covered_through = Some(drop.through.clone());
-            standing.owes_summary = true;
+            shown_past.covered_through = Some(drop.through.clone());
+            shown_past.owes_summary = true;
             // What leaves may have held one word for word.
-            standing.place_pins();
+            shown_past.place_pins();
             (first.map(|first| [first, drop.through]), drop.trim_through, drop.expected_tokens)
         }
     };
-    standing.trimmed.extend(trim_through.iter().flat_map(|through| results_through(items, through)));
+    shown_past.trimmed.extend(trim_through.iter().flat_map(|through| results_through(items, through)));
     let after = weighed.total.part(u64::from(expected_tokens));
-    Ok(Some(DroppedTurns { standing, dropped, tokens_before: weighed.total.tokens, after }))
+    Ok(Some(DroppedTurns { shown_past, dropped, tokens_before: weighed.total.tokens, after }))
 }
 
 pub(super) fn left_out(
-    standing: &Standing,
+    shown_past: &ShownPast,
     [from_item, to_item]: [String; 2],
     [tokens_before, tokens_after]: [u64; 2],
 ) -> Summary {
     Summary {
         kind: SummaryKind::Drop,
         made_by: MadeBy::Fallback,
-        based_on: standing.text_version,
+        based_on: shown_past.text_version,
         from_item,
         to_item,
-        text: standing.text.clone(),
-        pins: standing.placed_ids(),
+        text: shown_past.text.clone(),
+        pins: shown_past.placed_ids(),
         checks: json!({}),
         tokens_before,
         tokens_after,

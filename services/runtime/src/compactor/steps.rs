@@ -2,7 +2,7 @@
 
 use super::make::{look, make, pin_wishes, trimmed, wishes};
 use super::room::left_out;
-use super::{CompactedView, FromCompactor, Look, Past, PinChange, SideResult, StepResult, Task, Trouble};
+use super::{CompactedView, CompactionError, FromCompactor, Look, Past, PinChange, SideResult, StepResult, Task};
 use crate::prompts::SessionTools;
 use crate::{metrics, wall_ms};
 use compaction::CompactionPlan;
@@ -26,7 +26,7 @@ impl Task {
                 self.step = Some(Box::pin(look));
             }
             NextStep::Warm => match &self.attempt.made {
-                Some(made) => self.say(FromCompactor::WantsPrompt(Arc::new(made.standing.clone()))),
+                Some(made) => self.say(FromCompactor::WantsPrompt(Arc::new(made.shown_past.clone()))),
                 None => self.phases.over(),
             },
             NextStep::Swap => match self.attempt.made.clone() {
@@ -60,7 +60,7 @@ impl Task {
     pub(super) fn stepped(&mut self, result: StepResult) {
         match result {
             StepResult::Looked(Ok(look)) => self.looked(*look),
-            StepResult::Looked(Err(trouble)) => self.gave_up(&trouble),
+            StepResult::Looked(Err(error)) => self.gave_up(&error),
             StepResult::Made(made) => self.summary_made(made),
             StepResult::Warmed => {
                 if let Some(next) = self.phases.warmed(self.now) {
@@ -72,8 +72,8 @@ impl Task {
     }
 
     fn looked(&mut self, look: Look) {
-        self.standing.pins.clone_from(&look.past.standing.pins);
-        self.standing.owes_summary = look.past.standing.owes_summary;
+        self.shown_past.pins.clone_from(&look.past.shown_past.pins);
+        self.shown_past.owes_summary = look.past.shown_past.owes_summary;
         // An upstream may not tell how long its prompt was.
         let untold = std::mem::take(&mut self.fill_is_untold).then_some(look.weighed.total);
         self.attempt.covers = Some(look.covers.clone());
@@ -90,7 +90,7 @@ impl Task {
             }
             CompactionPlan::Summarise(plan) => {
                 let tokens_before = look.weighed.total.tokens;
-                let version = look.past.standing.newest_version + 1;
+                let version = look.past.shown_past.newest_version + 1;
                 let tools = self.tools.clone();
                 self.attempt.told = Some((version, tokens_before));
                 self.phases.making();
@@ -105,33 +105,33 @@ impl Task {
         }
     }
 
-    fn summary_made(&mut self, made: Result<Box<CompactedView>, Trouble>) {
+    fn summary_made(&mut self, made: Result<Box<CompactedView>, CompactionError>) {
         match made {
             // The newest version stands.
-            Ok(made) if self.is_dropping || made.version < Some(self.standing.newest_version) => {
+            Ok(made) if self.is_dropping || made.version < Some(self.shown_past.newest_version) => {
                 self.start_over("turns left the prompt while the summary was made; the compaction starts over");
             }
             Ok(made) => {
                 self.attempt.made = Some(*made);
                 self.phases.made();
             }
-            Err(Trouble::Store(store::Error::StaleSummary { .. })) => {
+            Err(CompactionError::Store(store::Error::StaleSummary { .. })) => {
                 self.start_over("the turns to summarise changed; the compaction starts over");
             }
-            Err(trouble) => self.gave_up(&trouble),
+            Err(error) => self.gave_up(&error),
         }
     }
 
-    fn gave_up(&mut self, trouble: &Trouble) {
-        tracing::warn!(%trouble, "the conversation was not compacted; it is tried again later");
+    fn gave_up(&mut self, error: &CompactionError) {
+        tracing::warn!(%error, "the conversation was not compacted; it is tried again later");
         metrics::compaction_ended("failed");
         self.stop();
         self.phases.over();
         // A model that could not be asked may be there after the next turn.
-        if !matches!(trouble, Trouble::Model(_)) {
+        if !matches!(error, CompactionError::Model(_)) {
             self.attempt.gave_up_at.clone_from(&self.attempt.last_item);
         }
-        self.tell_failed(&trouble.to_string());
+        self.tell_failed(&error.to_string());
     }
 
     fn swapped(&mut self, swapped: Result<Option<u64>, store::Error>) {
@@ -154,14 +154,14 @@ impl Task {
     }
 
     fn put_to_use(&mut self, made: CompactedView, stands: Option<u64>) {
-        let CompactedView { version, mut standing, tokens_before, after, .. } = made;
-        standing.pins = std::mem::take(&mut self.standing.pins);
+        let CompactedView { version, mut shown_past, tokens_before, after, .. } = made;
+        shown_past.pins = std::mem::take(&mut self.shown_past.pins);
         if let Some(stands) = stands {
-            (standing.version, standing.newest_version) = (Some(stands), standing.newest_version.max(stands));
+            (shown_past.version, shown_past.newest_version) = (Some(stands), shown_past.newest_version.max(stands));
         }
-        self.standing = standing;
+        self.shown_past = shown_past;
         self.phases.over();
-        if self.standing.owes_summary {
+        if self.shown_past.owes_summary {
             self.phases.look_soon();
         }
         (self.attempt.covers, self.attempt.gave_up_at) = (None, None);
@@ -188,7 +188,7 @@ impl Task {
             StoreOp::ItemDeleted { item_id } => {
                 self.pin_changes.push_back(PinChange::RemoveOf(item_id.clone()));
                 // The store takes back the summaries that tell it, and the prompt follows.
-                if self.standing.covered_through.is_some() && !is_shown {
+                if self.shown_past.covered_through.is_some() && !is_shown {
                     self.reloads.push(oneshot::channel().0);
                 }
             }
@@ -213,7 +213,7 @@ impl Task {
             StoreOp::ItemDeleted { item_id } => is_covered(item_id),
             // Behind the last that is covered is not under it.
             StoreOp::ItemAdded { after: Some(after), .. } => {
-                let last = self.attempt.made.as_ref().and_then(|made| made.standing.covered_through.as_ref());
+                let last = self.attempt.made.as_ref().and_then(|made| made.shown_past.covered_through.as_ref());
                 covers.is_some_and(|covers| covers.contains(after)) && last != Some(after)
             }
             _ => true,
@@ -222,7 +222,7 @@ impl Task {
 
     /// Returns true if the summary in use may cover the changed item. The store decides.
     fn touches_what_is_told(&self, op: &StoreOp, is_shown: bool) -> bool {
-        let through = self.standing.covered_through.as_ref();
+        let through = self.shown_past.covered_through.as_ref();
         through.is_some()
             && match op {
                 StoreOp::ItemDeleted { .. } | StoreOp::ItemAdded { after: None, .. } => true,
@@ -238,21 +238,21 @@ impl Task {
         }
         match past {
             // What the session did itself is not news, and no reason to begin a summary again.
-            Ok(past) if past.standing.shows_the_same_as(&self.standing) => {}
+            Ok(past) if past.shown_past.shows_the_same_as(&self.shown_past) => {}
             Ok(past) => {
-                let Past { standing, items, shown_from, .. } = *past;
+                let Past { shown_past, items, shown_from, .. } = *past;
                 let was_at_work = !self.phases.is_quiet();
                 self.stop();
                 // What was read ahead meanwhile may hold words that a summary no longer tells.
                 self.tools.store.forget_files_of(&self.tools.session, wall_ms());
-                if was_at_work || standing.owes_summary {
+                if was_at_work || shown_past.owes_summary {
                     self.phases.start_over()
                 } else {
                     self.phases.over()
                 }
                 let items: Vec<Item> = items[shown_from..].iter().map(|item| Item::clone(item)).collect();
-                self.say(FromCompactor::Recovered { items, behind: standing.covered_through.clone() });
-                self.standing = standing;
+                self.say(FromCompactor::Recovered { items, behind: shown_past.covered_through.clone() });
+                self.shown_past = shown_past;
                 self.show();
                 if was_at_work {
                     metrics::compaction_ended("cancelled");
@@ -292,7 +292,7 @@ impl Task {
         while !self.is_pinning
             && let Some(change) = self.pin_changes.pop_front()
         {
-            let (tools, mut pins) = (self.tools.clone(), self.standing.pins.clone());
+            let (tools, mut pins) = (self.tools.clone(), self.shown_past.pins.clone());
             // What was not said is not to be kept.
             if let PinChange::RemoveOf(item_id) = &change {
                 pins.retain(|pin| pin.made_by == MadeBy::Model && pin.source_item.as_ref() == Some(item_id));
@@ -329,7 +329,7 @@ async fn swap(tools: &SessionTools, made: CompactedView) -> Result<Option<u64>, 
     let Some([from_item, to_item]) = made.still_owed else {
         return store.apply_summary(session, version, made.trimmed, wall_ms()).await.map(|()| Some(version));
     };
-    let CompactedView { standing, trimmed, tokens_before, after, .. } = made;
-    let new = left_out(&standing, [from_item, to_item], [tokens_before, after.tokens]);
+    let CompactedView { shown_past, trimmed, tokens_before, after, .. } = made;
+    let new = left_out(&shown_past, [from_item, to_item], [tokens_before, after.tokens]);
     store.add_applied_summary(session, new, trimmed).await.map(Some)
 }

@@ -1,7 +1,7 @@
 //! Tokens of each part of a conversation's prompt, in the words of the `compaction` crate.
 
-use super::standing::message_of;
-use super::{Past, Standing};
+use super::shown_past::message_of;
+use super::{Past, ShownPast};
 use crate::prompts::SessionTools;
 use compaction::{Passage, PassageKind, PromptSizes, PromptView};
 use model::Counted;
@@ -18,8 +18,8 @@ pub struct Weighed {
 
 pub async fn weigh(tools: &SessionTools, past: &Past) -> Result<Weighed, Failure> {
     let shown = past.shown();
-    let context = tools.context(&past.standing, &shown);
-    let mut weighed = weigh_shown(tools, &past.config, &past.standing, &shown, &context, Some(PLACEHOLDER)).await?;
+    let context = tools.context(&past.shown_past, &shown);
+    let mut weighed = weigh_shown(tools, &past.config, &past.shown_past, &shown, &context, Some(PLACEHOLDER)).await?;
     if let Some(dropped_through) = past.dropped_through() {
         // What left the prompt is weighed as it stood there.
         let all = tools.measure(&past.config, &past.items, &context, Some(PLACEHOLDER)).await?;
@@ -36,7 +36,7 @@ pub async fn weigh(tools: &SessionTools, past: &Past) -> Result<Weighed, Failure
 pub async fn weigh_shown(
     tools: &SessionTools,
     config: &SessionConfig,
-    standing: &Standing,
+    shown_past: &ShownPast,
     shown: &[Arc<Item>],
     context: &Context,
     partial: Option<&str>,
@@ -49,13 +49,13 @@ pub async fn weigh_shown(
     let trimmed_through = trimmed.map(|item| item.id.clone());
     let context_tokens = measured.preface;
     // Every pin stands beside the next summary.
-    let mut all_pins = standing.clone();
+    let mut all_pins = shown_past.clone();
     all_pins.place_pins();
     all_pins.text.clear();
     let pins = all_pins.memory(&tools.limits).as_ref().map(message_of);
     let [pins_tokens, instruction_tokens, marker_tokens] = tools.rule(config, pins).await?;
     let said: u64 = passages.iter().map(|passage| u64::from(passage.tokens)).sum();
-    let summary_tokens = if standing.text.is_empty() { 0 } else { context_tokens.saturating_sub(pins_tokens) };
+    let summary_tokens = if shown_past.text.is_empty() { 0 } else { context_tokens.saturating_sub(pins_tokens) };
     let sizes = PromptSizes {
         fixed_tokens: few(measured.total.tokens.saturating_sub(said + context_tokens)),
         context_tokens: few(context_tokens),
@@ -64,7 +64,7 @@ pub async fn weigh_shown(
         instruction_tokens: few(instruction_tokens),
         marker_tokens: few(marker_tokens),
     };
-    let view = PromptView { passages, summary: standing.text.clone(), trimmed_through, ..PromptView::default() };
+    let view = PromptView { passages, summary: shown_past.text.clone(), trimmed_through, ..PromptView::default() };
     Ok(Weighed { view, sizes, total: measured.total })
 }
 
@@ -75,9 +75,9 @@ struct MeasuredItems {
 }
 
 impl SessionTools {
-    pub fn context(&self, standing: &Standing, items: &[Arc<Item>]) -> Context {
+    pub fn context(&self, shown_past: &ShownPast, items: &[Arc<Item>]) -> Context {
         let may_recall = self.preset.recall_tool_calls() > 0;
-        let context = standing.context(items, &self.limits, may_recall);
+        let context = shown_past.context(items, &self.limits, may_recall);
         Context { recall: context.recall || may_recall && !self.facts.now().ids.is_empty(), ..context }
     }
 

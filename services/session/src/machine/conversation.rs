@@ -24,7 +24,7 @@ pub struct Removed {
 
 /// Covered items that left memory; the store has them.
 #[derive(Clone, Debug)]
-struct Left {
+struct DepartedItems {
     at: usize,
     last: String,
     announced: Option<String>,
@@ -33,7 +33,7 @@ struct Left {
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
     entries: Vec<Entry>,
-    left: Option<Left>,
+    departed: Option<DepartedItems>,
     context: Arc<Context>,
 }
 
@@ -41,9 +41,10 @@ impl Conversation {
     pub fn new(items: Vec<Item>, leading: usize, context: Context) -> Conversation {
         let entry = |item| Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false };
         let entries = items.into_iter().map(entry).collect();
-        let mut conversation = Conversation { entries, left: None, context: Arc::new(context) };
+        let mut conversation = Conversation { entries, departed: None, context: Arc::new(context) };
         let through = conversation.context.covered_through.clone();
-        conversation.left = through.filter(|id| !conversation.has(id)).map(|last| Left::behind(leading, last));
+        conversation.departed =
+            through.filter(|id| !conversation.has(id)).map(|last| DepartedItems::behind(leading, last));
         conversation.cover();
         conversation
     }
@@ -93,7 +94,10 @@ impl Conversation {
         };
         // An item before a covered one is covered too, except instructions at the head.
         let is_told = self.entries.get(at).is_some_and(|next| next.covered)
-            || self.left.as_ref().is_some_and(|left| at == left.at && before.as_ref() != Some(&left.last));
+            || self
+                .departed
+                .as_ref()
+                .is_some_and(|departed| at == departed.at && before.as_ref() != Some(&departed.last));
         let covered =
             is_told && !(is_instruction(&item) && self.entries[..at].iter().all(|entry| is_instruction(&entry.item)));
         self.put(at, before.as_deref(), Entry { item: Arc::new(item), announced, covered });
@@ -102,26 +106,28 @@ impl Conversation {
 
     fn put(&mut self, at: usize, before: Option<&str>, entry: Entry) {
         let is_before_left = self.is_before_left(at, before);
-        if let Some(left) = self.left.as_mut().filter(|_| is_before_left) {
-            left.at += 1;
+        if let Some(departed) = self.departed.as_mut().filter(|_| is_before_left) {
+            departed.at += 1;
         }
         self.entries.insert(at, entry);
     }
 
     fn is_before_left(&self, at: usize, before: Option<&str>) -> bool {
-        self.left.as_ref().is_some_and(|left| at < left.at || at == left.at && before != Some(&left.last))
+        self.departed
+            .as_ref()
+            .is_some_and(|departed| at < departed.at || at == departed.at && before != Some(&departed.last))
     }
 
     fn before(&self, at: usize) -> Option<String> {
-        match &self.left {
-            Some(left) if left.at == at => Some(left.last.clone()),
+        match &self.departed {
+            Some(departed) if departed.at == at => Some(departed.last.clone()),
             _ => at.checked_sub(1).map(|before| self.entries[before].item.id.clone()),
         }
     }
 
     fn index_behind(&self, id: &str) -> Option<usize> {
-        match &self.left {
-            Some(left) if left.last == id => Some(left.at),
+        match &self.departed {
+            Some(departed) if departed.last == id => Some(departed.at),
             _ => self.index_of(id).map(|index| index + 1),
         }
     }
@@ -137,11 +143,11 @@ impl Conversation {
         let index = self.index_of(id)?;
         let newest_of =
             |entries: &[Entry]| entries.iter().rfind(|entry| entry.announced).map(|entry| entry.item.id.clone());
-        match self.left.as_ref().filter(|left| left.at <= index) {
+        match self.departed.as_ref().filter(|departed| departed.at <= index) {
             None => newest_of(&self.entries[..index]),
-            Some(left) => newest_of(&self.entries[left.at..index])
-                .or_else(|| left.announced.clone())
-                .or_else(|| newest_of(&self.entries[..left.at])),
+            Some(departed) => newest_of(&self.entries[departed.at..index])
+                .or_else(|| departed.announced.clone())
+                .or_else(|| newest_of(&self.entries[..departed.at])),
         }
     }
 
@@ -163,8 +169,8 @@ impl Conversation {
     pub fn remove(&mut self, id: &str) -> Option<Removed> {
         let index = self.index_of(id)?;
         let before = self.before(index);
-        if let Some(left) = self.left.as_mut().filter(|left| index < left.at) {
-            left.at -= 1;
+        if let Some(departed) = self.departed.as_mut().filter(|departed| index < departed.at) {
+            departed.at -= 1;
         }
         Some(Removed { entry: self.entries.remove(index), before })
     }
@@ -174,11 +180,11 @@ impl Conversation {
             return;
         }
         let known = removed.before.as_ref().map(|id| self.index_behind(id));
-        let (at, before) = match (known, &self.left) {
+        let (at, before) = match (known, &self.departed) {
             (None, _) => (0, None),
             (Some(Some(at)), _) => (at, removed.before),
             // The item before it has left memory.
-            (Some(None), Some(left)) if removed.entry.covered => (left.at, Some(left.last.clone())),
+            (Some(None), Some(departed)) if removed.entry.covered => (departed.at, Some(departed.last.clone())),
             (Some(None), _) => (self.entries.len(), self.before(self.entries.len())),
         };
         self.put(at, before.as_deref(), removed.entry);
@@ -192,7 +198,7 @@ impl Conversation {
         let known = items.iter().find_map(|item| index_of.get(&item.id).copied());
         let from = known.unwrap_or(self.entries.len());
         if items.first().is_some_and(|first| !index_of.contains_key(&first.id)) {
-            self.left = behind.map(|last| Left::behind(from, last));
+            self.departed = behind.map(|last| DepartedItems::behind(from, last));
         }
         let rest = self.entries.split_off(from);
         let mut rest = (from..).zip(rest).peekable();
@@ -228,7 +234,7 @@ impl Conversation {
             Some(None) => return,
         };
         // No summary covers instructions at the head.
-        let head = self.left.as_ref().map_or(self.entries.len(), |left| left.at);
+        let head = self.departed.as_ref().map_or(self.entries.len(), |departed| departed.at);
         let leading = self.entries[..head].iter().take_while(|entry| is_instruction(&entry.item)).count();
         for (index, entry) in self.entries.iter_mut().enumerate() {
             entry.covered = (leading..covered).contains(&index);
@@ -241,7 +247,7 @@ impl Conversation {
         let told = self.entries.iter().filter(|entry| entry.covered).count();
         let mut beyond = told.saturating_sub(most_told);
         let mut stayed = 0;
-        let left = &mut self.left;
+        let departed = &mut self.departed;
         self.entries.retain(|entry| {
             if entry.item.status == ItemStatus::InProgress {
                 beyond = 0;
@@ -249,7 +255,7 @@ impl Conversation {
             let leaves = beyond > 0 && entry.covered;
             if leaves {
                 beyond -= 1;
-                Left::add(left, stayed, entry);
+                DepartedItems::add(departed, stayed, entry);
             } else {
                 stayed += 1;
             }
@@ -278,22 +284,26 @@ impl Conversation {
     }
 }
 
-impl Left {
-    fn behind(at: usize, last: String) -> Left {
+impl DepartedItems {
+    fn behind(at: usize, last: String) -> DepartedItems {
         // Clients do not know items with hidden ids.
         let announced = (!is_hidden_id(&last)).then(|| last.clone());
-        Left { at, last, announced }
+        DepartedItems { at, last, announced }
     }
 
-    fn add(left: &mut Option<Left>, at: usize, entry: &Entry) {
-        match left {
+    fn add(departed: &mut Option<DepartedItems>, at: usize, entry: &Entry) {
+        match departed {
             // An entry before all that has left is not the newest of it.
-            Some(left) if at < left.at => left.at -= 1,
+            Some(departed) if at < departed.at => departed.at -= 1,
             _ => {
-                let (last, before) = (entry.item.id.clone(), left.take());
+                let (last, before) = (entry.item.id.clone(), departed.take());
                 let announced = entry.announced.then(|| last.clone());
                 let known = before.as_ref().and_then(|before| before.announced.clone());
-                *left = Some(Left { at: before.map_or(at, |left| left.at), last, announced: announced.or(known) });
+                *departed = Some(DepartedItems {
+                    at: before.map_or(at, |departed| departed.at),
+                    last,
+                    announced: announced.or(known),
+                });
             }
         }
     }

@@ -3,8 +3,6 @@
 use super::Args;
 use crate::ab::player::ReplayPlayer;
 use crate::ab::recall::AskedFact;
-use crate::hardware::ProcessMemory;
-use crate::output::progress_bar;
 use crate::script::ConversationScript;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
@@ -18,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Measurement, Store, StoreOptions};
+use terminal::hardware::ProcessMemory;
+use terminal::output::progress_bar;
 use tokio::time::Instant;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -211,7 +211,7 @@ impl ReplayService {
         let options = StoreOptions {
             path: folder.join("store.sqlite3"),
             check_at_start: false,
-            ..crate::store::options(&settings)
+            ..runtime::store_options(&settings)
         };
         let store = Store::open(&options, wall_ms()).await?;
         store.put_user(USER, USER, wall_ms()).await?;

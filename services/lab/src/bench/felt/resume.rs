@@ -2,12 +2,12 @@
 
 use super::{FeltBench, TURN_TOKENS};
 use crate::bench::steps::Filler;
-use crate::client::{Arrival, ServiceClient};
 use anyhow::{Result, bail};
 use experiment::median;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use terminal::client::{Arrival, ServiceClient};
 
 const HEARD_PIECES: usize = 8; // pieces of a reply that are heard before the cough
 /// A random model may have less to say: then the turn counts as an ordinary one only.

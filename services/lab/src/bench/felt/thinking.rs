@@ -2,13 +2,13 @@
 
 use super::{FeltBench, TURN_TOKENS};
 use crate::bench::steps::Filler;
-use crate::client::{Arrival, ServiceClient};
 use anyhow::{Context, Result, bail};
 use experiment::median;
 use reqwest::{Client, Method};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use terminal::client::{Arrival, ServiceClient};
 
 const THOUGHT_TOKENS: usize = 256; // tokens of a thought without an end
 const FIRST_WORD_MS: u64 = 800;

@@ -1,13 +1,13 @@
 //! A microphone that is on: audio goes out in its own time, 20 ms a piece, and what arrives is noted with its time.
 
 use super::SpeechBench;
-use crate::client::{Arrival, ServiceClient};
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use speech::samples_of;
 use std::time::{Duration, Instant};
+use terminal::client::{Arrival, ServiceClient};
 
 pub struct PacedMicrophone {
     pub client: ServiceClient,

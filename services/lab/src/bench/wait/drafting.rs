@@ -1,8 +1,6 @@
 //! Gain of drafting: the same replies with it and without it, of each kind of text.
 
 use super::row::WaitRow;
-use crate::answer::LocalModel;
-use crate::opening::ModelArgs;
 use anyhow::Result;
 use engine::DraftLimits;
 use experiment::median;
@@ -10,6 +8,8 @@ use serde_json::{Value, json};
 use session::{Message, MessageRole, Prompt, Tool, ToolCall};
 use settings::Settings;
 use std::time::Duration;
+use terminal::answer::LocalModel;
+use terminal::opening::ModelArgs;
 
 struct Text {
     kind: &'static str,

@@ -8,13 +8,13 @@ use crate::bench::realtime::RealtimePlayer;
 use crate::bench::service::MeasuredService;
 use crate::bench::speaking::{LastPartial, SpeechArgs};
 use crate::bench::steps::{Filler, Opening, TurnCost, TurnKind, UserStep};
-use crate::output::progress_bar;
 use anyhow::{Context, Result};
 use experiment::median;
 use serde_json::Value;
 use settings::Settings;
 use std::ffi::OsString;
 use std::time::Duration;
+use terminal::output::progress_bar;
 
 pub struct Waits<'a> {
     pub args: &'a Args,

@@ -1,8 +1,8 @@
 //! Output of the terminal.
 
-use lab::output::{clean, clean_lines, print_rows};
 use serde_json::Value;
 use std::io::Write;
+use terminal::output::{clean, clean_lines, print_rows};
 
 const BUILT_IN: &str = "reprise-builtin";
 

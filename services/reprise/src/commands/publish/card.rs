@@ -1,5 +1,6 @@
 //! The card of a repository: what its files hold, what was measured of them, and where they come from.
 
+use super::measured;
 use anyhow::{Context, Result};
 use engine::Format;
 use indicatif::HumanBytes;
@@ -22,6 +23,8 @@ pub struct Card<'c> {
 pub struct CardFile {
     name: String,
     bytes: u64,
+    /// Hash in hexadecimal digits, which a folder has none of.
+    sha256: Option<String>,
     model: Option<CardModel>,
 }
 
@@ -36,12 +39,14 @@ impl CardFile {
     pub fn read(path: &Path) -> Result<CardFile> {
         let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_model = found.is_dir() || path.extension().is_some_and(|extension| extension == "gguf");
+        let is_model =
+            found.is_dir() || path.extension().is_some_and(|extension| extension == "gguf" || extension == "apr");
+        let sha256 = if found.is_dir() { None } else { Some(hub::sha256_of(path)?) };
         let model = match is_model {
             true => Some(CardModel::of(&weights::open(path, true)?)),
             false => None,
         };
-        Ok(CardFile { name, bytes: found.len(), model })
+        Ok(CardFile { name, bytes: found.len(), sha256, model })
     }
 }
 
@@ -95,7 +100,7 @@ impl Display for Card<'_> {
             writeln!(out)?;
         }
         writeln!(out, "## Files\n\n| file | size | bits a weight | matrices by type |\n|---|---|---|---|")?;
-        for CardFile { name, bytes, model } in self.files {
+        for CardFile { name, bytes, model, .. } in self.files {
             let (bits, types) = match model {
                 None => (String::new(), String::new()),
                 Some(model) => {
@@ -105,46 +110,23 @@ impl Display for Card<'_> {
             };
             writeln!(out, "| `{name}` | {} | {bits} | {types} |", HumanBytes(*bytes))?;
         }
-        for (name, report) in self.reports {
-            writeln!(out, "\n## Measured: {name}\n\n| | |\n|---|---|")?;
-            let mut rows = Vec::new();
-            figures("", report, &mut rows);
-            for (what, value) in rows {
-                writeln!(out, "| {what} | {value} |")?;
-            }
-        }
+        measured::write(self.reports, out)?;
         writeln!(out, "\n## Where it comes from\n")?;
         if let Some(base) = self.base {
             writeln!(out, "- made from {base}")?;
         }
         writeln!(out, "- made and measured with reprise {}", env!("CARGO_PKG_VERSION"))?;
-        writeln!(out, "- the hub tells the SHA-256 of each file\n\nRun it: `reprise pull {}`", self.repo)
+        for CardFile { name, sha256, .. } in self.files {
+            if let Some(sha256) = sha256 {
+                writeln!(out, "- SHA-256 of `{name}`: {sha256}")?;
+            }
+        }
+        writeln!(out, "\nRun it: `reprise pull {}`", self.repo)
     }
 }
 
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
-}
-
-/// Most rows of one report: a card is read by people.
-const ROWS: usize = 40;
-const DEPTH: usize = 3;
-
-/// Lists the plain values of a report by their paths. Lists are left out.
-fn figures(path: &str, value: &Value, rows: &mut Vec<(String, String)>) {
-    match value {
-        Value::Object(fields) if path.matches('.').count() < DEPTH => {
-            for (key, value) in fields {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                figures(&path, value, rows);
-            }
-        }
-        _ if rows.len() >= ROWS => {}
-        Value::Number(number) => rows.push((path.to_owned(), number.to_string())),
-        Value::String(text) if !text.contains(['|', '\n']) => rows.push((path.to_owned(), text.clone())),
-        Value::Bool(is) => rows.push((path.to_owned(), if *is { "yes" } else { "no" }.to_owned())),
-        _ => {}
-    }
 }
 
 #[cfg(test)]
@@ -156,7 +138,33 @@ mod tests {
     fn a_card_of_the_built_in_model() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/builtin/builtin.gguf");
         let files = [CardFile::read(&path).unwrap()];
-        let reports = [("quality.json".to_owned(), json!({ "kl": { "mean": 0.5 }, "rows": [1], "text": "a|b" }))];
+        let against = json!({
+            "other": "folder/whole.gguf",
+            "text": { "kl_mean": 0.5, "kl_p95": 1.5, "same_top_share": 0.75 },
+            "tensors": [{ "error": 0.01 }, { "error": 0.03 }, { "error": 0.0 }],
+        });
+        let contexts = json!([{
+            "ctx": 512, "prefill_tokens_per_s": 80.25, "peak_rss_bytes": 3 << 20, "decode": [{ "tokens_per_s": 12.5 }],
+        }]);
+        let machine = json!({ "cpu": "a processor", "threads": 2 });
+        let reports = [
+            ("quality.json", json!({ "file": "builtin.gguf", "against": against })),
+            (
+                "speed.json",
+                json!({
+                    "bench": "speed", "machine": machine, "contexts": contexts, "model": { "file": "builtin.gguf" },
+                }),
+            ),
+            (
+                "qa.json",
+                json!({
+                    "model": "builtin.gguf",
+                    "checks": [{ "name": "replies", "outcome": "holds", "detail": "Yes | no" }],
+                }),
+            ),
+            ("other.json", json!({ "figures": { "one": 7 }, "rows": [1], "text": "a|b" })),
+        ];
+        let reports = reports.map(|(name, report)| (name.to_owned(), report));
         let card = Card {
             repo: "someone/model",
             base: Some("someone/base@abc"),
@@ -169,7 +177,11 @@ mod tests {
             "---\nbase_model: \"someone/base\"\nlicense: \"apache-2.0\"\n",
             "| architecture | qwen35 |",
             "| `builtin.gguf` |",
-            "| kl.mean | 0.5 |",
+            "| builtin.gguf | whole.gguf | 2.00 % | 0.50000 | 1.50000 | 75.00 % |",
+            "| builtin.gguf | 512 | 80.2 | 12.5 | 3 MiB | a processor, 2 threads |",
+            "| builtin.gguf | replies | holds | Yes   no |",
+            "## Measured: other.json\n\n|  |  |\n|---|---|\n| figures.one | 7 |\n\n",
+            "- SHA-256 of `builtin.gguf`: ",
             "- made from someone/base@abc",
         ] {
             assert!(card.contains(expected), "{expected} is not in\n{card}");

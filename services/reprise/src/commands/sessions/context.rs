@@ -4,7 +4,6 @@
 
 use super::{Sessions, open};
 use anyhow::Result;
-use lab::output::{clean, clean_lines, print_json, print_rows};
 use model::Model;
 use runtime::{Presets, Runtime, RuntimeParts, wall_ms};
 use serde::Serialize;
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use store::{SessionRef, Summary};
+use terminal::output::{clean, clean_lines, print_json, print_rows};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Pins {

@@ -2,10 +2,10 @@
 
 use super::Sessions;
 use anyhow::Result;
-use lab::output::{clean, clean_lines, print_json, time};
 use session::{ItemBody, Role};
 use std::io::Write;
 use store::{Change, ItemVersion, SessionRef, Store, VersionStatus};
+use terminal::output::{clean, clean_lines, print_json, time};
 
 const ITEMS_AT_ONCE: u32 = 500;
 

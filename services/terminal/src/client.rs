@@ -45,7 +45,6 @@ impl ServiceAddress {
         }
     }
 
-    /// Returns the service's answer, or its message of refusal as an error.
     pub async fn get(&self, http: &Client, path: &str) -> Result<Value> {
         let response = self.request(http, Method::GET, path).send().await?;
         let status = response.status();
@@ -126,7 +125,6 @@ impl ServiceClient {
         Ok(sending.await.context("the service did not read a message in time")??)
     }
 
-    /// Changes settings of the session, and waits until the service has them.
     pub async fn update(&mut self, session: Value) -> Result<()> {
         self.say(json!({ "type": "session.update", "session": session })).await?;
         self.until("session.updated").await.map(drop)
@@ -150,7 +148,6 @@ impl ServiceClient {
         self.say(json!({ "type": "response.create" })).await
     }
 
-    /// Waits for any event, without a limit. The error says why no more will come.
     pub async fn arrival(&mut self) -> Result<Arrival, String> {
         self.arrivals.recv().await.unwrap_or_else(|| Err("the service hung up".to_owned()))
     }
@@ -166,7 +163,6 @@ impl ServiceClient {
         }
     }
 
-    /// Waits for an event like `next`; `None`: none came for this long.
     pub async fn next_within(&mut self, patience: Duration) -> Result<Option<Arrival>> {
         match timeout(patience, self.next()).await {
             Ok(arrival) => arrival.map(Some),
@@ -223,7 +219,6 @@ async fn open(
     connected.map(|(connection, _)| connection).map_err(|error| refused(url, error))
 }
 
-/// Reads the message of a refusal, which says more than its status.
 fn refused(url: &Url, error: tungstenite::Error) -> anyhow::Error {
     if let tungstenite::Error::Http(response) = &error {
         let body: Value = serde_json::from_slice(response.body().as_deref().unwrap_or_default()).unwrap_or_default();

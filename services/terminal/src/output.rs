@@ -85,7 +85,6 @@ fn table(rows: &Value, columns: &[(&str, &str)]) -> TextTable {
 
 const WIDTH: u16 = 160; // a longer heading is broken
 
-/// Lists the values of an object and of the objects in it, with their paths, without lists of objects.
 fn leaves(value: &Value) -> Vec<(String, &Value)> {
     let mut found = Vec::new();
     for (key, value) in value.as_object().into_iter().flatten() {
@@ -106,7 +105,6 @@ fn heading(path: &str) -> String {
     path.replace(['_', '/'], " ")
 }
 
-/// Writes a value for people. The last word of its name is its unit.
 fn shown(path: &str, value: &Value) -> String {
     let key = path.rsplit('/').next().unwrap_or(path);
     let number = value.as_f64().unwrap_or_default();
@@ -140,13 +138,12 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|letter| if is_control(letter) { ' ' } else { letter }).collect()
 }
 
-/// Cleans like `clean`, and keeps the lines.
 pub fn clean_lines(text: &str) -> String {
     text.chars().map(|letter| if is_control(letter) && letter != '\n' { ' ' } else { letter }).collect()
 }
 
-/// Returns true also for the marks that turn the direction of text.
 fn is_control(letter: char) -> bool {
+    // Also the marks that turn the direction of text.
     letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

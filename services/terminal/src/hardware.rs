@@ -15,9 +15,8 @@ pub struct Hardware {
     /// Level of the kernels on this processor. `None` if a service computes that was not started here.
     pub level: Option<&'static str>,
     pub threads: Option<usize>, // that compute
-    /// `None`: the processor computes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<String>,
+    pub gpu: Option<String>, // `None`: the processor computes
 }
 
 impl Hardware {
@@ -72,7 +71,6 @@ impl ProcessMemory {
     }
 }
 
-/// Reads the processor time of a process' threads. `None`: the system does not tell.
 pub fn processor_time(pid: u32) -> Option<Duration> {
     let nanoseconds = |thread: std::fs::DirEntry| {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;

@@ -1,14 +1,9 @@
 //! Merges against mergekit's results, and recipes and models that do not fit.
 
-#[path = "common/folders.rs"]
-mod folders;
-#[path = "common/goldens.rs"]
-mod goldens;
-
 use std::path::Path;
 
-use folders::{distance, listing, values_of, write_model};
-use goldens::{golden, golden_models};
+use crate::folders::{Values, distance, listing, values_of, write_model};
+use crate::goldens::{golden, golden_models};
 use tools::merge::{MergeMethod, MergeOptions, MergePlan, MergeReport};
 
 fn merge(folder: &Path, recipe: &str, method: Option<&str>) -> Result<MergeReport, String> {
@@ -99,7 +94,7 @@ fn recipes_and_models_that_do_not_fit_leave_nothing_behind() {
             std::fs::write(path, text.replacen(from, to, 1)).unwrap();
         }
     };
-    fn change_b(folder: &Path, change: impl Fn(&mut folders::Values)) {
+    fn change_b(folder: &Path, change: impl Fn(&mut Values)) {
         let mut values = golden("b/");
         change(&mut values);
         write_model(&folder.join("b"), &values);

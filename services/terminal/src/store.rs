@@ -1,31 +1,10 @@
-//! The store of the service, opened by a command.
+//! The store of the service, opened by a command: beside a service that uses it, or without one.
 
 use anyhow::{Context, Result};
-use runtime::wall_ms;
+use runtime::{store_options, wall_ms};
 use settings::Settings;
 use store::{OpenedBy, Store, StoreOptions};
 
-pub fn options(settings: &Settings) -> StoreOptions {
-    let store = &settings.store;
-    StoreOptions {
-        path: store.path.clone(),
-        opened_by: OpenedBy::Service,
-        create: true,
-        busy_timeout_ms: store.busy_timeout_ms,
-        readers: store.readers,
-        read_limit_ms: store.read_limit_ms,
-        sync_ms: store.sync_ms,
-        user_bytes: settings.limits.user_bytes,
-        user_bytes_per_minute: settings.limits.user_bytes_per_minute,
-        write_queue: store.write_queue,
-        commit_group: store.commit_group,
-        wal_limit_bytes: store.wal_limit_bytes,
-        max_pages: None,
-        check_at_start: store.check_at_start,
-    }
-}
-
-/// Opens the store, beside a service that uses it or without one, does the work, and closes it.
 pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Store) -> Result<()>) -> Result<()> {
     let options = StoreOptions {
         opened_by: OpenedBy::Command,
@@ -35,7 +14,7 @@ pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Sto
         commit_group: WRITES_OF_A_COMMAND,
         wal_limit_bytes: WAL_OF_A_COMMAND_BYTES,
         check_at_start: false,
-        ..options(settings)
+        ..store_options(settings)
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;

@@ -1,17 +1,10 @@
 //! Adapters: made of two models, merged as PEFT merges them, and refused where they do not fit.
 
-#[path = "common/adapted.rs"]
-mod adapted;
-#[path = "common/folders.rs"]
-mod folders;
-#[path = "common/goldens.rs"]
-mod goldens;
-
 use std::path::Path;
 
-use adapted::{logits, reference_with_adapter};
-use folders::{Values, data, distance, listing, values_of, write, write_model};
-use goldens::{golden, golden_models};
+use crate::adapted::{logits, reference_with_adapter};
+use crate::folders::{Values, data, distance, listing, values_of, write, write_model};
+use crate::goldens::{golden, golden_models};
 use reference::random;
 use tools::gguf_writer::{GgufValue, GgufWriter, TensorInfo};
 use tools::lora::{AdapterMerge, ExtractOptions, ExtractReport, Extraction, LowRankSize};

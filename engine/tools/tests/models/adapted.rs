@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use engine::Precision;
 use engine::memory::MemoryMeter;
 use engine::network::{StepLane, WantedLogits, Workspace};
+use engine::open::{ModelOptions, open};
 use engine::state::SequenceState;
 use reference::random;
 
@@ -14,17 +16,9 @@ const KV: engine::state::KvFormats =
 
 /// Returns logits, and the fingerprint under which states are kept.
 pub fn logits(model: &Path, adapters: &[(&Path, f32)]) -> (Vec<f32>, [u8; 32]) {
-    let options = engine::open::ModelOptions {
-        mmap: true,
-        precision: kernels::product::Precision::F32,
-        token_cache_bytes: 0,
-        packed: None,
-        prediction: false,
-        yarn: 1.0,
-        adapters: adapters.iter().map(|(path, scale)| (path.to_path_buf(), *scale)).collect(),
-        gpu: None,
-    };
-    let network = engine::open::open(model, &options, &mut |_, _| ()).unwrap().network;
+    let adapters = adapters.iter().map(|(path, scale)| (path.to_path_buf(), *scale)).collect();
+    let options = ModelOptions { adapters, ..ModelOptions::new(Precision::F32) };
+    let network = open(model, &options, &mut |_, _| ()).unwrap().network;
     let tokens: Vec<u32> = (0..40).map(|i| i * 7 % 100).collect();
     let mut state = SequenceState::new(network.state_shape, KV, &MemoryMeter::default()).unwrap();
     let wanted = WantedLogits::All;

@@ -87,7 +87,6 @@ pub fn progress() -> impl FnMut(usize, usize) + Send + 'static {
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Builds a lane of a step without snapshots and log.
 pub fn lane<'a>(state: &'a mut SequenceState, tokens: &'a [u32], wanted: WantedLogits) -> StepLane<'a> {
     StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }
 }
@@ -112,7 +111,6 @@ pub fn parse_tokens(text: &str) -> Result<Vec<u32>> {
     numbers.map(|part| part.parse().with_context(|| format!("token {part:?} is not a number"))).collect()
 }
 
-/// Returns the text itself, or the content of FILE for `@FILE`.
 pub fn text_or_file(text: &str, what: &str) -> Result<String> {
     let Some(file) = text.strip_prefix('@') else { return Ok(text.to_owned()) };
     std::fs::read_to_string(file).with_context(|| format!("cannot read the {what} {file}"))

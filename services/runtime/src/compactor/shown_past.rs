@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::{MadeBy, Pin, Summary, SummaryKind, View};
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Standing {
+pub struct ShownPast {
     /// Version in use: a summary, or turns that left without one.
     pub version: Option<u64>,
     pub newest_version: u64,
@@ -22,26 +22,26 @@ pub struct Standing {
     pub trimmed: HashSet<String>,
     pub pins: Vec<Pin>,
     /// True after a person undid the last summary: the next one waits until the prompt is full.
-    pub held: bool,
+    pub was_undone: bool,
 }
 
-impl Standing {
-    pub fn of(view: &View) -> Standing {
+impl ShownPast {
+    pub fn of(view: &View) -> ShownPast {
         let pins = view.pins.clone();
         let newest = view.newest_summary.as_ref();
-        let mut standing = Standing {
+        let mut shown_past = ShownPast {
             newest_version: newest.map_or(0, |newest| newest.version),
-            held: newest.is_some_and(|newest| newest.undone_at_ms.is_some()),
+            was_undone: newest.is_some_and(|newest| newest.undone_at_ms.is_some()),
             trimmed: view.trimmed.iter().cloned().collect(),
             pins,
-            ..Standing::default()
+            ..ShownPast::default()
         };
         if let Some(summary) = &view.summary {
-            standing.put(summary);
+            shown_past.put(summary);
             // What a person wrote stays until they write something else.
-            standing.owes_summary |= view.summary_is_stale && summary.made_by != MadeBy::User;
+            shown_past.owes_summary |= view.summary_is_stale && summary.made_by != MadeBy::User;
         }
-        standing
+        shown_past
     }
 
     fn put(&mut self, summary: &Summary) {
@@ -55,11 +55,11 @@ impl Standing {
         self.placed_pins = ids.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     }
 
-    pub fn with(&self, summary: &Summary) -> Standing {
-        let mut standing = self.clone();
-        standing.put(summary);
-        standing.held = false;
-        standing
+    pub fn with(&self, summary: &Summary) -> ShownPast {
+        let mut shown_past = self.clone();
+        shown_past.put(summary);
+        shown_past.was_undone = false;
+        shown_past
     }
 
     pub fn take_back(&mut self, to: Option<&Summary>) {
@@ -72,8 +72,8 @@ impl Standing {
         }
     }
 
-    pub fn shows_the_same_as(&self, other: &Standing) -> bool {
-        let shown = |standing: &Standing| Standing { newest_version: 0, ..standing.clone() };
+    pub fn shows_the_same_as(&self, other: &ShownPast) -> bool {
+        let shown = |shown_past: &ShownPast| ShownPast { newest_version: 0, ..shown_past.clone() };
         shown(self) == shown(other)
     }
 
@@ -130,14 +130,15 @@ mod tests {
 
     #[test]
     fn what_the_session_made_itself_is_no_news() {
-        let standing = Standing { version: Some(2), newest_version: 2, text: "- Ann.".into(), ..Standing::default() };
-        let made_since = Standing { newest_version: 3, ..standing.clone() };
-        assert!(standing.shows_the_same_as(&made_since));
+        let shown_past =
+            ShownPast { version: Some(2), newest_version: 2, text: "- Ann.".into(), ..ShownPast::default() };
+        let made_since = ShownPast { newest_version: 3, ..shown_past.clone() };
+        assert!(shown_past.shows_the_same_as(&made_since));
         let others = [
-            Standing { version: Some(3), ..standing.clone() },
-            Standing { held: true, ..standing.clone() },
-            Standing { trimmed: ["a".to_owned()].into(), ..standing.clone() },
+            ShownPast { version: Some(3), ..shown_past.clone() },
+            ShownPast { was_undone: true, ..shown_past.clone() },
+            ShownPast { trimmed: ["a".to_owned()].into(), ..shown_past.clone() },
         ];
-        assert!(others.iter().all(|other| !standing.shows_the_same_as(other)));
+        assert!(others.iter().all(|other| !shown_past.shows_the_same_as(other)));
     }
 }

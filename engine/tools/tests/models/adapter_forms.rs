@@ -1,14 +1,9 @@
 //! Adapters and merges with models of every form: folders, GGUF and APR files, and stacks of experts.
 
-#[path = "common/adapted.rs"]
-mod adapted;
-#[path = "common/folders.rs"]
-mod folders;
-
 use std::path::{Path, PathBuf};
 
-use adapted::{logits, reference_with_adapter};
-use folders::{Values, data, distance, listing, values_of, write, write_model};
+use crate::adapted::{logits, reference_with_adapter};
+use crate::folders::{Values, data, distance, listing, values_of, write, write_model};
 use reference::random;
 use tools::import::{FormatChoice, ImportOptions};
 use tools::lora::{AdapterMerge, AdapterMergeReport, ExtractOptions, ExtractReport, Extraction, LowRankSize};
