@@ -206,7 +206,6 @@ impl Completions {
         Ok(progress.begun().await)
     }
 
-    /// Takes a turn that its client does not send again.
     pub async fn talk(&self, session: &SessionRef, scope: &Scope, turn: NewTurn) -> Result<Completion, Error> {
         let reply = Arc::<SharedReply>::default();
         let source = Source::Shared(reply.clone().reader());
@@ -230,7 +229,6 @@ impl Completions {
 }
 
 impl Completions {
-    /// Reads a prompt ahead whose last message stands for what will be said.
     pub fn warm(&self, scope: &Scope, choice: &ModelChoice, prompt: Prompt) {
         let log = ClientLog::new(prompt, &self.before_instructions(choice), &self.wording);
         self.owners.note(scope);

@@ -50,7 +50,6 @@ impl BodyClues {
 
 #[derive(Clone, Copy)]
 pub struct Clues<'a> {
-    /// Id and name of the API key.
     pub key: Option<(&'a str, &'a str)>,
     /// Part of the URL before the route's path.
     pub path: Option<&'a str>,
@@ -142,7 +141,7 @@ pub fn changed_head_of(rules: &[ChangedHeadRule], clues: &Clues) -> ChangedHead 
     rule.map_or(ChangedHead::Exact, |rule| rule.changed_head)
 }
 
-/// Tells whether a request names the one who talks: one key may serve many people, and no rule says who they are.
+/// Tells whether a request names its speaker: one key may serve many people whom no rule knows.
 pub fn names_someone(clues: &Clues) -> bool {
     let BodyClues { user, safety_identifier, prompt_cache_key, .. } = clues.body;
     let fields = [user, safety_identifier, prompt_cache_key].map(|field| field.as_deref().unwrap_or_default());
@@ -177,7 +176,6 @@ fn outcome(condition: &RuleCondition, name_is_wanted: bool, clues: &Clues) -> Ou
     result
 }
 
-/// Returns true for a field that clients also use for the name of a conversation.
 fn is_field(clue: &RuleClue) -> bool {
     matches!(clue, RuleClue::User | RuleClue::SafetyIdentifier | RuleClue::PromptCacheKey)
 }
@@ -243,7 +241,6 @@ fn found<'a>(clue: &RuleClue, wanted: &WantedText, text: &'a str) -> Option<&'a 
 
 const LONGEST_NAME: usize = 128;
 
-/// Decodes letters beyond ASCII as frontends write them in a header.
 fn percent_decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);

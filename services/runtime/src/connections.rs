@@ -24,7 +24,6 @@ pub struct Connection {
     pub outgoing: Outgoing,
     pub interest: Interest,
     pub person: Option<String>,
-    /// Mark of its last event. 0: none was sent.
     pub mark: u64,
 }
 

@@ -59,7 +59,6 @@ impl Encoding {
         }
     }
 
-    /// Returns true if the silence has an encoder, open by now or not.
     pub fn is_there(&self) -> bool {
         let has_failed = self.slot.try_lock().is_ok_and(|slot| matches!(*slot, Slot::Failed));
         !has_failed && self.folder.as_ref().is_some_and(|folder| folder.join("config.json").exists())

@@ -89,7 +89,6 @@ pub async fn index_vectors(store: &Store, encoder: &Arc<Encoder>) -> Result<(), 
     Ok(())
 }
 
-/// Stores the vectors of facts. Returns false if there are none.
 pub async fn put_vectors(
     store: &Store,
     encoder: &Arc<Encoder>,

@@ -76,7 +76,6 @@ const WORK_FOR_A_BYTE: usize = 16;
 const QUESTION_BYTES: usize = 4096; // not a window: bytes of a question
 const HITS: u32 = 24;
 
-/// Finds what the person said about a question: by its words, else by its meaning.
 pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
     match look_back_by_words(settings, place, past).await {
         Some(found) => Some(found),

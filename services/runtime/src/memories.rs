@@ -34,7 +34,7 @@ struct OpenQuestion {
 
 pub enum MemoryNews {
     Changed,
-    Told(Event),
+    Event(Event),
     Found { told: Result<BlockFacts, Error>, gone_items: Vec<String> },
 }
 
@@ -123,7 +123,7 @@ impl SessionMemories {
         let news = tokio::select! {
             Ok(()) = changes.changed(), if !follows => MemoryNews::Changed,
             answer = answered => answer,
-            event = news_of(session, news) => return MemoryNews::Told(event),
+            event = news_of(session, news) => return MemoryNews::Event(event),
         };
         // A change takes the place of a look that was only due.
         self.question = None;

@@ -21,7 +21,6 @@ pub fn place(
     }
 }
 
-/// Returns the experiment that draws an arm for a new session with this choice.
 pub fn running<'s>(settings: &'s Settings, choice: &ModelChoice, now_ms: i64) -> Option<&'s Experiment> {
     settings.experiment.as_ref().filter(|experiment| experiment.runs_at(now_ms) && choice.is_any_preset)
 }
@@ -31,7 +30,6 @@ pub const MANY_USERS: u64 = 16;
 
 pub const DAY_MS: i64 = 86_400_000;
 
-/// Draws an arm. `counts` are those before this session.
 pub fn draw(
     experiment: &Experiment,
     presets: &Presets,

@@ -22,8 +22,8 @@ use settings::{Learn, Preset, Recall};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{
-    Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SaidMessage, SearchPlace, SecretsOf, SessionRef,
-    UnheardSession,
+    Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SaidMessage, SearchPlace, SecretsOf,
+    SessionRef, UnheardSession,
 };
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;

@@ -27,7 +27,6 @@ pub struct Shared {
     pub wording: Arc<Wording>,
     pub held: HeldText,
     pub encoding: Arc<Encoding>,
-    /// News of facts for the sessions in memory.
     pub news: broadcast::Sender<Arc<FactNews>>,
     /// Zero of the machines' time.
     pub started: Instant,

@@ -333,7 +333,7 @@ impl SessionTask {
         let tools = self.window.tools.clone();
         let (told, gone_items) = match news {
             MemoryNews::Found { told, gone_items } => (told, gone_items),
-            MemoryNews::Told(event) => return self.feed(MachineInput::Tell(event)),
+            MemoryNews::Event(event) => return self.feed(MachineInput::Tell(event)),
             MemoryNews::Changed => {
                 self.generations.hold();
                 return self.memories.follow(&tools);

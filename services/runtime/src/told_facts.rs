@@ -69,7 +69,6 @@ impl Shared {
         Ok(BlockFacts { ids: ids.to_vec(), text: block(facts.iter(), &remember.heading, &remember.home_mark) })
     }
 
-    /// Looks through what was said and not heard yet, then chooses.
     pub async fn chosen_anew(&self, user: &str, person: &str, preset: &Preset) -> Result<BlockFacts, Error> {
         for owner in owners(person) {
             self.hear_recent(user, owner).await?;

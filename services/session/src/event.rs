@@ -58,7 +58,6 @@ impl Event {
         true
     }
 
-    /// Estimates the bytes of an event that waits for a connection.
     pub fn weight_bytes(&self) -> usize {
         size_of::<Event>()
             + match self {

@@ -246,7 +246,6 @@ pub struct TurnReport {
     /// Time from the request to the begin of the work: template, tokens, waiting for a place.
     pub queue_ms: f64,
     pub prefill_ms: f64,
-    /// Time from the model's first token to its last, thinking included.
     pub decode_ms: f64,
     /// Time from the request on, as the next two.
     pub first_token_ms: Option<f64>,
@@ -560,7 +559,6 @@ pub struct LearnedFact {
     /// Person whose fact it is. Empty: the home's.
     pub person: String,
     pub text: String,
-    /// Wish of a person: 'remember that ...'.
     pub asked: bool,
 }
 

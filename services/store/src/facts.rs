@@ -235,14 +235,14 @@ impl Store {
             let drop_facts = drop_facts.bind(session.user()).bind(Json(&changes.dropped));
             let dropped: Vec<(String, String)> = drop_facts.fetch_all(&mut *connection).await?;
             forget_tellers(connection, session.user(), &dropped, now_ms).await?;
-            for (items, elsewhere) in [(&changes.unsaid, false), (&changes.secrets, true)] {
+            for (items, is_secret) in [(&changes.unsaid, false), (&changes.secrets, true)] {
                 let unsay = sqlx::query(
-                    "INSERT INTO unsaid_items (session, item_id, elsewhere)
+                    "INSERT INTO unsaid_items (session, item_id, secret)
                      SELECT s.key, value ->> 1, ?3 FROM json_each(?1) JOIN sessions s ON s.id = value ->> 0
                      WHERE s.user = ?2 AND s.deleted_at_ms IS NULL
-                     ON CONFLICT DO UPDATE SET elsewhere = min(elsewhere, excluded.elsewhere)",
+                     ON CONFLICT DO UPDATE SET secret = min(secret, excluded.secret)",
                 );
-                unsay.bind(Json(items)).bind(session.user()).bind(elsewhere).execute(&mut *connection).await?;
+                unsay.bind(Json(items)).bind(session.user()).bind(is_secret).execute(&mut *connection).await?;
             }
             let (heard, meant, learned, until_ms) = match through {
                 HeardThrough::Words(seq) => (seq, 0, 0, None),
@@ -334,7 +334,6 @@ impl Store {
         Ok(forgotten)
     }
 
-    /// Deletes facts a few at a time, so that turns do not wait for all of them.
     pub(crate) async fn delete_facts(&self, user: &str, of: FactsOf, now_ms: i64) -> Result<u64, Error> {
         let mut deleted = 0;
         loop {
@@ -415,7 +414,7 @@ impl Store {
 #[derive(Clone, Debug)]
 pub(crate) enum FactsOf {
     Person(String),
-    /// Of this person, or said by them.
+    /// Facts of this person, and those that they said.
     PersonAndWords(String),
     Session(i64),
     /// Facts that no person asked for.
@@ -482,7 +481,7 @@ async fn unsay_sources(connection: &mut SqliteConnection, user: &str, ids: &Json
         "INSERT INTO unsaid_items (session, item_id)
          SELECT session, item_id FROM facts
          WHERE user = ? AND id IN (SELECT value FROM json_each(?)) AND session IS NOT NULL AND item_id IS NOT NULL
-         ON CONFLICT DO UPDATE SET elsewhere = 0",
+         ON CONFLICT DO UPDATE SET secret = 0",
     );
     query.bind(user).bind(ids).execute(connection).await?;
     Ok(())

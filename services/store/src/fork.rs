@@ -76,8 +76,8 @@ impl Store {
             copy_context(connection, &quota, &from, &through, &to, now_ms).await?;
             // The original session has the facts, and hidden places stay hidden here.
             let unsay = sqlx::query(
-                "INSERT OR IGNORE INTO unsaid_items (session, item_id, elsewhere)
-                 SELECT ?, item_id, elsewhere FROM unsaid_items WHERE session = ?",
+                "INSERT OR IGNORE INTO unsaid_items (session, item_id, secret)
+                 SELECT ?, item_id, secret FROM unsaid_items WHERE session = ?",
             );
             unsay.bind(to.key).bind(from.key).execute(&mut *connection).await?;
             copy_sources(connection, &from, &to).await?;

@@ -106,7 +106,6 @@ impl TryFrom<BodyText> for ItemBody {
     }
 }
 
-/// Returns the text that search indexes.
 pub fn said(body: &ItemBody) -> String {
     match body {
         ItemBody::Message { parts, .. } => {
@@ -139,7 +138,6 @@ pub fn emptied(body: ItemBody) -> ItemBody {
     }
 }
 
-/// Counts the characters (Unicode scalar values).
 pub fn chars(body: &ItemBody) -> u64 {
     let count = |text: &String| text.chars().count() as u64;
     match body {

@@ -121,7 +121,6 @@ impl Journal {
         });
     }
 
-    /// Flushes the file regularly, while there is a journal.
     pub async fn sync_every(journal: Weak<Journal>, pause: Duration) {
         loop {
             tokio::time::sleep(pause).await;

@@ -24,7 +24,6 @@ pub struct LogOwner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMark {
     pub hash: String,
-    /// True if the hash is of the last few messages only.
     pub of_last_few: bool,
     pub items: usize,
 }
@@ -38,7 +37,6 @@ pub struct KeptLog {
     pub last_item: String,
     #[sqlx(rename = "place")]
     pub order_key: OrderKey,
-    /// True if no item follows it.
     pub is_last: bool,
     /// Last item of the older conversation that the log continues.
     pub begins_behind: Option<String>,

@@ -175,7 +175,7 @@ pub async fn withdraw(connection: &mut SqliteConnection, user: &str, copies: Cop
                             WHERE o.key = n.source_session AND o.deleted_at_ms IS NULL AND i.deleted = 0)
                         OR EXISTS (
                             SELECT 1 FROM unsaid_items u WHERE u.session = n.source_session AND u.item_id = n.source_id
-                                AND (u.elsewhere = 0 OR n.session != n.source_session))
+                                AND (u.secret = 0 OR n.session != n.source_session))
                     END
          ), called AS (
             SELECT c.session, c.item_id FROM gone g

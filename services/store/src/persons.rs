@@ -20,7 +20,6 @@ pub struct PersonLine {
 }
 
 impl Store {
-    /// Lists persons and rooms, the last used first.
     pub async fn persons(&self, user: &str) -> Result<Vec<PersonLine>, Error> {
         let query = sqlx::query_as(
             "SELECT person, room, sum(sessions) AS sessions, max(used_at_ms) AS used_at_ms FROM (

@@ -15,7 +15,6 @@ pub struct HistorySearch<'a> {
     pub most_words: usize,
     /// True if one of the words is enough; more score higher. For questions in whole sentences.
     pub any_word: bool,
-    /// True to search the user's words only, without questions.
     pub statements: bool,
     pub limit: u32,
     /// Age at which a match counts one and a half times: a new one counts double, a very old one once. `None` ignores
@@ -91,7 +90,7 @@ impl Store {
                             END = ?10
                         AND v.item_id NOT GLOB ?11 || '_*' AND NOT EXISTS (
                         SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id
-                            AND (u.elsewhere = 0 OR coalesce(?15, 0) NOT IN (v.session, -1)))))
+                            AND (u.secret = 0 OR coalesce(?15, 0) NOT IN (v.session, -1)))))
                 ORDER BY score DESC, v.key DESC LIMIT ?6 * 5
             ), shown AS (
                 SELECT * FROM (

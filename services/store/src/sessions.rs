@@ -11,7 +11,6 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
 
 impl Store {
-    /// Creates the user, or renames an existing one.
     pub async fn put_user(&self, id: &str, name: &str, now_ms: i64) -> Result<(), Error> {
         let query = sqlx::query(
             "INSERT INTO users (id, name, created_at_ms) VALUES (?, ?, ?)

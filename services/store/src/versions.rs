@@ -88,12 +88,14 @@ pub async fn insert_version(
         .fetch_one(&mut *connection)
         .await?;
     if let ItemBody::Message { speaker: Some(NamedSpeaker { person, .. }), .. } = &item.body {
-        let update = match person {
-            Some(_) => "UPDATE sessions SET speakers = 1 WHERE key = ? AND speakers = 0",
-            // No rule knows who speaks: what is said here must reach no other of the household.
-            None => "UPDATE sessions SET remembered = 0 WHERE key = ? AND remembered = 1 AND household = 1",
+        let query = match person {
+            Some(_) => sqlx::query("UPDATE sessions SET speakers = 1 WHERE key = ? AND speakers = 0"),
+            // No rule knows the speaker: what is said here must reach no other of the household.
+            None => {
+                sqlx::query("UPDATE sessions SET remembered = 0 WHERE key = ? AND remembered = 1 AND household = 1")
+            }
         };
-        sqlx::query(update).bind(session.key).execute(&mut *connection).await?;
+        query.bind(session.key).execute(&mut *connection).await?;
     }
     let query = sqlx::query(
         "INSERT INTO items (session, item_id, current, place, deleted, being_said) VALUES (?, ?, ?, ?, ?, ?)

@@ -134,7 +134,7 @@ async fn a_model_reads_what_was_said_when_a_conversation_falls_silent() {
     server.stop().await;
 }
 
-/// Without a rule, words are the household's: told in its other conversations, and to none of whom a client says who they are.
+/// Checks that without a rule, words are the household's: its other conversations are told, and no client that names a person.
 #[tokio::test]
 async fn a_household_without_rules_is_remembered_from_the_first_day() {
     let mut server = Server::start().await;
@@ -204,7 +204,7 @@ async fn a_client_is_told_once_what_was_learned_and_takes_it_back() {
     server.stop().await;
 }
 
-/// One key may serve many people: where the client says who they are, and no rule knows them, none is told what another said.
+/// Checks that persons of one key whom the client names, and no rule knows, are told nothing of each other.
 #[tokio::test]
 async fn one_key_for_many_people_tells_none_what_another_said() {
     let mut server = Server::start().await;

@@ -85,7 +85,6 @@ pub struct RecognisedBy {
     pub of_question: bool,
 }
 
-/// Returns the marks of a log whose reply stands behind the first `question` messages.
 pub fn marks(log_with_reply: &[Message], question: usize) -> Vec<RecognisedBy> {
     let ends = ends(log_with_reply);
     let before = ends.iter().rev().find(|end| end.messages <= question && end.role != MessageRole::Assistant);

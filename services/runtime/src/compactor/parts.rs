@@ -10,7 +10,6 @@ use session::{Context, Failure, SessionConfig};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowParts {
     pub ctx_size: u32,
-    /// Tokens that the prompt leaves to the reply.
     pub reply_reserve_tokens: u32,
     pub instructions_tokens: u64,
     pub tools_tokens: u64,
@@ -18,7 +17,6 @@ pub struct WindowParts {
     pub summary_tokens: u64,
     pub pins_tokens: u64,
     pub turns_tokens: u64,
-    /// Marks of the template around the reply.
     pub marks_tokens: u64,
     pub total_tokens: u64,
     /// Margin within `total_tokens` of a count that is an estimate.

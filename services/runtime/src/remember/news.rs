@@ -26,7 +26,6 @@ impl LearnedFacts {
         self.unsure.extend(remembered.unsure.iter().cloned());
     }
 
-    /// Tells the clients of a session what was learned and still holds.
     pub async fn tell(mut self, shared: &Shared, session: &SessionRef) -> Result<(), Error> {
         self.facts.truncate(MOST_TOLD);
         for (id, replaces) in self.facts {

@@ -207,7 +207,6 @@ impl Ledger {
         self.restore_text(op, item);
     }
 
-    /// Restores the text from before `op`, and applies later changes to it.
     pub fn restore_text(&mut self, op: OpId, mut item: Arc<Item>) {
         let mut cut = Vec::new();
         let mut stands = true;

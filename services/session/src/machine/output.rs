@@ -148,7 +148,6 @@ pub enum CloseReason {
 }
 
 impl Generate {
-    /// Returns true for a reply in the conversation.
     pub fn is_reply(&self) -> bool {
         self.purpose == GenerationPurpose::Reply && !self.is_beside
     }

@@ -337,7 +337,6 @@ impl Reply {
         Undo::Reply { response_id: self.response.id.clone() }
     }
 
-    /// Ends the response and stores its end. Returns the times.
     pub fn conclude(&mut self, (status, details): Ending, ledger: &mut Ledger, now: Millis) -> TurnReport {
         let is_whole = status == ResponseStatus::Completed;
         self.close_open(if is_whole { ItemStatus::Completed } else { ItemStatus::Incomplete }, ledger);

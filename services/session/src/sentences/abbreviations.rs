@@ -32,7 +32,6 @@ pub fn opens_sentences(word: &str) -> bool {
     has(|language| &language.openers, word)
 }
 
-/// True for words before an ordinal with a full stop (`am 3. Mai`).
 pub fn precedes_ordinal(word: &str) -> bool {
     has(|language| &language.before_ordinal, word)
 }
