@@ -6,6 +6,7 @@ use crate::handle::touch;
 use crate::item_form::chars;
 use crate::request_parts::insert_part;
 use crate::versions::{current_version, insert_item, insert_next_version};
+use crate::writer::WriteQueue;
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemBody, ItemPlace, RequestPart};
 use sqlx::sqlite::SqliteConnection;
@@ -79,7 +80,8 @@ impl Store {
     pub async fn delete_item(&self, session: &SessionRef, item_id: &str, now_ms: i64) -> Result<ItemVersion, Error> {
         let (item_id, session) = (item_id.to_owned(), session.clone());
         let user = session.user.clone();
-        let deleted = self.write_forgetting(&user, async move |connection| {
+        // A session does not wait for the answer before it writes again: its writes keep their order in one queue.
+        let deleted = self.write_forgetting_in(WriteQueue::Turns, &user, async move |connection| {
             touch(connection, &session, now_ms).await?;
             let old = settled_item(connection, &session, &item_id).await?;
             erase(connection, &session, old, now_ms).await

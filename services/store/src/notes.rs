@@ -88,8 +88,17 @@ impl Store {
         user: &str,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<(T, bool)> + Send + 'static,
     ) -> Result<T, Error> {
+        self.write_forgetting_in(WriteQueue::Pieces, user, work).await
+    }
+
+    pub(crate) async fn write_forgetting_in<T: Send + 'static>(
+        &self,
+        queue: WriteQueue,
+        user: &str,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<(T, bool)> + Send + 'static,
+    ) -> Result<T, Error> {
         let owner = user.to_owned();
-        let written = self.write_in(WriteQueue::Pieces, async move |connection| {
+        let written = self.write_in(queue, async move |connection| {
             let (value, is_change) = work(connection).await?;
             let count = if is_change { Some(count_change(connection, &owner).await?) } else { None };
             Ok((value, count))

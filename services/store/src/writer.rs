@@ -55,7 +55,8 @@ impl Work {
 
 pub type WriteTrouble = Arc<Mutex<Option<String>>>;
 
-/// Queue of the writer: of what turns wait for, or of pieces of larger work.
+/// Queue of the writer: of what turns wait for, or of pieces of larger work. Writes keep their order within one queue only, so that a
+/// piece is awaited before what builds on it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteQueue {
     Turns,

@@ -247,3 +247,16 @@ async fn a_turn_is_what_a_response_answered() {
     store.delete_item(&session, "a1", 30).await.unwrap();
     assert_eq!(store.turn_of_response(&session, "resp_2").await.unwrap(), ["u2", "a2"]);
 }
+
+#[tokio::test]
+async fn writes_of_a_session_that_waits_for_none_keep_their_order() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    for n in 0..50 {
+        let said = |text: &str| put(store, &session, "a", message(Role::User, text), ItemPlace::End, n);
+        let (first, deleted, again) = (said("first"), store.delete_item(&session, "a", n), said("again"));
+        let (first, deleted, again) = tokio::join!(first, deleted, again);
+        assert!(first.is_ok() && deleted.is_ok() && again.is_ok(), "{n}: {first:?} {deleted:?} {again:?}");
+        store.delete_item(&session, "a", n).await.unwrap();
+    }
+}
