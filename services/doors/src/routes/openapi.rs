@@ -59,13 +59,17 @@ fn operation(route: &Route, words: &Words, keys_required: bool) -> Value {
         .collect();
     parameters.extend(route.query.into_iter().flat_map(|schema| query_parameters(&schema())));
     let object = || json!({ "type": "object" });
-    let text = || json!({ "type": "string" });
+    // Of a stream of events each is described, of another text the whole.
+    let text = |kind: &str| match kind {
+        "text/event-stream" => json!({ "type": "object", "properties": { "data": { "type": "string" } } }),
+        _ => json!({ "type": "string" }),
+    };
     let (status, kinds) = match route.success {
         Success::Object => ("200", vec![("application/json", object())]),
         Success::List => ("200", vec![("application/json", written_schema::<ListAnswer>())]),
         Success::Of(schema) => ("200", vec![("application/json", schema())]),
-        Success::In(kinds) => ("200", kinds.iter().map(|kind| (*kind, text())).collect()),
-        Success::ObjectOr(kind) => ("200", vec![("application/json", object()), (kind, text())]),
+        Success::In(kinds) => ("200", kinds.iter().map(|&kind| (kind, text(kind))).collect()),
+        Success::ObjectOr(kind) => ("200", vec![("application/json", object()), (kind, text(kind))]),
         Success::Websocket => ("101", Vec::new()),
     };
     let mut success = json!({ "description": words.summary });
