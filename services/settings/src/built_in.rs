@@ -11,6 +11,8 @@ pub(crate) const MODELS: &[(&str, &str)] = &[
     ("qwen3.5-9b.toml", include_str!("../../../config/models/qwen3.5-9b.toml")),
     ("qwen3.5-27b.toml", include_str!("../../../config/models/qwen3.5-27b.toml")),
     ("qwen3.5-35b-a3b.toml", include_str!("../../../config/models/qwen3.5-35b-a3b.toml")),
+    ("qwen3.5-122b-a10b.toml", include_str!("../../../config/models/qwen3.5-122b-a10b.toml")),
+    ("qwen3.5-397b-a17b.toml", include_str!("../../../config/models/qwen3.5-397b-a17b.toml")),
     ("qwen3.6-27b.toml", include_str!("../../../config/models/qwen3.6-27b.toml")),
     ("qwen3.6-35b-a3b.toml", include_str!("../../../config/models/qwen3.6-35b-a3b.toml")),
 ];
