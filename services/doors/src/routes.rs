@@ -152,6 +152,7 @@ pub fn table() -> Vec<Route> {
         route("delete", "/v1/memories/{memory_id}", Sessions, delete(memories::forget), Object),
         route("get", "/v1/persons", Sessions, get(persons::list), List),
         route("delete", "/v1/persons/{name}", Sessions, delete(persons::delete), Object),
+        route("get", "/v1/who", Sessions, get(persons::recent), List),
         route("get", "/v1/keys", Admin, get(keys::list), List),
         route("post", "/v1/keys", Admin, post(keys::create), Object).body(read::<keys::NewKey>),
         route("delete", "/v1/keys/{key_id}", Admin, delete(keys::revoke), Object),

@@ -5,10 +5,12 @@
 
 mod explain;
 mod persons;
+mod recent;
 mod scope;
 
 pub use explain::{Explanation, explain};
 pub use persons::{Persons, WRONG_SPEAKER};
+pub use recent::TakenRequests;
 pub use scope::{Scope, ScopeDigest};
 
 use http::HeaderMap;

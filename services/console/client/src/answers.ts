@@ -87,6 +87,20 @@ export interface Person {
   used_at_ms: number;
 }
 
+/** Requests of one client, one behind the other, that were taken for the same person and room. */
+export interface TakenRequests {
+  agent: string;
+  key_id: string | null;
+  /** Empty: the home's guest. */
+  person: string;
+  room: string;
+  /** Rule of `[remember] who`, counted from 1; null: no rule holds. */
+  rule: number | null;
+  because: string[];
+  requests: number;
+  last_at_ms: number;
+}
+
 export interface Fact {
   id: string;
   /** Empty: the home. */

@@ -1,7 +1,7 @@
 // The service's other routes: conversations, what is remembered, the window, the server.
 import type {
   ExperimentReport, Fact, Key, ListPage, Pin, Person, SearchHit, ServerState, SessionLine, SettingValue, StoredItem, Summary,
-  TurnsAnswer, WindowAnswer,
+  TakenRequests, TurnsAnswer, WindowAnswer,
 } from "./answers.ts";
 
 export class ApiError extends Error {
@@ -40,6 +40,7 @@ export class Api {
   remove_pin = (id: string, pin: string) => this.delete(`/v1/sessions/${part(id)}/pins/${part(pin)}`);
 
   persons = () => this.get<ListPage<Person>>("/v1/persons");
+  who = () => this.get<ListPage<TakenRequests>>("/v1/who");
   remove_person = (name: string) => this.delete(`/v1/persons/${part(name)}`);
   facts = (person?: string, past = false, limit = 200) => this.get<ListPage<Fact>>("/v1/memories", { person, past, limit });
   add_fact = (person: string, text: string) => this.post<Fact>("/v1/memories", { person, text });

@@ -1,7 +1,7 @@
 // The people of the home, and what is remembered of each, with the words in which it was said.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { Fact, Person } from "../client.ts";
+import type { Fact, Person, TakenRequests } from "../client.ts";
 import { Icon } from "../icons.tsx";
 import { Ask, Confirm } from "../parts/dialog.tsx";
 import { Loaded, useLoaded } from "../parts/loaded.tsx";
@@ -16,8 +16,8 @@ export function People(): JSX.Element {
   const { api } = useShared();
   const { of } = usePlace();
   const loaded = useLoaded(async () => {
-    const [persons, facts] = await Promise.all([api.persons(), api.facts()]);
-    return { persons: persons.data, facts: facts.data, has_more: facts.has_more };
+    const [persons, facts, taken] = await Promise.all([api.persons(), api.facts(), api.who()]);
+    return { persons: persons.data, facts: facts.data, taken: taken.data };
   }, []);
   return (
     <div class="page">
@@ -26,7 +26,7 @@ export function People(): JSX.Element {
         <p>What is remembered of each, learned from what they said. It is known in their next conversations, and to nobody else.</p>
       </header>
       <Loaded of={loaded}>
-        {({ persons, facts }) => {
+        {({ persons, facts, taken }) => {
           const names = [...new Set(["", ...persons.map(({ person }) => person), ...facts.map(({ person }) => person)])];
           const chosen = of === undefined || of === HOME ? "" : of;
           return (
@@ -39,6 +39,7 @@ export function People(): JSX.Element {
                 ))}
               </nav>
               <OfPerson name={chosen} persons={persons} facts={facts.filter((fact) => fact.person === chosen)} again={loaded.again} />
+              <Taken lines={taken} />
             </>
           );
         }}
@@ -100,10 +101,6 @@ function OfPerson({ name, persons, facts, again }: OfPersonFields): JSX.Element 
             ))}
           </ul>
         )}
-        <p class="quiet-text">
-          Rules in <code>[remember]</code> tell people and rooms apart: by key, path, header or area. <code>reprise who --explain</code> says
-          for a request whose words it takes them for. The rules that hold now are in the <a href={address({ view: "settings" })}>settings</a>.
-        </p>
         {name && (
           <div class="row end">
             <button class="danger-text" onClick={() => set_asks("delete")}>
@@ -126,6 +123,40 @@ function OfPerson({ name, persons, facts, again }: OfPersonFields): JSX.Element 
       )}
     </>
   );
+}
+
+/** For whom the last requests were taken, and by which rule. */
+function Taken({ lines }: { lines: TakenRequests[] }): JSX.Element {
+  return (
+    <section class="card" aria-labelledby="taken-title">
+      <div class="card-head">
+        <h2 id="taken-title">For whom requests were taken</h2>
+      </div>
+      {lines.length === 0 && <p class="quiet-text">No request came since the service started.</p>}
+      <ul class="lines">
+        {lines.map((line) => (
+          <li key={`${line.agent} ${line.key_id} ${line.person} ${line.room} ${line.rule}`}>
+            <span class="grow">
+              {[line.person || "The home's guest", line.room].filter(Boolean).join(", ")}
+              <br />
+              <span class="quiet-text">{why(line)}</span>
+            </span>
+            <span class="quiet-text">
+              {line.agent.split(" ")[0] || "A client without a name"}, {plural(line.requests, "request")}, last {moment(line.last_at_ms)}
+            </span>
+          </li>
+        ))}
+      </ul>
+      <p class="quiet-text">
+        Rules in <code>[remember]</code> tell people and rooms apart: by key, path, header or area. They are in the{" "}
+        <a href={address({ view: "settings" })}>settings</a>. Private requests are not listed.
+      </p>
+    </section>
+  );
+}
+
+function why({ rule, because }: TakenRequests): string {
+  return rule === null ? "No rule holds." : `Rule ${rule} holds: ${because.join(" and ") || "it has no condition"}.`;
 }
 
 function FactEntry({ fact, again }: { fact: Fact; again: () => void }): JSX.Element {

@@ -15,6 +15,12 @@ pub async fn list(State(replies): State<Completions>, Extension(caller): Extensi
     Ok(Json(json!({ "object": "list", "data": persons, "has_more": false })))
 }
 
+/// Tells for whom the last requests were taken, and by which rule.
+pub async fn recent(State(replies): State<Completions>, Extension(caller): Extension<Caller>) -> JsonAnswer {
+    let recent = replies.persons.recent(&caller.identity.user);
+    Ok(Json(json!({ "object": "list", "data": recent, "has_more": false })))
+}
+
 /// Their sessions' connections are closed, then all of it is gone for good.
 pub async fn delete(
     State(replies): State<Completions>,

@@ -203,3 +203,25 @@ async fn names_from_clients_are_bounded() {
     assert_eq!(person(&mut server, path, "cleo").await, "cleo");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_home_sees_for_whom_its_requests_were_taken_and_why() {
+    let mut server = Server::with(rules(RULES)).await;
+    let said = |who: &str| json!({ "messages": [{ "role": "user", "content": "Is it late?" }], "user": who });
+    let agent = ("user-agent", "HomeAssistant/2026.11");
+    for _ in 0..2 {
+        asked(&mut server, "/v1/chat/completions", &[agent, ("x-name", "Ben")], said("")).await;
+    }
+    asked(&mut server, "/guests/v1/chat/completions", &[agent], said("")).await;
+    asked(&mut server, "/v1/chat/completions", &[agent], said("")).await;
+    let (status, told) = server.http("GET", "/v1/who", &[], "").await;
+    assert_eq!(status, 200, "{told}");
+    let told = told["data"].as_array().unwrap();
+    assert_eq!(told.len(), 2, "what is private leaves no line: {told:?}");
+    let [guest, ben] = [&told[0], &told[1]];
+    assert_eq!((&guest["person"], &guest["rule"]), (&json!(""), &json!(null)));
+    assert_eq!((&ben["person"], &ben["rule"], &ben["requests"]), (&json!("Ben"), &json!(3), &json!(2)));
+    assert_eq!(ben["because"], json!(["header x-name = \"*\""]));
+    assert_eq!(ben["agent"], json!("HomeAssistant/2026.11"));
+    server.stop().await;
+}

@@ -64,12 +64,16 @@ pub fn explain(clues: &Clues, is_durable: bool, is_asked_for: bool, settings: &S
     }
 }
 
-fn trial(condition: &RuleCondition, outcome: Outcome) -> ConditionTrial {
+/// Writes a condition as the configuration has it.
+pub(super) fn written(condition: &RuleCondition) -> String {
     let wanted = condition.wanted.to_string();
-    let clue = match &condition.clue {
-        RuleClue::Header(name) => format!("header {name}"),
-        clue => clue.key().to_owned(),
-    };
+    match &condition.clue {
+        RuleClue::Header(name) => format!("header {name} = {wanted:?}"),
+        clue => format!("{} = {wanted:?}", clue.key()),
+    }
+}
+
+fn trial(condition: &RuleCondition, outcome: Outcome) -> ConditionTrial {
     let why = match &outcome {
         Outcome::Holds(_) => None,
         Outcome::Absent => Some("the request has none"),
@@ -78,5 +82,5 @@ fn trial(condition: &RuleCondition, outcome: Outcome) -> ConditionTrial {
         Outcome::NoName => Some("what stands there is no name"),
     };
     let name = if let Outcome::Holds(name) = outcome { name } else { None };
-    ConditionTrial { condition: format!("{clue} = {wanted:?}"), holds: why.is_none(), name, why }
+    ConditionTrial { condition: written(condition), holds: why.is_none(), name, why }
 }

@@ -1,11 +1,13 @@
 //! The persons and rooms of each user, how many of them clients may name, and the scope of each request.
 
+use super::recent::{RecentRequests, TakenRequests};
 use super::{BodyClues, Clues, Recognised, Scope, TriedRules, changed_head_of, names_someone, percent_decoded};
 use crate::Error;
 use access::Caller;
 use http::HeaderMap;
 use http::header::USER_AGENT;
 use parking_lot::Mutex;
+use runtime::wall_ms;
 use serde_json::Value;
 use session::{Input, Message};
 use settings::{Settings, person_name};
@@ -18,6 +20,7 @@ pub struct Persons {
     settings: Arc<Settings>,
     store: Store,
     known: Mutex<HashMap<String, HashSet<String>>>,
+    recent: RecentRequests,
 }
 
 const SPEAKER: &str = "x-reprise-speaker";
@@ -27,7 +30,7 @@ const PRIVATE: &str = "x-reprise-private";
 
 impl Persons {
     pub fn new(settings: Arc<Settings>, store: Store) -> Persons {
-        Persons { settings, store, known: Mutex::default() }
+        Persons { settings, store, known: Mutex::default(), recent: RecentRequests::default() }
     }
 
     /// Makes the scope of a request, and gives its last message the speaker that a header names.
@@ -46,11 +49,14 @@ impl Persons {
         let speaker = name.as_deref().or(known.body.speaker.as_deref()).filter(|_| caller.secret.is_none());
         let changed_head = changed_head_of(&self.settings.prompt.clients, &Clues { speaker, ..clues });
         let user = &caller.identity.user;
-        let mut scope = self.admitted(user, tried.recognise(speaker), body.is_private || says_private).await?;
+        let recognised = tried.recognise(speaker);
+        let rule = recognised.rule;
+        let mut scope = self.admitted(user, recognised, body.is_private || says_private).await?;
         // A page that got a secret talks for a visitor.
         scope.is_of_household = caller.secret.is_none() && !names_someone(&Clues { speaker, ..clues });
         (scope.key, scope.secret) = (caller.identity.key.clone(), caller.secret.clone());
         (scope.name, scope.agent, scope.changed_head) = (name, agent, changed_head);
+        self.note(&scope, rule);
         scope.name_last(messages);
         let names: BTreeSet<&String> = messages.iter().filter_map(|message| message.name.as_ref()).collect();
         for name in names.into_iter().take(MOST_SPEAKERS) {
@@ -103,8 +109,22 @@ impl Persons {
         let most = self.settings.remember.rule_bytes;
         let clues = Clues { key: None, path: None, headers: &HeaderMap::new(), body, speaker: None, most };
         let recognised = TriedRules::new(&self.settings.remember.who, &clues).recognise(None);
+        let rule = recognised.rule;
         let scope = self.admitted(user, recognised, body.is_private).await?;
-        Ok(Scope { is_of_household: !names_someone(&clues), ..scope })
+        let scope = Scope { is_of_household: !names_someone(&clues), agent: "Wyoming".to_owned(), ..scope };
+        self.note(&scope, rule);
+        Ok(scope)
+    }
+
+    fn note(&self, scope: &Scope, rule: Option<usize>) {
+        let remember = &self.settings.remember;
+        let rule = rule.and_then(|at| Some((at, remember.who.get(at)?)));
+        self.recent.note(scope, rule, wall_ms(), remember.recent_requests);
+    }
+
+    /// Returns the last requests of a user, with the rule that took each for a person or a room.
+    pub fn recent(&self, user: &str) -> Vec<TakenRequests> {
+        self.recent.of(user)
     }
 
     async fn admitted(&self, user: &str, recognised: Recognised, asks_private: bool) -> Result<Scope, Error> {
@@ -157,6 +177,7 @@ impl Persons {
     }
 
     pub fn forget(&self, user: &str, person: &str) {
+        self.recent.forget(user, person);
         if let Some(known) = self.known.lock().get_mut(user) {
             known.remove(person);
         }

@@ -13,6 +13,7 @@ sections! {
         pub who: Vec<PersonRule> = person_rules(),
         pub persons: usize = whole(1..=1 << 20),
         pub rule_bytes: usize = bytes(1024..=1 << 24),
+        pub recent_requests: usize = whole(0..=1000),
         pub conversations: KeptConversations = choice(),
         pub cut_log_minutes: u64 = whole(0..=10_080),
         pub waiting: usize = whole(1..=10_000),
