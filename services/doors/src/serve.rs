@@ -73,7 +73,9 @@ pub async fn serve(
     let mut maintenance = tokio::spawn(replies.clone().maintain(stop.clone()));
     tokio::spawn(revoked.watch(replies.store.clone(), stop.clone()));
     let stopping = stop.clone();
-    tokio::spawn(async move { runtime.remember(stopping).await });
+    if let Err(error) = runtime.start_learning(stopping) {
+        tracing::error!(%error, "the system starts no thread for learning: nothing is learned from conversations");
+    }
     let wyoming = wyoming::run(listeners.wyoming, app.clone(), stop.clone()).await;
     let main = socket::run(listeners.main, router(app.clone(), get(console::page)), app.clone(), &stop);
     let front = get(ollama::running);

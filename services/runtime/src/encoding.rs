@@ -3,6 +3,7 @@
 use encoder::Encoder;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -12,6 +13,8 @@ const THREADS: usize = 2;
 pub struct Encoding {
     folder: Option<PathBuf>,
     slot: Mutex<Slot>,
+    /// Runtime on which it is opened: its threads are like the one that opens it, and learning has one that comes last.
+    home: Handle,
 }
 
 enum Slot {
@@ -21,8 +24,9 @@ enum Slot {
 }
 
 impl Encoding {
+    /// Belongs to the runtime that calls it.
     pub fn new(folder: Option<PathBuf>) -> Encoding {
-        Encoding { folder, slot: Mutex::new(Slot::Closed) }
+        Encoding { folder, slot: Mutex::new(Slot::Closed), home: Handle::current() }
     }
 
     /// Returns the encoder. `None`: there is none, or it could not be opened.
@@ -37,7 +41,7 @@ impl Encoding {
             return None;
         }
         let path = folder.clone();
-        match spawn_blocking(move || Encoder::open(&path, THREADS)).await {
+        match self.home.spawn_blocking(move || Encoder::open(&path, THREADS)).await {
             Ok(Ok(encoder)) => {
                 tracing::info!(encoder = encoder.name(), "sentences are told by meaning");
                 let encoder = Arc::new(encoder);

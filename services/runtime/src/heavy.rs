@@ -14,15 +14,12 @@ static TURNS: LazyLock<HeavyTurns> = LazyLock::new(HeavyTurns::default);
 /// Runs `work` over this number of bytes. Large work waits its turn, and the worker's other tasks move to another
 /// thread.
 pub async fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes < SMALL_BYTES {
+    // A runtime of one thread has no other to move to. Learning has one, and would hold the turn while all others come before it.
+    if bytes < SMALL_BYTES || Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
         return work();
     }
     let _turn = TURNS.take(bytes).await;
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        // A runtime of one thread has no other to move to.
-        _ => work(),
-    }
+    tokio::task::block_in_place(work)
 }
 
 /// Turns of work that waits. The smallest goes first, so that a client with many large pieces keeps only itself waiting.

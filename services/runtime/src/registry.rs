@@ -102,6 +102,11 @@ impl Drop for Departure {
 }
 
 impl Runtime {
+    /// Returns the same sessions beside other parts.
+    pub(super) fn with(&self, shared: Shared) -> Runtime {
+        Runtime { shared: Arc::new(shared), live: self.live.clone() }
+    }
+
     pub fn new(parts: RuntimeParts) -> Runtime {
         let RuntimeParts { settings, store, model, presets } = parts;
         let (wording, gpu, started) = (Arc::new(wording(&settings)), Gpu::find().map(Arc::new), Instant::now());

@@ -19,12 +19,14 @@ use prompt::PastOf;
 use remember::{FactChange, extract, is_secret};
 use session::Failure;
 use settings::{Learn, Preset, Recall};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{
     Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SaidMessage, SearchPlace, SecretsOf,
-    SessionRef, UnheardSession,
+    SessionRef, UnheardSession, start_last,
 };
+use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -66,6 +68,15 @@ impl Runtime {
         let wait = Duration::from_millis(shared.settings.conversation.recall_wait_ms);
         let note = timeout(wait, look_back(&shared.settings, place, &past)).await.ok()??;
         Some(note.text)
+    }
+
+    /// Starts to learn from conversations that fell silent, on a thread that comes after all others.
+    pub fn start_learning(&self, stopping: CancellationToken) -> io::Result<()> {
+        let shared = Shared { store: self.shared.store.in_background(), ..(*self.shared).clone() };
+        let learner = self.with(shared);
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        start_last("learning", move || runtime.block_on(learner.remember(stopping)))?;
+        Ok(())
     }
 
     pub async fn remember(&self, stopping: CancellationToken) {

@@ -18,6 +18,7 @@ pub struct FactNews {
     pub event: Event,
 }
 
+#[derive(Clone)]
 pub struct Shared {
     pub settings: Arc<Settings>,
     pub store: Store,

@@ -21,9 +21,13 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 pub struct Store {
     path: Arc<Path>,
     orders: Orders,
+    /// Queue of writes whose size does not choose one.
+    queue: WriteQueue,
     readers: SqlitePool,
     /// Reader for keys, so that a check waits for no other read.
     key_reader: SqlitePool,
+    /// Reader whose thread comes after all others.
+    background: SqlitePool,
     /// Permits for searches, which leave half of the readers to conversations.
     searches: Arc<Semaphore>,
     read_limit: Option<Duration>,
@@ -63,8 +67,10 @@ impl Store {
         let store = Store {
             path: options.path.as_path().into(),
             orders,
+            queue: WriteQueue::Turns,
             readers: opened.readers,
             key_reader: opened.key_reader,
+            background: opened.background,
             searches: Arc::new(Semaphore::new((options.readers as usize / 2).max(1))),
             read_limit,
             busy_timeout: Duration::from_millis(options.busy_timeout_ms),
@@ -96,6 +102,13 @@ impl Store {
         &self.path
     }
 
+    /// Returns the store for work that no client waits for: it reads after all others, takes no reader from them, and writes between
+    /// groups of turns.
+    pub fn in_background(&self) -> Store {
+        let (readers, searches) = (self.background.clone(), Arc::new(Semaphore::new(1)));
+        Store { readers, searches, queue: WriteQueue::Pieces, ..self.clone() }
+    }
+
     /// Returns the reason why the disk refused the last write; `None` if it succeeded.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().clone()
@@ -110,6 +123,7 @@ impl Store {
         }
         self.readers.close().await;
         self.key_reader.close().await;
+        self.background.close().await;
         let (answer, stopped) = oneshot::channel();
         self.orders.to(WriteQueue::Turns).send(Order::Stop(answer)).await.map_err(|_| Error::Closed)?;
         stopped.await.unwrap_or(Err(Error::Closed))
@@ -121,7 +135,7 @@ impl Store {
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> Result<T, Error> {
-        self.write_in(WriteQueue::Turns, work).await
+        self.write_in(self.queue, work).await
     }
 
     /// Runs work like `write`, in the queue that fits its size.

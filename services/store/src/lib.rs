@@ -42,6 +42,7 @@
 //! # }
 //! ```
 
+mod background;
 mod clean_pages;
 mod config_form;
 mod delete;
@@ -87,6 +88,7 @@ mod versions;
 mod view;
 mod writer;
 
+pub use background::start_last;
 pub use error::Error;
 pub use export::Export;
 pub use facts::{FactChanges, FoundBy, HeardThrough, NewFact, RememberedFact, SaidMessage, UnheardSession};

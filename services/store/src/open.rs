@@ -1,5 +1,6 @@
 //! Opening a store: the file, its schema, the rules of every connection.
 
+use crate::background::start_last;
 use crate::error::Result;
 use crate::{Error, clean_pages, lock};
 use sqlx::ConnectOptions;
@@ -10,6 +11,8 @@ use sqlx::sqlite::{
 };
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 const APPLICATION_ID: i64 = 1_380_995_667; // as in the first migration
@@ -51,6 +54,7 @@ pub struct Opened {
     pub connection: SqliteConnection,
     pub readers: SqlitePool,
     pub key_reader: SqlitePool,
+    pub background: SqlitePool,
     pub lock: Option<lock::Lock>,
 }
 
@@ -71,12 +75,14 @@ pub async fn open(options: &StoreOptions) -> Result<Opened, Error> {
         quick_check(path, &mut connection).await?;
     }
     let (readers, key_reader) = (pool(options, options.readers.max(1)), pool(options, 1));
+    let background = pool(options, 1);
     if options.opened_by == OpenedBy::Service {
         for pool in [&readers, &key_reader] {
             open_all(pool).await.map_err(|error| Error::from_sqlx(path, error))?;
         }
+        open_last(&background).await.map_err(|error| Error::from_sqlx(path, error))?;
     }
-    Ok(Opened { connection, readers, key_reader, lock })
+    Ok(Opened { connection, readers, key_reader, background, lock })
 }
 
 fn pool(options: &StoreOptions, connections: u32) -> SqlitePool {
@@ -100,6 +106,14 @@ async fn open_all(pool: &SqlitePool) -> Result<(), sqlx::Error> {
         open.push(connection);
     }
     Ok(())
+}
+
+/// Opens a pool whose connections come after all others: each has a thread, which is like the one that started it.
+async fn open_last(pool: &SqlitePool) -> Result<(), sqlx::Error> {
+    let (tell, told) = oneshot::channel();
+    let (pool, handle) = (pool.clone(), Handle::current());
+    start_last("background-reader", move || drop(tell.send(handle.block_on(open_all(&pool)))))?;
+    told.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 
 /// Creates a file that other users of the machine cannot read: it holds what people say at home. SQLite gives its other
