@@ -99,7 +99,7 @@ quick)
 bench)
   : >bench.jsonl
   bench 9B-q4_k_m 330 --shape 9B --quant q4_k_m --ctx 512,4096,32768,131072 --history 16384 \
-    --windows 16384,32768,65536,131072,262144 --chunk "${CHUNK:-1024}"
+    --windows 16384,32768,65536,131072,262144 --kv q8_0,f16,q8_0:q4_0,tq4,tq4:tq3 --chunk "${CHUNK:-1024}"
   bench 35B-A3B-q4_k_m 200 --shape 35B-A3B --quant q4_k_m --ctx 512,4096 --decode 64 --chunk "${CHUNK:-1024}"
   ;;
 peer)

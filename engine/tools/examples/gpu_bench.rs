@@ -36,6 +36,8 @@ struct Args {
     copy_mib: usize,
     emulated: Option<PathBuf>,
     kernels: Option<PathBuf>,
+    memory_gib: Option<usize>, // `None`: all of the GPU's
+    formats: Vec<KvFormats>,
 }
 
 fn main() -> Result<(), Failure> {
@@ -53,7 +55,7 @@ fn main() -> Result<(), Failure> {
     let mut model = weights::open(&args.model, true)?;
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(model.vocab.clone())?);
     let limits = DeviceLimits {
-        total_bytes: None,
+        total_bytes: args.memory_gib.map(|gib| gib << 30),
         host_free_bytes: None,
         chunk_tokens: args.chunk_tokens,
         lanes: args.batch,
@@ -95,19 +97,14 @@ const Q8: KvFormats = KvFormats::new(Format::Q8_0, Format::Q8_0);
 
 impl Bench {
     fn windows(&mut self) -> Result<(), Failure> {
-        let formats = [
-            ("f16", Format::F16, Format::F16),
-            ("q8", Format::Q8_0, Format::Q8_0),
-            ("q8,q4", Format::Q8_0, Format::Q4_0),
-        ];
         for tokens in self.args.windows.clone() {
-            for (name, key, value) in formats {
-                let shape = self.network.state_shape;
-                let layout = shape.layout(KvFormats::new(key, value))?;
+            for kv in self.args.formats.clone() {
+                let (shape, name) = (self.network.state_shape, name_of(kv));
+                let layout = shape.layout(kv)?;
                 let planned =
                     tokens.div_ceil(engine::state::PAGE_TOKENS) * shape.page_bytes(&layout) + shape.fixed_bytes();
                 let before = self.device.used_bytes()?;
-                let mut state = self.state(KvFormats::new(key, value))?;
+                let mut state = self.state(kv)?;
                 state.reserve(tokens);
                 if let Some(why) = self.executor.failure() {
                     tell(json!({"what": "window", "kv": name, "tokens": tokens, "failed": why}));
@@ -117,6 +114,7 @@ impl Bench {
                 tell(json!({
                     "what": "window", "kv": name, "tokens": tokens, "planned_mib": planned as f64 / MIB,
                     "taken_mib": taken as f64 / MIB, "share": taken as f64 / planned as f64,
+                    "used_mib": self.device.used_bytes()? as f64 / MIB,
                 }));
             }
         }
@@ -124,13 +122,22 @@ impl Bench {
     }
 
     fn contexts(&mut self) -> Result<(), Failure> {
-        let mut state = self.state(Q8)?;
+        for kv in self.args.formats.clone() {
+            self.contexts_of(kv)?;
+        }
+        Ok(())
+    }
+
+    fn contexts_of(&mut self, kv: KvFormats) -> Result<(), Failure> {
+        let (mut state, name) = (self.state(kv)?, name_of(kv));
         let mut prefill = Duration::ZERO;
         for ctx in self.args.contexts.clone() {
             let begin = Instant::now();
             self.fill(&mut state, ctx)?;
             prefill += begin.elapsed();
-            tell(json!({"what": "prefill", "tokens": ctx, "tokens_per_s": ctx as f64 / prefill.as_secs_f64()}));
+            tell(
+                json!({"what": "prefill", "kv": name, "tokens": ctx, "tokens_per_s": ctx as f64 / prefill.as_secs_f64()}),
+            );
             let mut branch = state.branch();
             let step = self.decode(&mut [&mut branch])?;
             let shape = self.network.state_shape;
@@ -138,7 +145,7 @@ impl Bench {
             let touched = self.network.model.bytes_per_token() + past + 2 * shape.fixed_bytes();
             let gb_per_s = touched as f64 / step.as_secs_f64() / 1e9;
             tell(json!({
-                "what": "decode", "ctx": ctx, "batch": 1, "ms": ms(step), "tokens_per_s": 1.0 / step.as_secs_f64(),
+                "what": "decode", "kv": name, "ctx": ctx, "batch": 1, "ms": ms(step), "tokens_per_s": 1.0 / step.as_secs_f64(),
                 "touched_mib": touched as f64 / MIB, "gb_per_s": gb_per_s, "share_of_copy": gb_per_s / self.copy_gb_per_s,
             }));
         }
@@ -443,11 +450,27 @@ fn args() -> Result<Args, Failure> {
         copy_mib: take("copy-mib", "2048").parse()?,
         emulated: path(take("emulated", "")),
         kernels: path(take("kernels", "")),
+        memory_gib: list(take("memory-gib", ""))?.first().copied(),
+        formats: take("kv", "q8_0").split(',').map(formats_of).collect::<Result<_, _>>()?,
     };
     match given.keys().next() {
         Some(key) => Err(format!("--{key}: there is no such key").into()),
         None => Ok(args),
     }
+}
+
+/// Reads one format for keys and values, or two as KEYS:VALUES.
+fn formats_of(text: &str) -> Result<KvFormats, Failure> {
+    let (key, value) = text.split_once(':').unwrap_or((text, text));
+    let format = |name: &str| {
+        let found = KvFormats::ALLOWED.into_iter().find(|format| format.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| format!("--kv {name}: there is no such format"))
+    };
+    Ok(KvFormats::new(format(key)?, format(value)?))
+}
+
+fn name_of(kv: KvFormats) -> String {
+    format!("{}:{}", kv.key.name(), kv.value.name())
 }
 
 /// Writes a random model of a real shape.

@@ -3,17 +3,18 @@
 mod trial;
 
 use anyhow::{Context, Result, bail};
+use engine::DeviceFacts;
 use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS};
-use model::Bytes;
+use model::{Bytes, Cell};
 use serde::Serialize;
-use settings::{AdapterChoice, KvFormat, Settings};
+use settings::{AdapterChoice, KvFormat, Preset, Settings};
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use strum::VariantArray;
 use terminal::opening::{ModelArgs, PrecisionArg};
 use terminal::output::{TextTable, print_json};
-use trial::{Held, Trial};
+use trial::{Held, ProbedDevice, Rooms, Trial};
 
 /// Finds the largest window that fits into memory, by trials, and puts it beside the plan
 #[derive(Debug, clap::Args)]
@@ -38,6 +39,9 @@ pub struct Args {
     /// Runs one trial in this process, with a window of this size
     #[arg(long, hide = true)]
     trial: Option<u32>,
+    /// Memory of a GPU in that trial
+    #[arg(long, hide = true, default_value_t = u64::MAX)]
+    gpu_room: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,6 +70,36 @@ struct Tried {
     failed: Option<String>,
 }
 
+/// Bytes of model and conversation by the plan, those of the service beside them, and whether all layers are where it computes.
+struct Planned {
+    bytes: u64,
+    service_bytes: u64,
+    is_whole: bool,
+}
+
+impl Planned {
+    fn of(cell: &Cell) -> Planned {
+        let plan = &cell.plan;
+        match &plan.device {
+            Some(gpu) => Planned {
+                bytes: (gpu.weight_bytes + gpu.scratch_bytes) as u64 + cell.conversation_bytes,
+                service_bytes: 0,
+                is_whole: gpu.ffn_layers == gpu.layers,
+            },
+            None => {
+                let of_model = plan.weight_bytes + plan.scratch_bytes + plan.vocabulary_bytes;
+                let bytes = of_model + cell.conversation_bytes;
+                Planned { bytes, service_bytes: cell.needed_bytes.saturating_sub(bytes), is_whole: true }
+            }
+        }
+    }
+}
+
+fn formats_of(args: &Args, preset: &Preset) -> KvFormats {
+    let [key, value] = args.kv.unwrap_or([preset.kv.k, preset.kv.v]);
+    KvFormats::new(model::kv_format(key), model::kv_format(value))
+}
+
 fn formats(text: &str) -> Result<[KvFormat; 2], String> {
     let one = |name: &str| {
         let known = KvFormat::VARIANTS.iter().find(|format| format.into_str() == name.trim());
@@ -82,7 +116,9 @@ fn size(text: &str) -> Result<u64, String> {
 pub fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     let memory = args.memory.or(settings.memory.total).unwrap_or_else(|| model::machine_bytes() / 4 * 3);
     if let Some(tokens) = args.trial {
-        return print_json(&trial::run(&args.model, args.kv, tokens, memory, settings)?);
+        let (_, preset) = model::resolve(settings, args.model.model.as_deref().unwrap_or(&settings.model.preset))?;
+        let rooms = Rooms { host_bytes: memory, gpu_bytes: args.gpu_room };
+        return print_json(&trial::run(&args.model, formats_of(args, &preset), tokens, rooms, settings)?);
     }
     let report = find(args, given, memory, settings)?;
     if args.json { print_json(&report) } else { print(&report) }
@@ -99,7 +135,7 @@ fn find(args: &Args, given: &[OsString], memory: u64, settings: &Settings) -> Re
     }
     let network = Network::new(opened, precision);
     let kv = args.kv.unwrap_or([preset.kv.k, preset.kv.v]);
-    let formats = KvFormats::new(model::kv_format(kv[0]), model::kv_format(kv[1]));
+    let formats = formats_of(args, &preset);
     let native = u32::try_from(network.shape().native_ctx).unwrap_or(u32::MAX);
     let (lo, hi) = (args.lo.unwrap_or(PAGE_TOKENS as u32), args.hi.unwrap_or(native).min(native));
     if lo > hi {
@@ -107,32 +143,42 @@ fn find(args: &Args, given: &[OsString], memory: u64, settings: &Settings) -> Re
     }
     let mut planning = settings.clone();
     planning.memory.total = Some(memory);
-    // Of model and conversation, and of the service beside them.
-    let planned = |tokens: u32| -> Result<(u64, u64)> {
-        let cells = model::windows(&planning, &network, None, formats, &[tokens])?;
-        let cell = cells.first().context("a window has a plan")?;
-        let plan = &cell.plan;
-        let of_model = plan.weight_bytes + plan.scratch_bytes + plan.vocabulary_bytes + cell.conversation_bytes;
-        Ok((of_model, cell.needed_bytes.saturating_sub(of_model)))
+    // The twentieth that a plan leaves to the driver.
+    let card = DeviceFacts::imagined(usize::try_from(memory).unwrap_or(usize::MAX));
+    planning.memory.gpu_total = Some(memory - memory / 20);
+    let planned = |tokens: u32, on: ProbedDevice| -> Result<Planned> {
+        let card = (on == ProbedDevice::Gpu).then_some(&card);
+        let cells = model::windows(&planning, &network, card, formats, &[tokens])?;
+        Ok(Planned::of(cells.first().context("a window has a plan")?))
     };
-    let (_, service_bytes) = planned(lo)?;
-    let room = memory.saturating_sub(service_bytes);
+    let service_bytes = planned(lo, ProbedDevice::Host)?.service_bytes;
+    let rooms = Rooms { host_bytes: memory.saturating_sub(service_bytes), gpu_bytes: memory - memory / 20 };
     let mut trials = Vec::new();
+    let mut on = ProbedDevice::Host;
     let mut fits = |tokens: u32| -> Result<bool> {
-        let outcome = child(args, given, kv, tokens, room)?;
-        let (planned_bytes, _) = planned(tokens)?;
-        let (held, failed) = match outcome {
-            Ok(held) => (Some(held), None),
-            Err(why) => (None, Some(why)),
+        let (held, failed) = match child(args, given, kv, tokens, rooms)? {
+            Trial::Held(held) => {
+                on = held.on;
+                (Some(held), None)
+            }
+            Trial::Full { on: full, why } => {
+                on = full;
+                (None, Some(why))
+            }
         };
-        let free_bytes = held.as_ref().map(|held| room.saturating_sub(held.used_bytes));
+        let planned_bytes = planned(tokens, on)?.bytes;
+        let free_bytes = held.as_ref().map(|held| rooms.of(on).saturating_sub(held.used_bytes));
         let fits = held.is_some();
         eprintln!("{tokens} tokens: {}", failed.as_deref().unwrap_or("fits"));
         trials.push(Tried { tokens, held, free_bytes, planned_bytes, failed });
         Ok(fits)
     };
     let window = bisect(lo, hi, &mut fits)?;
-    let planned_window = bisect(lo, hi, &mut |tokens| Ok(planned(tokens)?.0 <= room))?;
+    let planned_window = bisect(lo, hi, &mut |tokens| {
+        let planned = planned(tokens, on)?;
+        Ok(planned.is_whole && planned.bytes <= rooms.of(on))
+    })?;
+    let service_bytes = if on == ProbedDevice::Gpu { 0 } else { service_bytes };
     let at_window = trials.iter().find(|tried| Some(tried.tokens) == window);
     let missed_share = at_window.and_then(|tried| {
         let used = tried.held.as_ref()?.used_bytes as f64;
@@ -173,9 +219,11 @@ fn bisect(lo: u32, hi: u32, fits: &mut dyn FnMut(u32) -> Result<bool>) -> Result
     }
 }
 
-fn child(args: &Args, given: &[OsString], kv: [KvFormat; 2], tokens: u32, room: u64) -> Result<Result<Held, String>> {
+fn child(args: &Args, given: &[OsString], kv: [KvFormat; 2], tokens: u32, rooms: Rooms) -> Result<Trial> {
     let mut command = Command::new(std::env::current_exe().context("cannot find the path of this program")?);
-    command.args(given).args(["probe", "--trial", &tokens.to_string(), "--memory", &room.to_string()]);
+    let Rooms { host_bytes, gpu_bytes } = rooms;
+    command.args(given).args(["probe", "--trial", &tokens.to_string(), "--memory", &host_bytes.to_string()]);
+    command.args(["--gpu-room", &gpu_bytes.to_string()]);
     command.arg("--kv").arg(kv.map(|format| format.into_str()).join(","));
     if let Some(model) = &args.model.model {
         command.args(["--model", model]);
@@ -192,16 +240,12 @@ fn child(args: &Args, given: &[OsString], kv: [KvFormat; 2], tokens: u32, room: 
     let failed = words.lines().find(|line| line.contains("memory allocation"));
     let last = failed.or_else(|| lines.next()).unwrap_or_default().trim();
     if output.status.success() {
-        let trial: Trial = serde_json::from_slice(&output.stdout).context("a trial prints no result")?;
-        return Ok(match trial {
-            Trial::Held(held) => Ok(held),
-            Trial::Full { why } => Err(why),
-        });
+        return serde_json::from_slice(&output.stdout).context("a trial prints no result");
     }
     match output.status.code() {
         // Wrong arguments and unreadable models are no results.
         Some(_) => bail!("a trial failed: {}", last.trim_start_matches("error: ")),
-        None => Ok(Err(format!("out of memory: {last}"))),
+        None => Ok(Trial::Full { on: ProbedDevice::Host, why: format!("out of memory: {last}") }),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::output::progress_bar;
 use anyhow::{Context, Result};
 use engine::network::{StepLane, WantedLogits};
 use engine::state::{KvFormats, SequenceState};
-use engine::{Cpu, DeviceMemoryPlan, Executor, Precision};
+use engine::{Cpu, DeviceMemoryPlan, Executor, LongestConversation, Precision};
 use indicatif::ProgressBar;
 use model::{Finder, OpenedPreset, kv_formats};
 use settings::{AdapterChoice, Settings};
@@ -33,6 +33,11 @@ pub struct ReadyModel {
 impl ModelArgs {
     pub fn open(&self, settings: &Settings) -> Result<ReadyModel> {
         self.open_on(&Finder::new(settings), settings)
+    }
+
+    /// Opens the model with room for such a conversation on a GPU, if one computes.
+    pub fn open_for(&self, settings: &Settings, longest: LongestConversation) -> Result<ReadyModel> {
+        self.open_on(&Finder::new(settings).with_room_for(longest), settings)
     }
 
     pub fn open_on_host(&self, settings: &Settings) -> Result<ReadyModel> {

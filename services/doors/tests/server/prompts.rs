@@ -7,7 +7,8 @@ use crate::wyoming_client::{WyomingClient, own_address};
 use model::ModelRequest;
 use serde_json::{Value, json};
 use session::{Finish, GenerationPurpose};
-use settings::{Persona, Questions, Settings, ShownSpeakers};
+use settings::{Persona, Questions, Settings, ShownSpeakers, Sources};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use text::template::options_json;
@@ -250,4 +251,31 @@ async fn wyoming() {
     }
     insta::assert_snapshot!(printed.0);
     server.stop().await;
+}
+
+/// The presets as they are. Those whose prompts are alike stand together.
+#[tokio::test]
+async fn each_preset() {
+    let presets = Settings::load(&Sources::default()).unwrap().settings.presets;
+    let mut alike: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for preset in presets.into_keys() {
+        let mut server = Server::with(|settings| {
+            home(settings);
+            settings.model.preset = preset.clone();
+        })
+        .await;
+        let mut printed = Printed::default();
+        let messages = log("Be brief. ", json!("{\"on\": true}"));
+        let body = json!({ "tools": [tool()], "messages": messages });
+        printed.post(&mut server, "/v1/chat/completions", body, "I do not know.", true).await;
+        let mut client = server.connect("").await;
+        client.ask("When does the bakery open?").await;
+        printed.turn(&mut server, "At six.", true).await;
+        client.until("response.done").await;
+        alike.entry(printed.0).or_default().push(preset);
+        server.stop().await;
+    }
+    let printed: Vec<String> =
+        alike.iter().map(|(text, presets)| format!("#### {}\n{text}", presets.join(", "))).collect();
+    insta::assert_snapshot!(printed.join("\n"));
 }

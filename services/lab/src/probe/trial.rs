@@ -1,21 +1,22 @@
 //! One trial: all the memory that a conversation of a window takes is taken, under a limit of the system's.
 
 use anyhow::Result;
-use engine::Executor;
 use engine::network::{Network, WantedLogits};
 use engine::recurrence_log::RecurrenceLog;
 use engine::snapshot::Snapshot;
 use engine::state::{KvFormats, SequenceState};
+use engine::{Executor, LongestConversation};
+use model::{Bytes, Finder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
-use settings::{KvFormat, Settings};
+use settings::Settings;
 use terminal::opening::{ModelArgs, ReadyModel, lane, lost};
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trial {
     Held(Held),
-    Full { why: String },
+    Full { on: ProbedDevice, why: String },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct Held {
     pub used_bytes: u64,
     pub kv_bytes: u64,
     pub on: ProbedDevice,
+    /// Layers that the GPU computes alone, and all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<[usize; 2]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,36 +39,67 @@ pub enum ProbedDevice {
 
 const SNAPSHOTS: usize = 2;
 
-pub fn run(
-    model: &ModelArgs,
-    kv: Option<[KvFormat; 2]>,
-    tokens: u32,
-    memory: u64,
-    settings: &Settings,
-) -> Result<Trial> {
+/// Rooms of a trial: what the host has for model and conversation, and what a GPU has.
+#[derive(Clone, Copy, Debug)]
+pub struct Rooms {
+    pub host_bytes: u64,
+    pub gpu_bytes: u64,
+}
+
+impl Rooms {
+    pub fn of(self, on: ProbedDevice) -> u64 {
+        match on {
+            ProbedDevice::Host => self.host_bytes,
+            ProbedDevice::Gpu => self.gpu_bytes,
+        }
+    }
+}
+
+pub fn run(args: &ModelArgs, kv: KvFormats, tokens: u32, rooms: Rooms, settings: &Settings) -> Result<Trial> {
     let before = data_bytes();
+    let memory = rooms.host_bytes;
     let mut settings = settings.clone();
-    (settings.memory.total, settings.memory.gpu_total) = (Some(memory), settings.memory.gpu_total.or(Some(memory)));
-    let ReadyModel { opened, mut executor, device, kv: preset_kv, .. } = model.open(&settings)?;
-    let kv = kv.map_or(preset_kv, |[k, v]| KvFormats::new(model::kv_format(k), model::kv_format(v)));
+    settings.memory.total = Some(memory);
+    settings.memory.gpu_total = Some(settings.memory.gpu_total.unwrap_or(u64::MAX).min(rooms.gpu_bytes));
+    let limits = model::limits(&settings, args.chosen_precision(&settings), true);
+    let longest = LongestConversation { limits, kv, tokens: tokens as usize };
+    let ReadyModel { opened, mut executor, device, .. } = args.open_for(&settings, longest)?;
+    // A model without room there would be computed by the host, as in a service.
+    if device.is_none() && Finder::new(&settings).find()?.is_some() {
+        return Ok(Trial::Full { on: ProbedDevice::Gpu, why: "the GPU has no room for it".to_owned() });
+    }
     let network = &opened.model.network;
     let mapped: u64 =
         network.model.mapped_files().iter().filter_map(|file| Some(file.mapped_file()?.metadata().ok()?.len())).sum();
     if device.is_none() && !limit(before + memory.saturating_sub(mapped))? {
-        return Ok(Trial::Full { why: "the model alone takes more".to_owned() });
+        return Ok(Trial::Full { on: ProbedDevice::Host, why: "the model alone takes more".to_owned() });
+    }
+    let layers = device.as_ref().map(|memory| [memory.ffn_layers, memory.layers]);
+    if let (Some([there, all]), None) = (layers, settings.engine.gpu_layers)
+        && there < all
+    {
+        let why = format!("only {there} of {all} layers fit beside it");
+        return Ok(Trial::Full { on: ProbedDevice::Gpu, why });
     }
     let chunk = device.as_ref().map_or(settings.engine.prefill_chunk_tokens, |memory| memory.chunk_tokens);
-    let (kv_bytes, own_bytes) = match take_all(network, &mut executor, kv, tokens as usize, chunk, &settings) {
-        Ok(taken) => taken,
-        // A GPU says that it is full.
-        Err(error) if device.is_some() => return Ok(Trial::Full { why: format!("{error:#}") }),
-        Err(error) => return Err(error),
-    };
-    let (used_bytes, on) = match executor.device_used_bytes() {
+    let Taken { kv_bytes, own_bytes, device_bytes } =
+        match take_all(network, &mut executor, kv, tokens as usize, chunk, &settings) {
+            Ok(taken) => taken,
+            // A GPU says that it is full.
+            Err(error) if device.is_some() => {
+                return Ok(Trial::Full { on: ProbedDevice::Gpu, why: format!("{error:#}") });
+            }
+            Err(error) => return Err(error),
+        };
+    let (used_bytes, on) = match device_bytes {
         Some(bytes) => (bytes as u64, ProbedDevice::Gpu),
         None => (own_bytes.saturating_sub(before) + mapped, ProbedDevice::Host),
     };
-    Ok(Trial::Held(Held { used_bytes, kv_bytes, on }))
+    if on == ProbedDevice::Gpu && used_bytes > rooms.gpu_bytes {
+        let why = format!("takes {} of {}", Bytes(used_bytes), Bytes(rooms.gpu_bytes));
+        return Ok(Trial::Full { on, why });
+    }
+    Ok(Trial::Held(Held { used_bytes, kv_bytes, on, layers }))
 }
 
 /// Allows this process so much memory of its own. False: it has more already.
@@ -81,8 +116,13 @@ fn data_bytes() -> u64 {
     line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// Takes the state, snapshots, log and pages of a full window, and computes a chunk at its begin and a token at its end. Returns
-/// the bytes of pages, and the memory of the process.
+struct Taken {
+    kv_bytes: u64,
+    own_bytes: u64, // of the process
+    device_bytes: Option<usize>,
+}
+
+/// Takes the state, snapshots, log and pages of a full window, and computes a chunk at its begin and a token at its end.
 fn take_all(
     network: &Network,
     executor: &mut Executor,
@@ -90,7 +130,7 @@ fn take_all(
     tokens: usize,
     chunk: usize,
     settings: &Settings,
-) -> Result<(u64, u64)> {
+) -> Result<Taken> {
     let (shape, meter) = (&network.state_shape, executor.meter());
     let mut state = SequenceState::new(*shape, kv, &meter)?;
     let limits = model::limits(settings, network.precision, executor.cpu().is_none());
@@ -112,8 +152,8 @@ fn take_all(
         feed(&mut state, &first[..1])?;
     }
     let pages = state.pages.len() * shape.page_bytes(&state.layout);
-    let own_bytes = data_bytes();
+    let taken = Taken { kv_bytes: pages as u64, own_bytes: data_bytes(), device_bytes: executor.device_used_bytes() };
     // Up to here all of it was there at the same time.
     drop((snapshots, log));
-    Ok((pages as u64, own_bytes))
+    Ok(taken)
 }

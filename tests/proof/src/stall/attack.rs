@@ -4,12 +4,14 @@ use super::house::StallHouse;
 use super::inputs::InputLimits;
 use super::routes::{Attack, Target, TargetKind};
 use anyhow::{Context, Result, anyhow};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tests::http::raw;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::client_async_with_config;
@@ -52,6 +54,12 @@ pub async fn send(house: &StallHouse, target: &Target, attack: &Attack, times: u
             let text: Arc<str> = attack.body.as_ref().map(|body| body.text(&limits)).unwrap_or_default().into();
             join_all((0..times).map(|_| say(house, path, text.clone()))).await
         }
+        TargetKind::Wyoming { event } => {
+            let limits: InputLimits = house.limits(house.wyoming_bytes);
+            let data: Arc<str> = attack.body.as_ref().map(|body| body.text(&limits)).unwrap_or_default().into();
+            let told = (0..times).map(|_| timeout(PATIENCE, tell(house.wyoming, event, data.clone())));
+            join_all(told).await.into_iter().map(|told| told.context("no answer comes")?).collect()
+        }
     };
     sent.into_iter().collect()
 }
@@ -83,6 +91,35 @@ async fn ask(address: &str, request: &[u8]) -> Result<Answer> {
     let told: Value = serde_json::from_str(&answer.body).unwrap_or_default();
     let code = told["error"]["code"].as_str().or(told["error"].as_str()).unwrap_or_default();
     Ok(Answer::Refused { status: answer.status, code: code.chars().take(80).collect() })
+}
+
+/// Tells an event to Wyoming's port, and reads on until it is answered.
+async fn tell(address: SocketAddr, event: &str, data: Arc<str>) -> Result<Answer> {
+    let (reading, mut writing) = TcpStream::connect(address).await?.into_split();
+    let line = json!({"type": event, "data_length": data.len()});
+    let all = format!("{line}\n{data}");
+    // The service ends a connection whose event is too large before all of it was read.
+    let sent = async { writing.write_all(all.as_bytes()).await.is_ok() };
+    let answered = async {
+        let mut lines = BufReader::new(reading);
+        loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line).await.unwrap_or(0) == 0 {
+                return Ok(Answer::Refused { status: 0, code: "closed".to_owned() });
+            }
+            let head: Value = serde_json::from_str(&line).context("a line of Wyoming's port")?;
+            let mut more = vec![0; head["data_length"].as_u64().unwrap_or(0) as usize];
+            lines.read_exact(&mut more).await?;
+            let told: Value = serde_json::from_slice(&more).unwrap_or_default();
+            let code = told["code"].as_str().or(head["data"]["code"].as_str()).unwrap_or_default().to_owned();
+            match head["type"].as_str().unwrap_or_default() {
+                "info" | "pong" | "handled" | "not-handled" | "intent" => return Ok(Answer::Taken),
+                "error" => return Ok(Answer::Refused { status: 0, code }),
+                _ => {}
+            }
+        }
+    };
+    join(sent, answered).await.1
 }
 
 async fn say(house: &StallHouse, path: &str, text: Arc<str>) -> Result<Answer> {

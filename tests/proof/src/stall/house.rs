@@ -7,15 +7,18 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use settings::{Settings, Sources};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use tests::http::raw;
 use tests::service::{Service, run_ok};
 use tests::speech::{ScriptedSpeech, vowel};
+use tests::wyoming::own_address;
 
 /// Limits that inputs reach, and how long the attacker's past is.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub body_bytes: usize,
     pub message_bytes: usize,
+    pub wyoming_bytes: usize,
     pub item_bytes: usize,
     pub entries: usize,
     pub facts: usize,
@@ -31,6 +34,7 @@ impl Sizes {
         Ok(Sizes {
             body_bytes: limits.body_bytes,
             message_bytes: limits.message_bytes,
+            wyoming_bytes: loaded.settings.wyoming.data_bytes,
             item_bytes: limits.item_bytes,
             entries: limits.request_items,
             facts: loaded.settings.remember.facts,
@@ -42,6 +46,7 @@ impl Sizes {
         Sizes {
             body_bytes: 512 << 10,    // not a window: bytes of a body
             message_bytes: 256 << 10, // not a window: bytes of a message
+            wyoming_bytes: 128 << 10, // not a window: bytes of an event
             item_bytes: 64 << 10,     // not a window: bytes of an item
             entries: 64,
             facts: 32,
@@ -59,6 +64,8 @@ pub struct StallHouse {
     sizes: Sizes,
     pub body_bytes: usize,
     pub message_bytes: usize,
+    pub wyoming: SocketAddr,
+    pub wyoming_bytes: usize,
     known: BTreeMap<String, Value>,
 }
 
@@ -103,22 +110,38 @@ impl StallHouse {
         let admin = key("carer", &["--scope", "admin", "--scope", "talk", "--scope", "sessions"]).await;
         // Ears, so that audio is heard. A voice would answer for hours.
         let ears = format!("--set=speech.stt={}", ScriptedSpeech::start().await.url());
+        let wyoming = own_address();
         let arguments = [
             "serve",
             &ears,
             "--port=0",
             "--preset=builtin",
             "--set=limits.status_s=1",
-            "--set=wyoming.port=0",
+            &format!("--set=wyoming.host={}", wyoming.ip()),
+            &format!("--set=wyoming.port={}", wyoming.port()),
+            &format!("--set=wyoming.data_bytes={}", sizes.wyoming_bytes),
+            "--set=wyoming.without_key=true",
+            "--set=wyoming.user=ben",
             "--set=logging.level=error",
             "--set=auth.required=always",
         ];
         let started = Service::with_arguments(folder, &[], &arguments).await;
         let service = started.map_err(|(status, log)| anyhow!("the service does not start ({status}): {log}"))?;
         let (address, known) = (service.address.clone(), BTreeMap::new());
-        let (body_bytes, message_bytes) = (sizes.body_bytes, sizes.message_bytes);
-        let mut house =
-            StallHouse { service, address, talker, attacker, admin, sizes, body_bytes, message_bytes, known };
+        let Sizes { body_bytes, message_bytes, wyoming_bytes, .. } = sizes;
+        let mut house = StallHouse {
+            service,
+            address,
+            talker,
+            attacker,
+            admin,
+            sizes,
+            body_bytes,
+            message_bytes,
+            wyoming,
+            wyoming_bytes,
+            known,
+        };
         house.fill().await.context("the attacker's past")?;
         Ok(house)
     }

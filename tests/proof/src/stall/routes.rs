@@ -1,8 +1,10 @@
-//! Targets: requests of every route in `/openapi.json`, and events of every websocket.
+//! Targets: requests of every route in `/openapi.json`, events of every websocket, and those of Wyoming's port.
 
 use super::house::StallHouse;
 use super::inputs::{HeavyField, InputLimits, heavy_fields};
 use anyhow::{Context, Result, bail};
+use doors::wyoming::TranscriptFields;
+use schemars::schema_for;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -29,6 +31,10 @@ pub enum TargetKind {
     /// Path of a websocket that takes such messages.
     Socket {
         path: &'static str,
+    },
+    /// Kind of an event at Wyoming's port.
+    Wyoming {
+        event: &'static str,
     },
 }
 
@@ -99,8 +105,21 @@ pub fn targets(house: &StallHouse, document: &Value, events: &Value) -> Result<V
         TargetKind::Http { method, path, .. } if method == "DELETE" => 1 + usize::from(path.contains("/persons/")),
         _ => 0,
     };
+    targets.extend(wyoming(house)?);
     targets.sort_by_key(order);
     Ok(targets)
+}
+
+/// Returns the events that Wyoming's port answers. Only what was said has a schema.
+fn wyoming(house: &StallHouse) -> Result<Vec<Target>> {
+    let text = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+    let said = serde_json::to_value(schema_for!(TranscriptFields))?;
+    let events = [("describe", json!({"type": "object"})), ("ping", text), ("transcript", said)];
+    let target = |(event, schema): (&'static str, Value)| {
+        let attacks = bodies(&schema, &schema, &house.limits(house.wyoming_bytes), None)?;
+        Ok(Target { name: format!("Wyoming {event}"), kind: TargetKind::Wyoming { event }, attacks })
+    };
+    events.into_iter().map(target).collect()
 }
 
 fn requests(house: &StallHouse, path: &str, operation: &Value) -> Result<Vec<Attack>> {
