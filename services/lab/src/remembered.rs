@@ -54,7 +54,8 @@ impl RememberedDays {
     pub fn cut(&mut self, most: usize) {
         self.talks.truncate(most);
         let said: String = self.talks.iter().flat_map(|talk| &talk.says).map(|says| format!("{says}\n")).collect();
-        self.questions.retain(|asked| asked.right.iter().chain(&asked.older).all(|value| said.contains(value.as_str())));
+        self.questions
+            .retain(|asked| asked.right.iter().chain(&asked.older).all(|value| said.contains(value.as_str())));
     }
 }
 
@@ -64,7 +65,7 @@ struct TellableThing {
     changed: [&'static str; 2],
     asked: [&'static str; 3],
     asked_of_two: &'static str, // `@` and `%` are the others
-    is_time: bool, // its values are dates, and names otherwise
+    is_time: bool,              // its values are dates, and names otherwise
 }
 
 fn dated(number: usize) -> String {
@@ -120,7 +121,18 @@ const THINGS: [TellableThing; 6] = [
 ];
 
 const OTHERS: [&str; 12] = [
-    "sister", "brother", "aunt", "cousin", "neighbour", "daughter", "son", "boss", "uncle", "niece", "nephew", "godson",
+    "sister",
+    "brother",
+    "aunt",
+    "cousin",
+    "neighbour",
+    "daughter",
+    "son",
+    "boss",
+    "uncle",
+    "niece",
+    "nephew",
+    "godson",
 ];
 /// One in so many things is never said.
 const NEVER_ONE_IN: usize = 3;
@@ -139,11 +151,12 @@ const SMALL_TALK: [&str; 10] = [
 const BEGINS: [&str; 16] =
     ["Bren", "Tar", "Vel", "Os", "Kal", "Mor", "Lin", "Fen", "Gar", "Hel", "Jas", "Nor", "Pel", "Rud", "Sel", "Wen"];
 const ENDS: [&str; 16] = [
-    "low", "vik", "mora", "wick", "dane", "ton", "ford", "by", "stad", "mark", "hall", "bury", "gate", "lund", "croft", "field",
+    "low", "vik", "mora", "wick", "dane", "ton", "ford", "by", "stad", "mark", "hall", "bury", "gate", "lund", "croft",
+    "field",
 ];
 
 #[derive(Default)]
-struct SaidValue {
+struct ToldValue {
     now: String,
     older: Vec<String>,
 }
@@ -154,7 +167,7 @@ pub fn remembered_days(seed: u64, questions: usize) -> RememberedDays {
     // A value is said of one thing, so that a leak of it is recognised.
     let names = BEGINS.iter().flat_map(|begin| ENDS.iter().map(move |end| format!("{begin}{end}")));
     let (mut names, mut dates) = (shuffled(&mut dice, names.collect()), shuffled(&mut dice, (0..252).collect()));
-    let mut said: BTreeMap<(usize, usize, usize), SaidValue> = BTreeMap::new();
+    let mut said: BTreeMap<(usize, usize, usize), ToldValue> = BTreeMap::new();
     let mut never = Vec::new();
     let mut told: Vec<(usize, usize, String)> = Vec::new(); // day, person, words
     for person in 0..SPEAKERS.len() {
@@ -171,7 +184,7 @@ pub fn remembered_days(seed: u64, questions: usize) -> RememberedDays {
                 let Some(now) = value() else { continue };
                 let day = dice.below(DAYS * 2 / 3);
                 told.push((day, person, filled(thing.told[dice.below(3)], OTHERS[other], "", &now)));
-                let mut known = SaidValue { now, older: Vec::new() };
+                let mut known = ToldValue { now, older: Vec::new() };
                 if dice.below(3) == 0
                     && let Some(newer) = value()
                 {
@@ -184,7 +197,7 @@ pub fn remembered_days(seed: u64, questions: usize) -> RememberedDays {
         }
     }
     told.sort_by_key(|(day, person, _)| (*day, *person));
-    let of_value = |((person, ..), value): (&(usize, usize, usize), &SaidValue)| {
+    let of_value = |((person, ..), value): (&(usize, usize, usize), &ToldValue)| {
         let person = SPEAKERS[*person];
         value.older.iter().chain([&value.now]).map(|value| (person, value.clone())).collect::<Vec<_>>()
     };
@@ -210,7 +223,7 @@ const LONGEST_TALK: usize = 6;
 
 fn asked(
     dice: &mut Dice,
-    said: &BTreeMap<(usize, usize, usize), SaidValue>,
+    said: &BTreeMap<(usize, usize, usize), ToldValue>,
     never: &[(usize, usize, usize)],
     most: usize,
 ) -> Vec<MemoryQuestion> {

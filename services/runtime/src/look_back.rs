@@ -2,12 +2,11 @@
 //! in the prompt. They become a note before the question, behind everything that is warm.
 
 use crate::clock::wall_ms;
-use crate::encoding::encode;
 use crate::fact_block::owners;
 use crate::heavy;
+use crate::near_facts::{near_facts, place_of, sources_of};
 use crate::prompts::RecallPlace;
 use crate::recall::search_past;
-use encoder::{nearest, rounded};
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
 use session::machine::{Machine, RecallResult};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};
@@ -86,43 +85,6 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
 /// Least likeness of a question and a fact that answers it.
 const LEAST_LIKENESS: f32 = 0.55;
 
-/// Finds the facts that a person may be told and whose meaning is near a text, the nearest first.
-pub async fn near_facts(
-    settings: &Settings,
-    place: RecallPlace<'_>,
-    text: &str,
-    most: usize,
-    least: f32,
-) -> Vec<(f32, RememberedFact)> {
-    let (Some(person), Some(encoder)) = (place.person, place.encoding.ready()) else { return Vec::new() };
-    let Some(text) = encode(&encoder, vec![end_of(text).to_owned()]).await.first().map(|vector| rounded(vector)) else {
-        return Vec::new();
-    };
-    let mut found: Vec<(f32, String)> = Vec::new();
-    for owner in owners(person) {
-        let limit = settings.remember.facts;
-        let mut facts = place.store.vectors_of(place.user, owner, encoder.name(), limit).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what is remembered could not be looked up by meaning");
-            Vec::new()
-        });
-        facts.retain(|(_, vector)| vector.len() == text.len());
-        let rows: Vec<i8> =
-            facts.iter().flat_map(|(_, vector)| bytemuck::cast_slice::<u8, i8>(vector).iter().copied()).collect();
-        let near = nearest(&text, &rows, most).into_iter().filter(|(_, likeness)| *likeness >= least);
-        found.extend(near.map(|(at, likeness)| (likeness, std::mem::take(&mut facts[at].0))));
-    }
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    found.truncate(most);
-    let ids: Vec<String> = found.iter().map(|(_, id)| id.clone()).collect();
-    // One may have been forgotten meanwhile.
-    let mut facts = place.store.holding_facts(place.user, &ids).await.unwrap_or_default();
-    let fact = |(likeness, id): (f32, String)| {
-        let at = facts.iter().position(|fact| fact.id == id)?;
-        Some((likeness, facts.swap_remove(at)))
-    };
-    found.into_iter().filter_map(fact).collect()
-}
-
 async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
     let (_, fact) = near_facts(settings, place, past.question, 1, LEAST_LIKENESS).await.pop()?;
     let said = words_of(&fact.text);
@@ -184,30 +146,6 @@ async fn facts_besides(place: RecallPlace<'_>, stems: &[String]) -> Vec<Remember
 
 /// Facts with one word of a question, the newest of them: the note tells few.
 const FACTS_OF_A_WORD: u32 = 16;
-
-pub fn sources_of(hit: &Hit, facts: &[RememberedFact]) -> Vec<NoteSource> {
-    let fact = facts.iter().find(|fact| fact.id == hit.item_id);
-    let item_id = fact.map_or(Some(&hit.item_id), |fact| fact.item_id.as_ref());
-    let item = item_id.filter(|_| !hit.session_id.is_empty());
-    let item = item.map(|item_id| NoteSource::Item { session_id: hit.session_id.clone(), item_id: item_id.clone() });
-    fact.map(|fact| NoteSource::Fact(fact.id.clone())).into_iter().chain(item).collect()
-}
-
-pub fn place_of(fact: &RememberedFact, most_words: usize) -> Hit {
-    Hit {
-        session_id: fact.session_id.clone().unwrap_or_default(),
-        session_title: String::new(),
-        item_id: fact.id.clone(),
-        seq: 0,
-        version: 1,
-        current: true,
-        kind: "message".to_owned(),
-        role: Some("user".to_owned()),
-        excerpt: fact.text.split_whitespace().take(most_words).collect::<Vec<_>>().join(" "),
-        created_at_ms: fact.said_at_ms,
-        score: 0.0,
-    }
-}
 
 async fn weigh(
     store: &Store,

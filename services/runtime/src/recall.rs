@@ -1,8 +1,8 @@
 //! Search of the past for the model, and the text that tells its results.
 
 use crate::clock::wall_ms;
-use crate::look_back::{near_facts, place_of, sources_of};
 use crate::metrics;
+use crate::near_facts::{near_facts, place_of, sources_of};
 use crate::prompts::RecallPlace;
 use prompt::search_result;
 use serde_json::Value;

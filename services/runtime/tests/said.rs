@@ -186,7 +186,7 @@ async fn what_people_say_is_learned_by_meaning() {
         return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
     };
     let half = std::env::var("SAID").unwrap_or_else(|_| "closed.tsv".to_owned());
-    let half = if half == "open.tsv" { "open.tsv" } else { "closed.tsv" };
+    let half = half.as_str();
     let home = Home::open("").await;
     let words = tally(&home, half).await;
     home.close().await;
@@ -200,6 +200,18 @@ async fn what_people_say_is_learned_by_meaning() {
     assert!(share(meaning.corrected) >= 0.6, "{meaning:?}");
     assert!(share(meaning.forgotten) >= 0.75, "{meaning:?}");
     assert!(share(meaning.lasting) > share(words.lasting) && share(meaning.forgotten) > share(words.forgotten));
+}
+
+/// Other languages than the encoder's are left to the words.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_say_in_other_languages_is_learned_by_words() {
+    let encoder = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from).unwrap_or_default();
+    let home = Home::open(&encoder.to_string_lossy()).await;
+    let languages = tally(&home, "languages.tsv").await;
+    home.close().await;
+    println!("languages: {languages:?}");
+    assert!(languages.lasting[0] * 5 >= languages.lasting[1] * 4, "{languages:?}");
+    assert!(languages.passing[0] == languages.passing[1], "{languages:?}");
 }
 
 /// Plays a household of three in loose words (`household.tsv`): what they tell, correct and take back. At the end their facts are

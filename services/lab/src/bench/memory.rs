@@ -4,9 +4,7 @@ use super::BenchOutput;
 use super::household::{Home, PATIENCE, USER};
 use crate::ab::ReplayPlayer;
 use crate::dice::Dice;
-use crate::remembered::{
-    DayTalk, MemoryQuestion, QuestionShape, RememberedDays, SPEAKERS, everyday, remembered_days,
-};
+use crate::remembered::{DayTalk, MemoryQuestion, QuestionShape, RememberedDays, SPEAKERS, everyday, remembered_days};
 use anyhow::{Context, Result, bail};
 use experiment::median;
 use futures_util::future::try_join_all;
@@ -223,7 +221,8 @@ impl MemoryTally {
         wait: Duration,
         days: &RememberedDays,
     ) {
-        let shown = |value: &String| note.contains(value.as_str()) || places.iter().any(|place| place.contains(value.as_str()));
+        let shown =
+            |value: &String| note.contains(value.as_str()) || places.iter().any(|place| place.contains(value.as_str()));
         let foreign = days.foreign_to(person);
         self.tries += foreign.len();
         self.leaks += foreign.iter().filter(|value| shown(value)).count();
@@ -237,7 +236,8 @@ impl MemoryTally {
                 note.is_empty()
             }
             shape => {
-                let is_found = question.right.iter().all(|value| places.iter().any(|place| place.contains(value.as_str())));
+                let is_found =
+                    question.right.iter().all(|value| places.iter().any(|place| place.contains(value.as_str())));
                 count(self.found.entry(shape).or_default(), is_found);
                 let has_older = question.older.iter().any(shown);
                 if shape == QuestionShape::Update {

@@ -193,13 +193,7 @@ impl Remembered {
 
     /// Keeps a newer state of what was told before. Returns true if two facts are near: both stay, and the newer stands beside them.
     /// `share`: how surely it is a correction.
-    pub fn correct(
-        &mut self,
-        statement: Statement,
-        share: f32,
-        vector: &[i8],
-        source: &SaidAt,
-    ) -> Result<bool, Error> {
+    pub fn correct(&mut self, statement: Statement, share: f32, vector: &[i8], source: &SaidAt) -> Result<bool, Error> {
         let own = folded(&statement.text);
         let at_ms = source.message.created_at_ms;
         let is_older = |fact: &HeldFact| {
