@@ -141,3 +141,33 @@ async fn the_built_in_model_talks_in_a_terminal_and_is_interrupted() {
     terminal.ends_well().await;
     service.stop().await;
 }
+
+#[tokio::test]
+async fn what_was_learned_is_told_listed_and_taken_back() {
+    let mut stand_in = StandIn::start().await;
+    let upstream = format!("upstream.url={}", stand_in.url);
+    let service = Service::start(&["--set", &upstream, "--set", "remember.silence_s=1"]).await;
+    let Some(mut terminal) = Terminal::open(&service) else { return };
+    terminal.until(&["> "]).await;
+    terminal.press("/memories\n").await;
+    terminal.until(&["[nothing is remembered yet]"]).await;
+    terminal.press("My sister lives in Lisbon.\n").await;
+    let reply = stand_in.next().await;
+    reply.say("A fine city.").await;
+    reply.done().await;
+    terminal.until(&["[remembered: My sister lives in Lisbon. · /forget takes it back]"]).await;
+    terminal.press("/memories\n").await;
+    terminal.until(&["[1 My sister lives in Lisbon.]"]).await;
+    terminal.press("/forget 2\n").await;
+    terminal.until(&["[no memory has this number"]).await;
+    terminal.press("/forget\n").await;
+    terminal.until(&["[forgotten: My sister lives in Lisbon.]"]).await;
+    terminal.press("/memories\n").await;
+    terminal.until(&["[nothing is remembered yet]"]).await;
+    terminal.press("/forget\n").await;
+    terminal.until(&["[nothing was learned in this conversation yet"]).await;
+    terminal.press("/quit\n").await;
+    terminal.until(&["continue later"]).await;
+    terminal.ends_well().await;
+    service.stop().await;
+}

@@ -18,7 +18,7 @@ from encode import Encoder
 from said import KINDS, made
 
 EACH = {"person": 4, "home": 4, "passing": 4, "question": 5, "order": 5, "correction": 6, "remember": 9, "forget": 6, "secret": 9}
-C = 3.0  # inverse strength of the regularisation
+C = 5.0  # inverse strength of the regularisation
 
 
 def fit(x, y):

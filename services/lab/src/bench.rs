@@ -7,6 +7,7 @@ mod drift;
 mod felt;
 mod home;
 mod household;
+mod memory;
 mod realtime;
 mod service;
 mod sessions;
@@ -49,6 +50,7 @@ enum BenchCommand {
     Home(home::Args),
     Drift(drift::Args),
     Household(household::Args),
+    Memory(memory::Args),
     Felt(felt::Args),
     Wait(wait::Args),
     Speech(speech::Args),
@@ -69,6 +71,7 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
         BenchCommand::Home(args) => wait_for(home::run(&args, given, settings)),
         BenchCommand::Drift(args) => drift::run(&args, settings),
         BenchCommand::Household(args) => wait_for(household::run(&args, settings)),
+        BenchCommand::Memory(args) => wait_for(memory::run(&args, settings)),
         BenchCommand::Felt(args) => wait_for(felt::run(&args, given, settings)),
         BenchCommand::Wait(args) => wait_for(wait::run(&args, given, settings)),
         BenchCommand::Speech(args) => wait_for(speech::run(&args, given, settings)),

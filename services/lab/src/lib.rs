@@ -8,5 +8,6 @@ pub mod eval;
 mod household;
 pub mod probe;
 pub mod qa;
+mod remembered;
 mod script;
 pub mod synth;

@@ -5,15 +5,16 @@ use crate::details::is_negated;
 use crate::extract::{Statement, asked};
 use crate::heads::{SaidKind, Shares};
 use crate::language_guess::is_foreign;
-use crate::languages::{all, has};
+use crate::languages::has;
 use crate::orders::is_order_like;
-use crate::text::{asks, contains_phrase, folded, is_question, stems, words};
+use crate::text::{asks, is_question, stems, words};
 use crate::wishes::{WishScope, wish_of};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meant {
     Keep(Statement),
-    Correct(Statement),
+    /// Newer state of a fact, and how surely it is one: the share of corrections.
+    Correct(Statement, f32),
     /// Words of the fact to forget. Empty: the message before.
     Forget(String),
     /// Sentence that says nothing lasting: what words alone took for a fact goes.
@@ -42,24 +43,17 @@ pub fn meant(sentence: &str, shares: &Shares, languages: &[String]) -> Meant {
     if is_question(sentence) || asks(sentence) && shares.of(SaidKind::Remember) < LEAST_WISH {
         return if kind == SaidKind::Question { Meant::Nothing } else { Meant::Unclear };
     }
-    if words(sentence).len() < FEWEST_WORDS {
-        return Meant::Nothing;
-    }
-    let lasting = shares.lasting();
-    let folded = folded(sentence);
-    let is_passing = all(|language| &language.lasting.passing).any(|phrase| contains_phrase(&folded, phrase));
+    let said = words(sentence).len();
+    let (lasting, correction) = (shares.lasting(), shares.of(SaidKind::Correction));
+    let least = if said < FEWEST_WORDS { LEAST_LASTING_SHORT } else { LEAST_LASTING };
     match kind {
-        SaidKind::Remember if shares.of(kind) >= LEAST_WISH && wish_of(sentence) == WishScope::Nothing => {
-            Meant::Keep(asked(sentence))
-        }
         SaidKind::Secret => Meant::Nothing,
-        SaidKind::Remember => Meant::Unclear,
-        _ if is_passing && lasting < LEAST_LASTING_NOW => Meant::Nothing,
-        SaidKind::Correction if lasting >= LEAST_LASTING => Meant::Correct(statement(lasting)),
-        _ if shares.of(SaidKind::Correction) >= LEAST_CORRECTION && lasting >= LEAST_LASTING => {
-            Meant::Correct(statement(lasting))
-        }
-        _ if lasting >= LEAST_LASTING => Meant::Keep(statement(lasting)),
+        // Words have kept it as it was asked.
+        SaidKind::Remember if wish_of(sentence) != WishScope::Nothing => Meant::Unclear,
+        SaidKind::Remember if shares.of(kind) >= LEAST_WISH => Meant::Keep(asked(sentence)),
+        _ if lasting >= least && correction >= LEAST_CORRECTION => Meant::Correct(statement(lasting), correction),
+        _ if lasting >= least => Meant::Keep(statement(lasting)),
+        _ if said < FEWEST_WORDS => Meant::Nothing,
         _ if lasting < MOST_PASSING => Meant::Nothing,
         _ => Meant::Unclear,
     }
@@ -72,24 +66,31 @@ pub enum MeantFact {
     Unsure(usize, usize),
 }
 
-/// Finds the fact that a correction or a wish to forget means: the nearest by meaning, raised where words are the same. `facts`: text
-/// and likeness of each.
-pub fn meant_fact(sentence: &str, facts: &[(&str, f32)]) -> MeantFact {
+/// Finds the fact that a correction or a wish to forget means: the nearest by meaning, raised where words are the same, of those that
+/// score `least`. `facts`: text and likeness of each.
+pub fn meant_fact(sentence: &str, facts: &[(&str, f32)], least: f32) -> MeantFact {
     let said = content(sentence);
     let score = |(at, (text, likeness)): (usize, &(&str, f32))| {
         let there = stems(text);
         let shared = said.iter().filter(|stem| there.contains(stem)).count();
-        let score = likeness + SAME_WORD * shared.min(MOST_SAME_WORDS) as f32;
-        let least = if shared == 0 { LEAST_LIKENESS_ALONE } else { LEAST_LIKENESS };
-        (score >= least).then_some((at, score))
+        (at, likeness + SAME_WORD * shared.min(MOST_SAME_WORDS) as f32)
     };
-    let mut scores: Vec<(usize, f32)> = facts.iter().enumerate().filter_map(score).collect();
-    scores.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
+    let mut scores: Vec<(usize, f32)> = facts.iter().enumerate().map(score).collect();
+    scores.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    scores.retain(|(_, score)| *score >= least);
     match scores[..] {
         [(first, best), (second, next), ..] if best - next < LEAST_LEAD => MeantFact::Unsure(first, second),
         [(first, _), ..] => MeantFact::One(first),
         [] => MeantFact::None,
     }
+}
+
+/// Least score of the fact that a wish to forget means.
+pub const LEAST_FORGOTTEN: f32 = 0.36;
+
+/// Returns the least score of the fact that a correction replaces: what is less surely a correction has to be nearer.
+pub fn least_corrected(share: f32) -> f32 {
+    if share >= SURE_CORRECTION { LEAST_CORRECTED } else { LEAST_CORRECTED_UNSURE }
 }
 
 /// Tells whether a newer statement may take the place of an older one, by what they are `about`: where each says something of which one
@@ -115,13 +116,14 @@ const FEWEST_CHARS: usize = 5;
 const MOST_CHARS: usize = 300;
 const FEWEST_WORDS: usize = 3;
 const LEAST_FORGET: f32 = 0.5;
-const LEAST_WISH: f32 = 0.7;
-const LEAST_CORRECTION: f32 = 0.25;
+const LEAST_WISH: f32 = 0.6;
+const LEAST_CORRECTION: f32 = 0.12;
+const SURE_CORRECTION: f32 = 0.5;
+const LEAST_CORRECTED: f32 = 0.57;
+const LEAST_CORRECTED_UNSURE: f32 = 0.8;
 const LEAST_LASTING: f32 = 0.5;
-const LEAST_LASTING_NOW: f32 = 0.7;
+const LEAST_LASTING_SHORT: f32 = 0.8;
 const MOST_PASSING: f32 = 0.3;
-const LEAST_LIKENESS: f32 = 0.4;
-const LEAST_LIKENESS_ALONE: f32 = 0.5;
 const LEAST_LEAD: f32 = 0.03;
 const SAME_WORD: f32 = 0.12;
 const MOST_SAME_WORDS: usize = 3;
@@ -140,7 +142,7 @@ mod tests {
         assert!(
             matches!(english("he's lactose intolerant, my husband I mean", Person), Meant::Keep(fact) if !fact.asked)
         );
-        assert!(matches!(english("the vet's on Station Road these days", Correction), Meant::Correct(_)));
+        assert!(matches!(english("the vet's on Station Road these days", Correction), Meant::Correct(..)));
         assert!(matches!(english("put in your head that I hate leeks", Remember), Meant::Keep(fact) if fact.asked));
         assert_eq!(english("My hands are wet", Passing), Meant::Nothing);
         assert_eq!(english("between us, I hate leeks", Secret), Meant::Nothing);
@@ -160,10 +162,10 @@ mod tests {
     #[test]
     fn the_nearest_fact_is_meant_and_words_raise_it() {
         let facts = [("My dog is called Rex.", 0.5), ("My cat is called Tom.", 0.5), ("I like tea.", 0.1)];
-        assert_eq!(meant_fact("No, the dog's name is Odin", &facts), MeantFact::One(0));
-        assert_eq!(meant_fact("That name is wrong", &facts), MeantFact::Unsure(1, 0));
-        assert_eq!(meant_fact("Erase the thing about the necklace", &[("I like tea.", 0.1)]), MeantFact::None);
-        assert_eq!(meant_fact("Erase that", &[]), MeantFact::None);
+        assert_eq!(meant_fact("No, the dog's name is Odin", &facts, 0.4), MeantFact::One(0));
+        assert_eq!(meant_fact("That name is wrong", &facts, 0.4), MeantFact::Unsure(1, 0));
+        assert_eq!(meant_fact("Erase the thing about the necklace", &[("I like tea.", 0.1)], 0.4), MeantFact::None);
+        assert_eq!(meant_fact("Erase that", &[], 0.4), MeantFact::None);
         let [lives, called] = ["My sister moved to Porto.", "My sister is called Ann."].map(about);
         assert!(may_replace(&lives, &about("My sister lives in Lisbon.")) && !may_replace(&lives, &called));
         assert!(!may_replace(&lives, &about("My brother lives in Lisbon.")));

@@ -87,6 +87,7 @@ mod look_back;
 mod looking;
 mod memories;
 pub mod metrics;
+mod near_facts;
 mod once;
 mod outgoing;
 mod placement;

@@ -2,12 +2,11 @@
 //! in the prompt. They become a note before the question, behind everything that is warm.
 
 use crate::clock::wall_ms;
-use crate::encoding::encode;
 use crate::fact_block::owners;
 use crate::heavy;
+use crate::near_facts::{near_facts, place_of, sources_of};
 use crate::prompts::RecallPlace;
 use crate::recall::search_past;
-use encoder::{nearest, rounded};
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
 use session::machine::{Machine, RecallResult};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};
@@ -87,28 +86,7 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
 const LEAST_LIKENESS: f32 = 0.55;
 
 async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
-    let (person, encoder) = (place.person?, place.encoding.ready()?);
-    let question = rounded(encode(&encoder, vec![past.question.to_owned()]).await.first()?);
-    let mut best: Option<(f32, String)> = None;
-    for owner in owners(person) {
-        let most = settings.remember.facts;
-        let mut facts = place.store.vectors_of(place.user, owner, encoder.name(), most).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what is remembered could not be looked up by meaning");
-            Vec::new()
-        });
-        facts.retain(|(_, vector)| vector.len() == question.len());
-        let rows: Vec<i8> =
-            facts.iter().flat_map(|(_, vector)| bytemuck::cast_slice::<u8, i8>(vector).iter().copied()).collect();
-        if let Some((at, likeness)) = nearest(&question, &rows, 1).pop()
-            && likeness >= LEAST_LIKENESS
-            && best.as_ref().is_none_or(|(least, _)| likeness > *least)
-        {
-            best = Some((likeness, facts.swap_remove(at).0));
-        }
-    }
-    let (_, id) = best?;
-    // It may have been forgotten meanwhile.
-    let fact = place.store.fact(place.user, &id).await.ok()?.filter(RememberedFact::holds)?;
+    let (_, fact) = near_facts(settings, place, past.question, 1, LEAST_LIKENESS).await.pop()?;
     let said = words_of(&fact.text);
     let is_shown = past.shown.iter().any(|item| Some(&item.id) == fact.item_id.as_ref());
     if is_shown || past.preface.lines().any(|line| said.is_subset(&words_of(line))) {
@@ -168,30 +146,6 @@ async fn facts_besides(place: RecallPlace<'_>, stems: &[String]) -> Vec<Remember
 
 /// Facts with one word of a question, the newest of them: the note tells few.
 const FACTS_OF_A_WORD: u32 = 16;
-
-fn sources_of(hit: &Hit, facts: &[RememberedFact]) -> Vec<NoteSource> {
-    let fact = facts.iter().find(|fact| fact.id == hit.item_id);
-    let item_id = fact.map_or(Some(&hit.item_id), |fact| fact.item_id.as_ref());
-    let item = item_id.filter(|_| !hit.session_id.is_empty());
-    let item = item.map(|item_id| NoteSource::Item { session_id: hit.session_id.clone(), item_id: item_id.clone() });
-    fact.map(|fact| NoteSource::Fact(fact.id.clone())).into_iter().chain(item).collect()
-}
-
-fn place_of(fact: &RememberedFact, most_words: usize) -> Hit {
-    Hit {
-        session_id: fact.session_id.clone().unwrap_or_default(),
-        session_title: String::new(),
-        item_id: fact.id.clone(),
-        seq: 0,
-        version: 1,
-        current: true,
-        kind: "message".to_owned(),
-        role: Some("user".to_owned()),
-        excerpt: fact.text.split_whitespace().take(most_words).collect::<Vec<_>>().join(" "),
-        created_at_ms: fact.said_at_ms,
-        score: 0.0,
-    }
-}
 
 async fn weigh(
     store: &Store,

@@ -11,6 +11,7 @@ use crate::fact_block::owners;
 use crate::facts::index_facts;
 use crate::look_back::{end_of, look_back};
 use crate::prompts::RecallPlace;
+use crate::recall::find_past;
 use crate::shared::Shared;
 use crate::{Runtime, heavy};
 use change::{FactRoom, Remembered, SaidAt, said_by};
@@ -77,6 +78,15 @@ impl Runtime {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         start_last("learning", move || runtime.block_on(learner.remember(stopping)))?;
         Ok(())
+    }
+
+    /// Returns the texts of what this person, or the home, told about a query, the best first: what the tool `recall` finds.
+    pub async fn told_about(&self, user: &str, person: &str, query: &str, most: u32) -> Vec<String> {
+        let (store, encoding) = (&self.shared.store, &*self.shared.encoding);
+        let place = RecallPlace { store, user, session: None, person: Some(person), encoding };
+        let words = self.shared.settings.conversation.recall_excerpt_words;
+        let found = find_past(&self.shared.settings, place, query, most, words).await;
+        found.into_iter().map(|place| place.hit.excerpt).collect()
     }
 
     pub async fn remember(&self, stopping: CancellationToken) {

@@ -46,7 +46,11 @@ impl ServiceAddress {
     }
 
     pub async fn get(&self, http: &Client, path: &str) -> Result<Value> {
-        let response = self.request(http, Method::GET, path).send().await?;
+        self.ask(http, Method::GET, path).await
+    }
+
+    pub async fn ask(&self, http: &Client, method: Method, path: &str) -> Result<Value> {
+        let response = self.request(http, method, path).send().await?;
         let status = response.status();
         let body: Value = response.json().await?;
         if status.is_success() {

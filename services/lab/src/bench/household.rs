@@ -39,8 +39,8 @@ pub struct Args {
     output: BenchOutput,
 }
 
-const USER: &str = "home";
-const PATIENCE: Duration = Duration::from_secs(600);
+pub const USER: &str = "home";
+pub const PATIENCE: Duration = Duration::from_secs(600);
 const REPLY_TOKENS: u32 = 48;
 
 #[derive(Debug, Default)]
@@ -77,7 +77,9 @@ pub async fn run(args: &Args, settings: &Settings) -> Result<()> {
 }
 
 async fn play(args: &Args, settings: &Settings) -> Result<(HouseholdTally, usize)> {
-    let home = Home::open(args, settings).await?;
+    let mut settings = settings.clone();
+    settings.remember.conversations = KeptConversations::Named;
+    let home = Home::open(args.model.as_deref(), settings).await?;
     let talks = household(args.seed, args.talks, args.tries);
     let turns = talks.iter().map(|talk| talk.turns.len() as u64).sum();
     let bar = progress_bar(turns, "turn {pos} of {len} [{bar:40}] {eta} left");
@@ -147,11 +149,12 @@ fn has(text: &str, value: &str) -> bool {
 }
 
 /// The service without its doors, in a home whose people are known.
-struct Home {
-    store: Store,
+pub struct Home {
+    pub store: Store,
     model: Model,
-    runtime: Runtime,
-    preset: String,
+    pub runtime: Runtime,
+    pub preset: String,
+    pub chosen: Preset,
     heading: String,
     note: String,
     prompts: Option<Arc<Mutex<Prompt>>>, // the last prompt; `None`: a model answers
@@ -159,18 +162,16 @@ struct Home {
 }
 
 impl Home {
-    async fn open(args: &Args, settings: &Settings) -> Result<Home> {
+    pub async fn open(model: Option<&str>, mut settings: Settings) -> Result<Home> {
         let folder = tempfile::tempdir().context("cannot make a folder for the store")?;
-        let mut settings = settings.clone();
-        settings.remember.conversations = KeptConversations::Named;
         settings.conversation.recall_wait_ms = PATIENCE.as_millis() as u64;
         settings.memory.disk_path = None;
         settings.experiment = None;
-        let prompts = args.model.is_none().then(Arc::<Mutex<Prompt>>::default);
-        let (model, presets, settings) = match (&args.model, &prompts) {
+        let prompts = model.is_none().then(Arc::<Mutex<Prompt>>::default);
+        let (model, presets, settings) = match (model, &prompts) {
             (Some(name), _) => {
                 let is_preset = settings.presets.contains_key(name);
-                settings.model.preset = if is_preset { name.clone() } else { "default".to_owned() };
+                settings.model.preset = if is_preset { name.to_owned() } else { "default".to_owned() };
                 if !is_preset && let Some(preset) = settings.presets.get_mut("default") {
                     preset.source.path = Some(name.into());
                 }
@@ -186,7 +187,8 @@ impl Home {
                 (model, Presets::new(Vec::new(), chosen, "reader"), settings)
             }
         };
-        let preset = settings.chosen()?.name.clone();
+        let chosen = settings.chosen()?.clone();
+        let preset = chosen.name.clone();
         let path = folder.path().join("store.sqlite3");
         let options = StoreOptions { path, check_at_start: false, ..runtime::store_options(&settings) };
         let store = Store::open(&options, wall_ms()).await?;
@@ -194,7 +196,7 @@ impl Home {
         let (heading, note) = (settings.remember.heading.clone(), settings.conversation.recall_note.clone());
         let settings = Arc::new(settings);
         let runtime = Runtime::new(RuntimeParts { settings, store: store.clone(), model: model.clone(), presets });
-        Ok(Home { store, model, runtime, preset, heading, note, prompts, _folder: folder })
+        Ok(Home { store, model, runtime, preset, chosen, heading, note, prompts, _folder: folder })
     }
 
     /// Returns the parts of the prompt behind a reply; of a model only its words count.
@@ -208,7 +210,7 @@ impl Home {
         ShownToModel { block: with(&self.heading), note: with(&self.note), all: texts.join("\n") }
     }
 
-    async fn stop(self) -> Result<()> {
+    pub async fn stop(self) -> Result<()> {
         self.runtime.drain(Instant::now()).await;
         self.model.shutdown().await;
         Ok(self.store.close().await?)

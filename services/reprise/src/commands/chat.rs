@@ -3,7 +3,7 @@
 mod screen;
 
 use anyhow::{Context, Result, bail};
-use reqwest::Client;
+use reqwest::{Client, Method};
 use screen::ChatScreen;
 use serde_json::{Value, json};
 use settings::{LimitSettings, Settings};
@@ -65,8 +65,12 @@ impl ChatTarget {
     }
 
     async fn get(&self, path: &str) -> Result<Value> {
+        self.ask(Method::GET, path).await
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> Result<Value> {
         let http = Client::builder().timeout(Duration::from_millis(self.limits.handshake_ms)).build()?;
-        self.address.get(&http, path).await
+        self.address.ask(&http, method, path).await
     }
 }
 
@@ -80,6 +84,10 @@ struct TerminalChat {
     replying: Option<String>,
     waiting: bool,
     context: Option<Value>,
+    /// Memories that this conversation left, oldest first.
+    learned: Vec<Value>,
+    /// Memories that `/memories` listed, in its order.
+    listed: Vec<Value>,
     /// Ctrl-C for the whole conversation, so that none is lost during other work.
     interrupts: Signal,
     /// True if the standard input is a terminal: a new line interrupts the reply. From a pipe the next line waits for
@@ -108,6 +116,8 @@ impl TerminalChat {
             replying: None,
             waiting: false,
             context: None,
+            learned: Vec::new(),
+            listed: Vec::new(),
             interrupts: signal(SignalKind::interrupt()).context("cannot listen for signals")?,
             interactive,
         };
@@ -166,6 +176,16 @@ impl TerminalChat {
                 Ok(sessions) => self.screen.sessions(&sessions, &self.session),
                 Err(error) => self.screen.note(&format!("{error:#}")),
             },
+            "/memories" => match self.target.get("/v1/memories?limit=20").await {
+                Ok(mut memories) => {
+                    self.listed = memories["data"].as_array_mut().map(std::mem::take).unwrap_or_default();
+                    self.screen.memories(&self.listed);
+                }
+                Err(error) => self.screen.note(&format!("{error:#}")),
+            },
+            command if command == "/forget" || command.starts_with("/forget ") => {
+                self.forget(command["/forget".len()..].trim()).await;
+            }
             command if command.starts_with('/') => self.screen.note(&format!("no command {command}: see /help")),
             text => return self.ask(text).await,
         }
@@ -173,6 +193,25 @@ impl TerminalChat {
             self.screen.prompt();
         }
         Ok(Then::GoOn)
+    }
+
+    /// Forgets a memory by its number in the list, or the last one that was learned here.
+    async fn forget(&mut self, number: &str) {
+        let listed = || self.listed.get(number.parse::<usize>().ok()?.checked_sub(1)?);
+        let memory = if number.is_empty() { self.learned.last() } else { listed() };
+        let Some(memory) = memory.cloned() else {
+            return self.screen.note(match number {
+                "" => "nothing was learned in this conversation yet: /memories lists all, /forget NUMBER forgets one",
+                _ => "no memory has this number: /memories lists them",
+            });
+        };
+        let path = format!("/v1/memories/{}", memory["id"].as_str().unwrap_or_default());
+        match self.target.ask(Method::DELETE, &path).await {
+            Ok(_) => self.screen.forgotten(&memory),
+            Err(error) => self.screen.note(&format!("{error:#}")),
+        }
+        // One that cannot be forgotten is gone already, or belongs to what this key may not change.
+        self.learned.retain(|learned| learned["id"] != memory["id"]);
     }
 
     async fn ask(&mut self, text: &str) -> Result<Then> {
@@ -222,6 +261,16 @@ impl TerminalChat {
                 }
                 self.last_item = event["item"]["id"].as_str().map(str::to_owned);
             }
+            "memory.learned" => {
+                self.screen.learned(&event["memory"]);
+                if self.learned.len() == MOST_LEARNED {
+                    self.learned.remove(0);
+                }
+                self.learned.push(event["memory"].clone());
+                if !self.is_busy() {
+                    self.screen.prompt();
+                }
+            }
             "context.updated" => self.context = Some(event.clone()),
             "compaction.completed" => self.screen.note("a summary now stands for the older turns"),
             "error" => {
@@ -255,6 +304,7 @@ impl TerminalChat {
     }
 }
 
+const MOST_LEARNED: usize = 64; // memories of this conversation that `/forget` can take back, one by one
 const PAUSES_S: [u64; 6] = [0, 1, 2, 4, 8, 15];
 
 /// Returns the typed lines. Reading the keyboard cannot be interrupted, so a thread does it.

@@ -2,7 +2,7 @@
 
 use crate::first_time;
 use encoder::nearest;
-use remember::{MeantFact, Statement, is_meant, is_secret, may_replace, meant_fact};
+use remember::{LEAST_FORGOTTEN, MeantFact, Statement, is_meant, is_secret, least_corrected, may_replace, meant_fact};
 use std::collections::HashMap;
 use store::{Error, FactChanges, FactVector, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
 
@@ -192,7 +192,8 @@ impl Remembered {
     }
 
     /// Keeps a newer state of what was told before. Returns true if two facts are near: both stay, and the newer stands beside them.
-    pub fn correct(&mut self, statement: Statement, vector: &[i8], source: &SaidAt) -> Result<bool, Error> {
+    /// `share`: how surely it is a correction.
+    pub fn correct(&mut self, statement: Statement, share: f32, vector: &[i8], source: &SaidAt) -> Result<bool, Error> {
         let own = folded(&statement.text);
         let at_ms = source.message.created_at_ms;
         let is_older = |fact: &HeldFact| {
@@ -203,7 +204,7 @@ impl Remembered {
                 && fact.item_id.as_ref() != Some(&source.message.item_id)
         };
         let id_of = |at: usize| self.held[at].id.clone();
-        let (meant, near) = match self.meant(&statement.text, vector, is_older) {
+        let (meant, near) = match self.meant(&statement.text, vector, least_corrected(share), is_older) {
             MeantFact::One(at) => (Some(id_of(at)), Vec::new()),
             MeantFact::None => (None, Vec::new()),
             MeantFact::Unsure(first, second) => (None, vec![id_of(first), id_of(second)]),
@@ -227,13 +228,13 @@ impl Remembered {
     pub fn forget_meant(&mut self, wish: &str, vector: &[i8], source: &SaidMessage) {
         let is_older =
             |fact: &HeldFact| fact.said_at_ms <= source.created_at_ms && fact.item_id.as_ref() != Some(&source.item_id);
-        match self.meant(wish, vector, is_older) {
+        match self.meant(wish, vector, LEAST_FORGOTTEN, is_older) {
             MeantFact::One(at) | MeantFact::Unsure(at, _) => self.forget_all(&[self.held[at].id.clone()]),
             MeantFact::None => {}
         }
     }
 
-    fn meant(&self, sentence: &str, vector: &[i8], may_be: impl Fn(&HeldFact) -> bool) -> MeantFact {
+    fn meant(&self, sentence: &str, vector: &[i8], least: f32, may_be: impl Fn(&HeldFact) -> bool) -> MeantFact {
         let facts = self.held.iter().enumerate().filter(|(_, fact)| may_be(fact));
         let facts =
             facts.filter_map(|(at, fact)| Some((at, fact.vector.as_ref().filter(|own| own.len() == vector.len())?)));
@@ -243,7 +244,7 @@ impl Remembered {
         let texts: Vec<(&str, f32)> =
             near.iter().map(|(at, likeness)| (self.held[places[*at]].text.as_str(), *likeness)).collect();
         let place = |at: usize| places[near[at].0];
-        match meant_fact(sentence, &texts) {
+        match meant_fact(sentence, &texts, least) {
             MeantFact::None => MeantFact::None,
             MeantFact::One(at) => MeantFact::One(place(at)),
             MeantFact::Unsure(first, second) => MeantFact::Unsure(place(first), place(second)),
@@ -358,7 +359,7 @@ mod tests {
         let message = SaidMessage { seq: 1, item_id, text: text.to_owned(), person: None, created_at_ms: at_ms };
         let (text, about) = (text.to_owned(), text.to_owned());
         let statement = Statement { text, about, asked: false, of_home: false, confidence: 0.8 };
-        remembered.correct(statement, &vector, &SaidAt { person: "ann", message: &message }).unwrap()
+        remembered.correct(statement, 0.9, &vector, &SaidAt { person: "ann", message: &message }).unwrap()
     }
 
     #[test]

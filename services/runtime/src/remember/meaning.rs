@@ -83,7 +83,7 @@ impl Shared {
                     remembered.keep(statement, FoundBy::Words, &place)?;
                     left -= 1;
                 }
-                Meant::Correct(statement) if learns => {
+                Meant::Correct(statement, share) if learns => {
                     left -= 1;
                     // Words may have found what it corrects: it takes the place of nothing else.
                     if let Some(known) = remembered.known_as(&statement.text)
@@ -91,7 +91,7 @@ impl Shared {
                     {
                         continue;
                     }
-                    if remembered.correct(statement, &vector, &place)? {
+                    if remembered.correct(statement, share, &vector, &place)? {
                         crate::metrics::unsure_correction();
                     }
                 }
@@ -155,7 +155,7 @@ impl Shared {
 
 fn statement(meant: &Meant) -> Option<Statement> {
     match meant {
-        Meant::Keep(statement) | Meant::Correct(statement) => Some(statement.clone()),
+        Meant::Keep(statement) | Meant::Correct(statement, _) => Some(statement.clone()),
         Meant::Forget(_) | Meant::Nothing | Meant::Unclear => None,
     }
 }

@@ -10,6 +10,8 @@ const HELP: &str = "\
 /context   how full the window is
 /summary   what stands for the oldest turns, and what is kept word for word
 /sessions  your conversations
+/memories  what is remembered, with numbers
+/forget    forgets what was learned last here; /forget NUMBER one of the list
 /quit      ends this; the session stays
 Ctrl-C     stops the reply, or ends this where none runs";
 
@@ -111,6 +113,26 @@ impl ChatScreen {
         let columns = [("session", "id"), ("last used (UTC)", "updated_at_ms"), ("items", "items"), ("title", "title")];
         self.fresh_line();
         let _ = print_rows(&rows.collect::<Vec<_>>(), &columns);
+    }
+
+    pub fn memories(&mut self, memories: &[Value]) {
+        if memories.is_empty() {
+            return self.note("nothing is remembered yet");
+        }
+        for (at, memory) in memories.iter().enumerate() {
+            let [person, text] = ["person", "text"].map(|key| clean(memory[key].as_str().unwrap_or_default()));
+            let person = if person.is_empty() { String::new() } else { format!("{person}: ") };
+            self.note(&format!("{} {person}{text}", at + 1));
+        }
+    }
+
+    pub fn learned(&mut self, memory: &Value) {
+        let text = clean(memory["text"].as_str().unwrap_or_default());
+        self.note(&format!("remembered: {text} · /forget takes it back"));
+    }
+
+    pub fn forgotten(&mut self, memory: &Value) {
+        self.note(&format!("forgotten: {}", clean(memory["text"].as_str().unwrap_or_default())));
     }
 
     /// Prints a note to the standard error, so that a pipe gets only what the assistant says.

@@ -1,0 +1,71 @@
+//! Facts that are near a text by their meaning, as places of the past.
+
+use crate::encoding::encode;
+use crate::fact_block::owners;
+use crate::prompts::RecallPlace;
+use encoder::{nearest, rounded};
+use session::NoteSource;
+use settings::Settings;
+use store::{Hit, RememberedFact};
+
+/// Finds the facts that a person may be told and whose meaning is near a text, the nearest first.
+pub async fn near_facts(
+    settings: &Settings,
+    place: RecallPlace<'_>,
+    text: &str,
+    most: usize,
+    least: f32,
+) -> Vec<(f32, RememberedFact)> {
+    let (Some(person), Some(encoder)) = (place.person, place.encoding.ready()) else { return Vec::new() };
+    let Some(text) = encode(&encoder, vec![text.to_owned()]).await.first().map(|vector| rounded(vector)) else {
+        return Vec::new();
+    };
+    let mut found: Vec<(f32, String)> = Vec::new();
+    for owner in owners(person) {
+        let limit = settings.remember.facts;
+        let mut facts =
+            place.store.vectors_of(place.user, owner, encoder.name(), limit).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "what is remembered could not be looked up by meaning");
+                Vec::new()
+            });
+        facts.retain(|(_, vector)| vector.len() == text.len());
+        let rows: Vec<i8> =
+            facts.iter().flat_map(|(_, vector)| bytemuck::cast_slice::<u8, i8>(vector).iter().copied()).collect();
+        let near = nearest(&text, &rows, most).into_iter().filter(|(_, likeness)| *likeness >= least);
+        found.extend(near.map(|(at, likeness)| (likeness, std::mem::take(&mut facts[at].0))));
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.truncate(most);
+    let ids: Vec<String> = found.iter().map(|(_, id)| id.clone()).collect();
+    // One may have been forgotten meanwhile.
+    let mut facts = place.store.holding_facts(place.user, &ids).await.unwrap_or_default();
+    let fact = |(likeness, id): (f32, String)| {
+        let at = facts.iter().position(|fact| fact.id == id)?;
+        Some((likeness, facts.swap_remove(at)))
+    };
+    found.into_iter().filter_map(fact).collect()
+}
+
+pub fn sources_of(hit: &Hit, facts: &[RememberedFact]) -> Vec<NoteSource> {
+    let fact = facts.iter().find(|fact| fact.id == hit.item_id);
+    let item_id = fact.map_or(Some(&hit.item_id), |fact| fact.item_id.as_ref());
+    let item = item_id.filter(|_| !hit.session_id.is_empty());
+    let item = item.map(|item_id| NoteSource::Item { session_id: hit.session_id.clone(), item_id: item_id.clone() });
+    fact.map(|fact| NoteSource::Fact(fact.id.clone())).into_iter().chain(item).collect()
+}
+
+pub fn place_of(fact: &RememberedFact, most_words: usize) -> Hit {
+    Hit {
+        session_id: fact.session_id.clone().unwrap_or_default(),
+        session_title: String::new(),
+        item_id: fact.id.clone(),
+        seq: 0,
+        version: 1,
+        current: true,
+        kind: "message".to_owned(),
+        role: Some("user".to_owned()),
+        excerpt: fact.text.split_whitespace().take(most_words).collect::<Vec<_>>().join(" "),
+        created_at_ms: fact.said_at_ms,
+        score: 0.0,
+    }
+}
