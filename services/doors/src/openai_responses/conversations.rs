@@ -170,7 +170,8 @@ pub async fn item_audio(
 ) -> Result<Response, ApiError> {
     replies.store.item(&session, &item_id).await?;
     let Some(ItemAudio { rate, samples }) = replies.store.item_audio(&session, &item_id).await? else {
-        let message = "no audio of this item is kept: speech.keep_audio keeps that of turns that are spoken from then on";
+        let message =
+            "no audio of this item is kept: speech.keep_audio keeps that of turns that are spoken from then on";
         return Err(ApiError::new(StatusCode::NOT_FOUND, "audio_not_kept", message));
     };
     let head = speech::wav::head(rate, u32::try_from(samples.len() / 2).ok()).to_vec();

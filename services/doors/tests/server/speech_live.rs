@@ -1,6 +1,7 @@
 //! What is said while a user still speaks, and audio that is kept.
 
 use crate::speech::{RATE, Room, silence};
+use crate::support::Chat;
 use serde_json::json;
 use session::Finish;
 use std::time::Duration;
@@ -71,7 +72,10 @@ async fn audio_is_kept_only_where_that_is_wished() {
             let heard = speech::wav::read(&body).unwrap();
             let (sent, kept) = (room.ears.asked()[0].samples, heard.samples.len());
             assert_eq!((status, heard.rate), (200, speech::HEARD_RATE));
-            assert!(kept >= sent && kept - sent < 8000 && heard.samples.iter().any(|sample| *sample > 5000), "{kept} {sent}");
+            assert!(
+                kept >= sent && kept - sent < 8000 && heard.samples.iter().any(|sample| *sample > 5000),
+                "{kept} {sent}"
+            );
         } else {
             assert_eq!(status, 404);
             assert!(String::from_utf8_lossy(&body).contains("audio_not_kept"));

@@ -427,13 +427,7 @@ impl Talk {
         });
     }
 
-    pub(super) fn tell_partial(
-        &self,
-        item_id: &str,
-        delta: &str,
-        renderer: &mut Renderer,
-        frames: &mut Vec<String>,
-    ) {
+    pub(super) fn tell_partial(&self, item_id: &str, delta: &str, renderer: &mut Renderer, frames: &mut Vec<String>) {
         if renderer.audio.transcription.is_some() && !delta.is_empty() {
             frames.push(renderer.frame(Body::TranscriptionDelta { item_id, content_index: CONTENT_INDEX, delta }));
         }
