@@ -29,7 +29,7 @@ mod wyoming;
 pub use ears::{Ears, HeardWords, is_language};
 pub use error::Error;
 pub use frames::{FrameLimits, FrameReader, WyomingEvent, write, write_with_payload};
-pub use listening::{Listening, PartialWords};
+pub use listening::{LiveHearing, PartialWords};
 pub use server::SpeechHealth;
 pub use voice::{SaidPiece, Saying, VOICE_RATE, Voice, WantedVoice};
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// An utterance on its way to the ears. Dropping it cancels the request.
-pub struct Listening {
+pub struct LiveHearing {
     ears: Arc<Ears>,
     pieces: mpsc::Sender<Option<Vec<i16>>>,
     words: watch::Receiver<String>,
@@ -34,7 +34,7 @@ impl PartialWords {
     }
 }
 
-impl Listening {
+impl LiveHearing {
     /// Hears more of the utterance. False: the ears take no more, and the utterance must be heard as a whole.
     pub fn hear(&self, samples: Vec<i16>) -> bool {
         samples.is_empty() || self.pieces.try_send(Some(samples)).is_ok()
@@ -59,7 +59,7 @@ impl Listening {
 
 impl Ears {
     /// Begins to hear an utterance, if the server tells words meanwhile and hears fewer than `speech.live_turns`.
-    pub fn listen(self: &Arc<Ears>, language: Option<&str>, most_bytes: usize) -> Option<Listening> {
+    pub fn listen(self: &Arc<Ears>, language: Option<&str>, most_bytes: usize) -> Option<LiveHearing> {
         let SpeechServer::Wyoming(place) = &self.server.address else { return None };
         if !self.server.is_streaming() {
             return None;
@@ -80,7 +80,7 @@ impl Ears {
                 let _ = answer_sender.send(heard);
             }
         });
-        Some(Listening { ears: self.clone(), pieces, words, answer })
+        Some(LiveHearing { ears: self.clone(), pieces, words, answer })
     }
 
     // `None`: the utterance was dropped.

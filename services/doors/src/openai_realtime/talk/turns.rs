@@ -15,7 +15,7 @@ use speech::{HEARD_RATE, HeardAudio, Hearing};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::ItemAudio;
-use voices::{Ears, Error, HeardWords, Listening, PartialWords};
+use voices::{Ears, Error, HeardWords, LiveHearing, PartialWords};
 
 type Recognised = Result<HeardWords, Error>;
 
@@ -55,7 +55,7 @@ struct Look {
 
 // Turn that the ears hear while it is said.
 struct LiveTurn {
-    listening: Listening,
+    listening: LiveHearing,
     words: PartialWords,
     start: u64,
     // Place behind the audio that the ears have.
