@@ -1,4 +1,4 @@
-//! Ears that hear a user who still speaks, and tell the words so far: Wyoming's streaming of transcripts.
+//! Turns that the ears hear while they are said, with the words so far: the streaming of transcripts over Wyoming.
 
 use crate::Error;
 use crate::ears::{Ears, HeardWords, PIECE, begin, transcript};
