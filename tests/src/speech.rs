@@ -98,18 +98,16 @@ impl ScriptedSpeech {
         self.script.lock().expect("a script").tells_words = true;
     }
 
-    /// Lets the ears tell a word for each fifth of a second that they have heard of a turn. `breaks_off`: words after which they hang up.
+    /// Lets the ears tell a word for each fifth of a second that they have heard of a turn. `breaks_off`: words after which they hang up once.
     pub fn tell_partials(&self, breaks_off: Option<usize>) {
         let mut script = self.script.lock().expect("a script");
         (script.tells_partials, script.breaks_off) = (true, breaks_off);
     }
 
-    /// Lets ears that said they tell words meanwhile tell none.
     pub fn tell_no_partials(&self) {
         self.script.lock().expect("a script").tells_partials = false;
     }
 
-    /// Waits until a client has asked what the server has.
     pub async fn is_described(&self) {
         while self.script.lock().expect("a script").described == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -176,12 +174,12 @@ impl ScriptedSpeech {
 
     // Word that the ears tell next of the audio so far. An error: they hang up.
     fn next_partial(&self, told: usize, samples: usize) -> Option<std::io::Result<String>> {
-        let script = self.script.lock().expect("a script");
+        let mut script = self.script.lock().expect("a script");
         if !script.tells_partials || samples < (told + 1) * LIVE_WORD {
             return None;
         }
         let word = script.texts.front()?.split_inclusive(' ').nth(told)?.to_owned();
-        let is_over = script.breaks_off.is_some_and(|words| told >= words);
+        let is_over = script.breaks_off.take_if(|words| told >= *words).is_some();
         Some(if is_over { Err(std::io::Error::other("hangs up")) } else { Ok(word) })
     }
 

@@ -17,7 +17,6 @@ pub struct LiveHearing {
     answer: oneshot::Receiver<Result<HeardWords, Error>>,
 }
 
-/// Reader of the words so far.
 #[derive(Clone)]
 pub struct PartialWords(watch::Receiver<String>);
 
@@ -40,7 +39,6 @@ impl LiveHearing {
         samples.is_empty() || self.pieces.try_send(Some(samples)).is_ok()
     }
 
-    /// Tells if audio waits for the ears.
     pub fn is_behind(&self) -> bool {
         self.pieces.capacity() < WAITING
     }
@@ -49,7 +47,6 @@ impl LiveHearing {
         PartialWords(self.words.clone())
     }
 
-    /// Ends the utterance, and waits for its words.
     pub async fn finish(self) -> Result<HeardWords, Error> {
         // Ears that are gone have answered.
         let _ = self.pieces.send(None).await;
