@@ -36,6 +36,10 @@ struct Script {
     fault: Fault,
     asked: Vec<Asked>,
     tells_words: bool,
+    tells_partials: bool,
+    // Words after which the ears break off while they hear.
+    breaks_off: Option<usize>,
+    described: usize,
 }
 
 /// A request as the server got it.
@@ -57,6 +61,8 @@ pub struct ScriptedSpeech {
 /// Samples a second and milliseconds of a character of the scripted voice.
 pub const VOICE_RATE: u32 = 22_050;
 pub const CHAR_MS: u64 = 60;
+// Samples of a word that the ears tell while they hear.
+const LIVE_WORD: usize = 3200;
 
 impl ScriptedSpeech {
     pub async fn start() -> ScriptedSpeech {
@@ -92,13 +98,30 @@ impl ScriptedSpeech {
         self.script.lock().expect("a script").tells_words = true;
     }
 
+    /// Lets the ears tell a word for each fifth of a second that they have heard of a turn. `breaks_off`: words after which they hang up once.
+    pub fn tell_partials(&self, breaks_off: Option<usize>) {
+        let mut script = self.script.lock().expect("a script");
+        (script.tells_partials, script.breaks_off) = (true, breaks_off);
+    }
+
+    pub fn tell_no_partials(&self) {
+        self.script.lock().expect("a script").tells_partials = false;
+    }
+
+    pub async fn is_described(&self) {
+        while self.script.lock().expect("a script").described == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
     pub fn asked(&self) -> Vec<Asked> {
         self.script.lock().expect("a script").asked.clone()
     }
 
     async fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
         let mut stream = BufReader::new(stream);
-        let (mut data, mut samples) = (json!({}), 0);
+        let (mut data, mut samples, mut told) = (json!({}), 0, 0);
         loop {
             let mut line = String::new();
             if stream.read_line(&mut line).await? == 0 {
@@ -117,8 +140,20 @@ impl ScriptedSpeech {
             }
             let kind = head["type"].as_str().unwrap_or_default();
             match kind {
-                "describe" => send(&mut stream, "info", info(), &[]).await?,
-                "transcribe" => data = own,
+                "describe" => {
+                    let tells_partials = self.script.lock().expect("a script").tells_partials;
+                    send(&mut stream, "info", info(tells_partials), &[]).await?;
+                    self.script.lock().expect("a script").described += 1;
+                }
+                "transcribe" => (data, told) = (own, 0),
+                "audio-chunk" if self.next_partial(told, samples).is_some() => {
+                    while let Some(word) = self.next_partial(told, samples) {
+                        let kind = if told == 0 { "transcript-start" } else { "ping" };
+                        send(&mut stream, kind, json!({}), &[]).await?;
+                        send(&mut stream, "transcript-chunk", json!({ "text": word? }), &[]).await?;
+                        told += 1;
+                    }
+                }
                 "audio-stop" | "synthesize" => {
                     if kind == "synthesize" {
                         data = own;
@@ -135,6 +170,17 @@ impl ScriptedSpeech {
                 _ => {}
             }
         }
+    }
+
+    // Word that the ears tell next of the audio so far. An error: they hang up.
+    fn next_partial(&self, told: usize, samples: usize) -> Option<std::io::Result<String>> {
+        let mut script = self.script.lock().expect("a script");
+        if !script.tells_partials || samples < (told + 1) * LIVE_WORD {
+            return None;
+        }
+        let word = script.texts.front()?.split_inclusive(' ').nth(told)?.to_owned();
+        let is_over = script.breaks_off.take_if(|words| told >= *words).is_some();
+        Some(if is_over { Err(std::io::Error::other("hangs up")) } else { Ok(word) })
     }
 
     async fn answer(
@@ -162,7 +208,8 @@ impl ScriptedSpeech {
         }
         if kind == "audio-stop" {
             let text = self.script.lock().expect("a script").texts.pop_front().unwrap_or_default();
-            return send(stream, "transcript", json!({ "text": text }), &[]).await;
+            send(stream, "transcript", json!({ "text": text }), &[]).await?;
+            return send(stream, "transcript-stop", json!({}), &[]).await;
         }
         let form = json!({ "rate": VOICE_RATE, "width": 2, "channels": 1 });
         send(stream, "audio-start", form, &[]).await?;
@@ -215,11 +262,14 @@ async fn send(stream: &mut BufReader<TcpStream>, kind: &str, data: Value, payloa
     stream.write_all(&[format!("{head}\n{data}").as_bytes(), payload].concat()).await
 }
 
-fn info() -> Value {
+fn info(tells_partials: bool) -> Value {
     let whose = json!({ "name": "tests", "url": "" });
     let model = |name: &str| json!({ "name": name, "attribution": whose, "installed": true, "languages": ["en"] });
     json!({
-        "asr": [{ "name": "scripted ears", "attribution": whose, "installed": true, "models": [model("script")] }],
+        "asr": [{
+            "name": "scripted ears", "attribution": whose, "installed": true, "models": [model("script")],
+            "supports_transcript_streaming": tells_partials,
+        }],
         "tts": [{ "name": "scripted voice", "attribution": whose, "installed": true, "voices": [model("anna"), model("ben")] }],
     })
 }

@@ -87,6 +87,13 @@ pub fn table() -> Vec<Route> {
             Object,
         ),
         route(
+            "get",
+            "/v1/conversations/{conversation_id}/items/{item_id}/audio",
+            Talk,
+            get(conversations::item_audio),
+            In(&["audio/wav"]),
+        ),
+        route(
             "delete",
             "/v1/conversations/{conversation_id}/items/{item_id}",
             Talk,

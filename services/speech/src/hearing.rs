@@ -156,7 +156,17 @@ impl Hearing {
     }
 
     pub fn is_speaking(&self) -> bool {
-        self.turns.as_ref().is_some_and(|turns| turns.detector.start().is_some())
+        self.began().is_some()
+    }
+
+    /// Place at which the turn begins that is being said.
+    pub fn began(&self) -> Option<u64> {
+        self.turns.as_ref().and_then(|turns| turns.detector.start())
+    }
+
+    /// Returns a copy of what is kept from this place on.
+    pub fn since(&self, place: u64) -> HeardAudio {
+        self.copy(place.min(self.heard()), self.heard())
     }
 
     /// Takes all that is kept: a turn by hand.
@@ -247,6 +257,23 @@ mod tests {
         // The whole at once is the same.
         let mut at_once = Hearing::new(Detection::silence(0.5, 300, 500), 16_000 * 60);
         assert_eq!(at_once.hear(&audio), events);
+    }
+
+    #[test]
+    fn a_turn_can_be_followed_while_it_is_said() {
+        let mut hearing = Hearing::new(Detection::silence(0.5, 300, 500), 16_000 * 60);
+        let audio = [silence(1000), vowel(900), silence(300)].concat();
+        let (mut followed, mut until) = (Vec::new(), None);
+        for piece in audio.chunks(333) {
+            hearing.hear(piece);
+            let Some(start) = hearing.began() else { continue };
+            let more = hearing.since(until.unwrap_or(start));
+            until = Some(more.end());
+            followed.extend(more.samples);
+        }
+        let start = hearing.began().unwrap();
+        assert_eq!((until, followed.as_slice()), (Some(hearing.heard()), &audio[start as usize..]));
+        assert_eq!(hearing.since(u64::MAX), HeardAudio { samples: vec![], start: hearing.heard() });
     }
 
     #[test]

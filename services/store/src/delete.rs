@@ -234,7 +234,13 @@ pub(crate) async fn hide(
 }
 
 /// Removals, referring rows before the rows they refer to. Each takes the session's key and a limit of rows.
-const REMOVALS: [Removal; 13] = [
+const REMOVALS: [Removal; 14] = [
+    // Audio is long: the audio of four items at once.
+    || {
+        sqlx::query(
+            "DELETE FROM item_audio WHERE key IN (SELECT key FROM item_audio WHERE session = ?1 ORDER BY key LIMIT ?2 / 25)",
+        )
+    },
     || {
         sqlx::query(
             "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",

@@ -4,6 +4,7 @@ mod delete;
 mod erase;
 mod facts;
 mod full_store;
+mod item_audio;
 mod keys;
 mod model;
 mod notes;

@@ -1,15 +1,20 @@
 use crate::Error;
+use crate::frames::WyomingEvent;
 use crate::http;
 use crate::server::{Server, SpeechHealth};
 use crate::wyoming::{WyomingCall, describe};
 use serde_json::{Value, json};
 use settings::{SpeechServer, SpeechSettings};
 use speech::{HEARD_RATE, wav};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// Server that makes text of speech.
 pub struct Ears {
-    server: Server,
+    pub(crate) server: Server,
     language: Option<String>,
+    // Utterances that they hear while users speak.
+    pub(crate) live: Arc<Semaphore>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,12 +32,26 @@ pub fn is_language(text: &str) -> bool {
 }
 
 // Samples of a piece that is sent at once.
-const PIECE: usize = 16_000;
+pub const PIECE: usize = 16_000;
+
+/// Asks ears over Wyoming for the words of the audio that follows.
+pub async fn begin(request: &mut WyomingCall<'_>, language: Option<&str>) -> Result<(), Error> {
+    let language = language.map_or_else(|| json!({}), |language| json!({ "language": language }));
+    request.send("transcribe", language).await?;
+    request.send("audio-start", json!({ "rate": HEARD_RATE, "width": 2, "channels": 1 })).await
+}
+
+pub fn transcript(server: &Server, event: &WyomingEvent) -> Result<HeardWords, Error> {
+    let text = event.data.get("text").and_then(Value::as_str);
+    let text = text.ok_or_else(|| server.nonsense("a transcript without text"))?;
+    Ok(HeardWords { text: text.trim().to_owned(), tokens: None })
+}
 
 impl Ears {
     pub fn new(address: &SpeechServer, settings: &SpeechSettings, key: Option<String>) -> Result<Ears, Error> {
         let server = Server::new(("ears", address, &settings.stt_model), settings, key)?;
-        Ok(Ears { server, language: settings.language.clone() })
+        let live = Arc::new(Semaphore::new(settings.live_turns));
+        Ok(Ears { server, language: settings.language.clone(), live })
     }
 
     pub fn state(&self) -> SpeechHealth {
@@ -53,7 +72,7 @@ impl Ears {
 
     /// Returns the text of audio at `HEARD_RATE`. `user`: whose turn it takes. `language`: `None` for that of the configuration.
     pub async fn hear(&self, user: &str, samples: &[i16], language: Option<&str>) -> Result<HeardWords, Error> {
-        let language = language.filter(|language| is_language(language)).or(self.language.as_deref());
+        let language = self.language(language);
         let _place = self.server.place(user).await?;
         let asked = async {
             match &self.server.address {
@@ -69,13 +88,14 @@ impl Ears {
         heard
     }
 
+    pub(crate) fn language<'a>(&'a self, wanted: Option<&'a str>) -> Option<&'a str> {
+        wanted.filter(|language| is_language(language)).or(self.language.as_deref())
+    }
+
     async fn over_wyoming(&self, place: &str, samples: &[i16], language: Option<&str>) -> Result<HeardWords, Error> {
         let mut request = WyomingCall::connect(&self.server, place).await?;
         let sent = async {
-            let language = language.map_or_else(|| json!({}), |language| json!({ "language": language }));
-            request.send("transcribe", language).await?;
-            let form = json!({ "rate": HEARD_RATE, "width": 2, "channels": 1 });
-            request.send("audio-start", form).await?;
+            begin(&mut request, language).await?;
             for piece in samples.chunks(PIECE) {
                 request.send_audio(HEARD_RATE, piece).await?;
             }
@@ -89,9 +109,7 @@ impl Ears {
                 _ => error,
             })?;
             if event.kind == "transcript" {
-                let text = event.data.get("text").and_then(Value::as_str);
-                let text = text.ok_or_else(|| self.server.nonsense("a transcript without text"))?;
-                return Ok(HeardWords { text: text.trim().to_owned(), tokens: None });
+                return transcript(&self.server, &event);
             }
         }
     }

@@ -17,6 +17,7 @@ mod ears;
 mod error;
 mod frames;
 mod http;
+mod listening;
 mod places;
 mod server;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod wyoming;
 pub use ears::{Ears, HeardWords, is_language};
 pub use error::Error;
 pub use frames::{FrameLimits, FrameReader, WyomingEvent, write, write_with_payload};
+pub use listening::{LiveHearing, PartialWords};
 pub use server::SpeechHealth;
 pub use voice::{SaidPiece, Saying, VOICE_RATE, Voice, WantedVoice};
 

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use settings::{SpeechServer, SpeechSettings};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -39,6 +40,8 @@ pub struct Server {
     pub answer_bytes: usize,
     places: Arc<ServerPlaces>,
     state: Mutex<SpeechHealth>,
+    // True if its ears tell words while they hear.
+    is_streaming: AtomicBool,
 }
 
 impl Server {
@@ -65,11 +68,20 @@ impl Server {
             answer_bytes: settings.answer_bytes,
             places: ServerPlaces::new(settings.requests),
             state: Mutex::default(),
+            is_streaming: AtomicBool::new(false),
         })
     }
 
     pub fn state(&self) -> SpeechHealth {
         self.state.lock().clone()
+    }
+
+    pub fn is_streaming(&self) -> bool {
+        self.is_streaming.load(Ordering::Relaxed)
+    }
+
+    pub fn set_streaming(&self, is_streaming: bool) {
+        self.is_streaming.store(is_streaming, Ordering::Relaxed);
     }
 
     /// Tells if the server lists this name among its own.

@@ -64,6 +64,51 @@ async fn both_are_asked_over_wyoming() {
 }
 
 #[tokio::test]
+async fn ears_may_tell_words_while_they_hear() {
+    let server = ScriptedSpeech::start().await;
+    let (ears, _) = both(&server.url());
+    ears.probe().await;
+    assert!(ears.listen(None, 100).is_none());
+    server.tell_partials(None);
+    ears.probe().await;
+    server.will_hear(&["Turn on the light."]);
+    let listening = ears.listen(Some("en"), 100).unwrap();
+    let mut words = listening.words();
+    assert!(listening.hear(vec![0; 7000]));
+    let mut so_far = String::new();
+    while so_far != "Turn on " {
+        so_far = words.next().await;
+    }
+    assert!(listening.hear(vec![0; 3000]));
+    drop(words);
+    assert_eq!(listening.finish().await.unwrap().text, "Turn on the light.");
+    let asked = server.asked();
+    assert_eq!((asked.len(), asked[0].samples, &asked[0].data["language"]), (1, 10_000, &"en".into()));
+    // No more turns are heard live than may be, and one that is dropped makes room.
+    let many: Vec<_> = (0..4).map(|_| ears.listen(None, 100).unwrap()).collect();
+    assert!(ears.listen(None, 100).is_none());
+    drop(many);
+    let begun = Instant::now();
+    while ears.listen(None, 100).is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(4));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Ears that hang up, tell too much, or answer too early are given up.
+    server.tell_partials(Some(1));
+    server.will_hear(&["Turn on the light."]);
+    let listening = ears.listen(None, 100).unwrap();
+    listening.hear(vec![0; 7000]);
+    assert!(matches!(listening.finish().await, Err(Error::BrokeOff { .. })));
+    server.tell_partials(None);
+    let listening = ears.listen(None, 3).unwrap();
+    listening.hear(vec![0; 7000]);
+    assert!(matches!(listening.finish().await, Err(Error::Nonsense { .. })));
+    server.set_fault(Fault::Hangs);
+    let listening = ears.listen(None, 100).unwrap();
+    assert!(matches!(listening.finish().await, Err(Error::Silent { .. })));
+}
+
+#[tokio::test]
 async fn a_hostile_server_is_given_up_and_named() {
     let server = ScriptedSpeech::start().await;
     let (ears, voice) = both(&server.url());
@@ -311,6 +356,10 @@ proptest! {
                 }
             });
             assert!(ears.hear("ann", &[0; 160], None).await.is_err());
+            ears.claim_streaming();
+            let listening = ears.listen(None, 100).unwrap();
+            listening.hear(vec![0; 160]);
+            assert!(listening.finish().await.is_err());
             assert!(all(voice.say("ann", "Hello.".into(), WantedVoice::default())).await.is_err());
         });
     }

@@ -46,7 +46,13 @@ impl WyomingCall<'_> {
 
     /// Returns the next event and its payload. An `error` of the server is one here too.
     pub async fn next(&mut self) -> Result<(WyomingEvent, Vec<u8>), Error> {
-        self.server.in_time(Self::read(&mut self.reader, &mut self.stream, &mut self.buffer, self.server)).await?
+        let server = self.server;
+        server.in_time(self.event()).await?
+    }
+
+    /// Returns the next event, however late it comes. The caller may drop the future.
+    pub async fn event(&mut self) -> Result<(WyomingEvent, Vec<u8>), Error> {
+        Self::read(&mut self.reader, &mut self.stream, &mut self.buffer, self.server).await
     }
 
     async fn read(
@@ -72,7 +78,8 @@ impl WyomingCall<'_> {
     }
 }
 
-/// Asks what the server has, of the kind `asr` or `tts`: its name and its speakers, or languages.
+/// Asks what the server has, of the kind `asr` or `tts`: its name and its speakers, or languages. Notes whether its ears tell
+/// words while they hear.
 pub async fn describe(server: &Server, place: &str, kind: &str) -> Result<(String, Vec<String>), Error> {
     let mut request = WyomingCall::connect(server, place).await?;
     request.send("describe", json!({})).await?;
@@ -88,6 +95,7 @@ pub async fn describe(server: &Server, place: &str, kind: &str) -> Result<(Strin
         let what = if kind == "asr" { "hears" } else { "speaks" };
         return Err(server.refused(&format!("it names no program that {what}")));
     };
+    server.set_streaming(program["supports_transcript_streaming"] == json!(true));
     let name = program["name"].as_str().unwrap_or("a program without a name");
     let (list, field) = if kind == "asr" { ("models", "languages") } else { ("voices", "name") };
     let entries = program[list].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -33,7 +33,7 @@ type: "function_call_output"
 type: "item_reference"
 id: string
 })
-export type ServerEvent = (Error | SessionCreated | SessionUpdated | ConversationItemAdded | ConversationItemDone | ConversationItemRetrieved | ConversationItemTruncated | ConversationItemDeleted | InputAudioBufferCleared | InputAudioBufferCommitted | InputAudioBufferSpeechStarted | InputAudioBufferSpeechStopped | InputAudioBufferTimeoutTriggered | ConversationItemInputAudioTranscriptionCompleted | ConversationItemInputAudioTranscriptionFailed | ResponseCreated | ResponseDone | ResponseOutputItemAdded | ResponseOutputItemDone | ResponseContentPartAdded | ResponseContentPartDone | ResponseOutputTextDelta | ResponseOutputTextDone | ResponseOutputAudioDelta | ResponseOutputAudioDone | ResponseOutputAudioTranscriptDelta | ResponseOutputAudioTranscriptDone | ResponseFunctionCallArgumentsDelta | ResponseFunctionCallArgumentsDone | RateLimitsUpdated | ResponseOutputTextLogprobs | ResponseSentenceDone | ResponseReasoningDelta | ResponseThinkingStopped | ResponseRecallDone | ContextUpdated | CompactionStarted | CompactionCompleted | CompactionDropped | CompactionFailed | PinRefused | MemoryLearned | MemoryUnsure | TurnReport)
+export type ServerEvent = (Error | SessionCreated | SessionUpdated | ConversationItemAdded | ConversationItemDone | ConversationItemRetrieved | ConversationItemTruncated | ConversationItemDeleted | InputAudioBufferCleared | InputAudioBufferCommitted | InputAudioBufferSpeechStarted | InputAudioBufferSpeechStopped | InputAudioBufferTimeoutTriggered | ConversationItemInputAudioTranscriptionDelta | ConversationItemInputAudioTranscriptionCompleted | ConversationItemInputAudioTranscriptionFailed | ResponseCreated | ResponseDone | ResponseOutputItemAdded | ResponseOutputItemDone | ResponseContentPartAdded | ResponseContentPartDone | ResponseOutputTextDelta | ResponseOutputTextDone | ResponseOutputAudioDelta | ResponseOutputAudioDone | ResponseOutputAudioTranscriptDelta | ResponseOutputAudioTranscriptDone | ResponseFunctionCallArgumentsDelta | ResponseFunctionCallArgumentsDone | RateLimitsUpdated | ResponseOutputTextLogprobs | ResponseSentenceDone | ResponseReasoningDelta | ResponseThinkingStopped | ResponseRecallDone | ContextUpdated | CompactionStarted | CompactionCompleted | CompactionDropped | CompactionFailed | PinRefused | MemoryLearned | MemoryUnsure | TurnReport)
 export type ItemView = ({
 id: string
 object: "realtime.item"
@@ -560,6 +560,16 @@ audio_start_ms: number
 audio_end_ms: number
 item_id: string
 }
+/**
+ * Words of a turn that the user still says: the next piece of them.
+ */
+export interface ConversationItemInputAudioTranscriptionDelta {
+event_id: string
+type: "conversation.item.input_audio_transcription.delta"
+item_id: string
+content_index: number
+delta: string
+}
 export interface ConversationItemInputAudioTranscriptionCompleted {
 event_id: string
 type: "conversation.item.input_audio_transcription.completed"
@@ -718,6 +728,10 @@ item_id: string
 output_index: number
 content_index: number
 delta: string
+/**
+ * Seconds of the item's audio before these words, if the voice says them.
+ */
+start_time?: (number | null)
 }
 export interface ResponseOutputAudioTranscriptDone {
 event_id: string

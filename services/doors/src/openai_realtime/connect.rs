@@ -93,7 +93,8 @@ pub async fn connect(
     let connected = Arc::new(connected);
     let speaker = SpeakingClient { caller, headers, clues };
     let (to_talk, inputs) = mpsc::channel(WAITING_INPUTS);
-    let talk = hears_or_speaks.then(|| Talk::new(app.clone(), connected.clone(), speaker.clone(), inputs, &audio));
+    let place_in_session = (session, connected.clone());
+    let talk = hears_or_speaks.then(|| Talk::new(app.clone(), place_in_session, speaker.clone(), inputs, &audio));
     let to_talk = talk.is_some().then_some(to_talk);
     renderer.audio = audio;
     let client = RealtimeClient { app: app.clone(), speaker, connected, limits, extensions, own, own_frames, to_talk };

@@ -45,6 +45,9 @@ pub enum Body<'a> {
     SpeechStopped { audio_end_ms: u64, item_id: &'a str },
     #[serde(rename = "input_audio_buffer.timeout_triggered")]
     TimeoutTriggered { audio_start_ms: u64, audio_end_ms: u64, item_id: &'a str },
+    /// Words of a turn that the user still says: the next piece of them.
+    #[serde(rename = "conversation.item.input_audio_transcription.delta")]
+    TranscriptionDelta { item_id: &'a str, content_index: usize, delta: &'a str },
     #[serde(rename = "conversation.item.input_audio_transcription.completed")]
     TranscriptionCompleted { item_id: &'a str, content_index: usize, transcript: &'a str, usage: TranscriptionUsage },
     #[serde(rename = "conversation.item.input_audio_transcription.failed")]
@@ -88,6 +91,9 @@ pub enum Body<'a> {
         output_index: usize,
         content_index: usize,
         delta: &'a str,
+        /// Seconds of the item's audio before these words, if the voice says them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        start_time: Option<f64>,
     },
     #[serde(rename = "response.output_audio_transcript.done")]
     AudioTranscriptDone {

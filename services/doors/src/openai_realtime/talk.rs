@@ -16,6 +16,7 @@ use session::{Event, Heard, Input, Refusal, ResponseRequest};
 use speaking::{PieceAudio, SpokenReply, SpokenStop};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use store::SessionRef;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use turns::{HeardTurn, SpokenTurns};
@@ -44,6 +45,7 @@ pub const WAITING_INPUTS: usize = 16;
 pub struct Talk {
     app: App,
     servers: SpeechServers,
+    session: SessionRef,
     connected: Arc<Connected>,
     speaker: SpeakingClient,
     inputs: mpsc::Receiver<ClientInput>,
@@ -85,7 +87,7 @@ struct SaidInput {
 impl Talk {
     pub fn new(
         app: App,
-        connected: Arc<Connected>,
+        (session, connected): (SessionRef, Arc<Connected>),
         speaker: SpeakingClient,
         inputs: mpsc::Receiver<ClientInput>,
         audio: &AudioConfig,
@@ -95,10 +97,11 @@ impl Talk {
         let memory = app.replies.runtime.held().share();
         Talk {
             servers,
+            session,
             connected,
             inputs,
             microphone: Microphone::new(audio, &settings.speech),
-            turns: SpokenTurns::new(speaker.caller.identity.user.clone(), settings.speech.waiting_turns),
+            turns: SpokenTurns::new(speaker.caller.identity.user.clone(), &settings.speech),
             speaker,
             held: VecDeque::new(),
             replies: Vec::new(),
@@ -499,7 +502,10 @@ fn commit_empty(event_id: Option<String>, kept_ms: u64) -> ErrorBody {
 impl Talk {
     // Takes the words of a turn, or of what was said so far.
     async fn recognised(&mut self, turn: HeardTurn, renderer: &mut Renderer, frames: &mut Vec<String>) {
-        if let HeardTurn::SoFar { text } = turn {
+        if let HeardTurn::Partial { item_id, delta, .. } = &turn {
+            self.tell_partial(item_id, delta, renderer, frames);
+        }
+        if let HeardTurn::SoFar { text } | HeardTurn::Partial { text, .. } = turn {
             let events = self.microphone.judge(&text);
             self.say_own(Input::Hear { text }).await;
             return self.follow(events, renderer, frames).await;

@@ -10,7 +10,9 @@ use crate::options::is_private;
 use access::Caller;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use fields::wrong;
 use replies::Completions;
@@ -23,7 +25,7 @@ use session::machine::is_hidden;
 use session::{Event, Input, Item, ItemPlace, Message, MessageRole, Refusal};
 use settings::Settings;
 use std::collections::HashSet;
-use store::{ItemVersion, SessionRef};
+use store::{ItemAudio, ItemVersion, SessionRef};
 
 #[derive(Default, Deserialize, JsonSchema)]
 pub struct NewConversation {
@@ -158,6 +160,22 @@ pub async fn read_item(
     Path((_, item_id)): Path<(String, String)>,
 ) -> JsonAnswer {
     Ok(Json(item_view(&replies.store.item(&session, &item_id).await?.item())))
+}
+
+/// Returns the audio of what a user said, where `speech.keep_audio` kept it.
+pub async fn item_audio(
+    State(replies): State<Completions>,
+    OwnConversation(session): OwnConversation,
+    Path((_, item_id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    replies.store.item(&session, &item_id).await?;
+    let Some(ItemAudio { rate, samples }) = replies.store.item_audio(&session, &item_id).await? else {
+        let message =
+            "no audio of this item is kept: speech.keep_audio keeps that of turns that are spoken from then on";
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "audio_not_kept", message));
+    };
+    let head = speech::wav::head(rate, u32::try_from(samples.len() / 2).ok()).to_vec();
+    Ok(([(CONTENT_TYPE, "audio/wav")], [head, samples].concat()).into_response())
 }
 
 pub async fn delete_item(

@@ -11,13 +11,13 @@ use settings::{Persona, Settings, SpeechServer};
 use speech::{g711, pcm};
 use tests::speech::{CHAR_MS, Fault, ScriptedSpeech, vowel, word_times};
 
-const RATE: u32 = 24_000;
+pub const RATE: u32 = 24_000;
 
-struct Room {
-    server: Server,
-    ears: ScriptedSpeech,
-    voice: ScriptedSpeech,
-    client: Client,
+pub struct Room {
+    pub server: Server,
+    pub ears: ScriptedSpeech,
+    pub voice: ScriptedSpeech,
+    pub client: Client,
 }
 
 fn wyoming(server: &ScriptedSpeech) -> Option<SpeechServer> {
@@ -29,8 +29,11 @@ impl Room {
         Room::with(|_| {}).await
     }
 
-    async fn with(change: impl FnOnce(&mut Settings)) -> Room {
-        let (ears, voice) = (ScriptedSpeech::start().await, ScriptedSpeech::start().await);
+    pub async fn with(change: impl FnOnce(&mut Settings)) -> Room {
+        Room::of(ScriptedSpeech::start().await, ScriptedSpeech::start().await, change).await
+    }
+
+    pub async fn of(ears: ScriptedSpeech, voice: ScriptedSpeech, change: impl FnOnce(&mut Settings)) -> Room {
         let server = Server::with(|settings| {
             (settings.speech.stt, settings.speech.tts) = (wyoming(&ears), wyoming(&voice));
             settings.speech.answer_s = 2;
@@ -42,12 +45,12 @@ impl Room {
         Room { server, ears, voice, client }
     }
 
-    async fn configure(&mut self, session: Value) -> Value {
+    pub async fn configure(&mut self, session: Value) -> Value {
         self.client.say(json!({ "type": "session.update", "session": session })).await;
         self.client.until("session.updated").await
     }
 
-    async fn hear(&mut self, samples: &[i16]) {
+    pub async fn hear(&mut self, samples: &[i16]) {
         for piece in samples.chunks(RATE as usize / 10) {
             let audio = STANDARD.encode(pcm::to_bytes(piece));
             self.client.say(json!({ "type": "input_audio_buffer.append", "audio": audio })).await;
@@ -55,11 +58,11 @@ impl Room {
     }
 
     /// Speaks for a while, and is silent until the turn has ended.
-    async fn speak(&mut self) {
+    pub async fn speak(&mut self) {
         self.hear(&[silence(600), vowel(RATE, 900), silence(1200)].concat()).await;
     }
 
-    async fn reply(&mut self, words: &str) -> Asked {
+    pub async fn reply(&mut self, words: &str) -> Asked {
         let mut asked = self.server.reply_asked().await;
         asked.say(words);
         asked
@@ -82,7 +85,7 @@ async fn a_name_that_nobody_gave_is_not_echoed() {
     room.server.stop().await;
 }
 
-fn silence(ms: usize) -> Vec<i16> {
+pub fn silence(ms: usize) -> Vec<i16> {
     vec![0; ms * RATE as usize / 1000]
 }
 
@@ -144,6 +147,10 @@ async fn a_spoken_turn_in_the_order_that_clients_expect() {
     assert_eq!(of("response.content_part.added").next().unwrap()["part"]["type"], "audio");
     let told: String =
         of("response.output_audio_transcript.delta").map(|event| event["delta"].as_str().unwrap()).collect();
+    // LiveKit makes timed words of them.
+    let times: Vec<f64> =
+        of("response.output_audio_transcript.delta").filter_map(|event| event["start_time"].as_f64()).collect();
+    assert!(times.len() == 2 && times[0] == 0.0 && (times[1] - 0.06 * 8.0).abs() < 0.01, "{times:?}");
     let done = events.last().unwrap();
     let said = json!([{ "type": "output_audio", "transcript": told }]);
     assert_eq!((told.as_str(), &done["response"]["output"][0]["content"]), ("Not yet. It is noon.", &said));

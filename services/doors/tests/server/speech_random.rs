@@ -115,6 +115,12 @@ impl Order {
             | "conversation.item.input_audio_transcription.failed" => {
                 self.turns.entry(id("item_id")).or_default().push("heard".to_owned());
             }
+            "conversation.item.input_audio_transcription.delta" => {
+                let turn = self.turns.entry(id("item_id")).or_default();
+                if turn.iter().any(|kind| kind != "input_audio_buffer.speech_started") {
+                    fail("words of a turn that has ended");
+                }
+            }
             "conversation.item.truncated" => match self.cuts.checked_sub(1) {
                 Some(left) => self.cuts = left,
                 None => fail("a cut that no client asked for"),
@@ -153,12 +159,14 @@ async fn listen(client: &mut Client, order: &mut Order, quiet: Duration) {
 #[tokio::test]
 async fn the_order_of_events_survives_any_history() {
     let (ears, voice) = (ScriptedSpeech::start().await, ScriptedSpeech::start().await);
+    ears.tell_partials(None);
     let mut server = Server::with(|settings| {
         let at = |server: &ScriptedSpeech| Some(SpeechServer::Wyoming(server.address.to_string()));
         (settings.speech.stt, settings.speech.tts) = (at(&ears), at(&voice));
         settings.speech.answer_s = 1;
     })
     .await;
+    ears.is_described().await;
     let mut script = server.take_script();
     let model = tokio::spawn(async move {
         for number in 0_usize.. {
@@ -184,6 +192,9 @@ async fn the_order_of_events_survives_any_history() {
         }
     });
     for seed in 1..=HISTORIES {
+        if seed == HISTORIES / 2 {
+            ears.tell_no_partials();
+        }
         history(&mut Dice(seed), &server, &ears, &voice).await;
     }
     model.abort();

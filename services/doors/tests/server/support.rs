@@ -94,6 +94,11 @@ impl Server {
         self.request(method, path, headers, "").await.text().await.unwrap()
     }
 
+    pub async fn bytes(&self, path: &str) -> (u16, Vec<u8>) {
+        let response = self.request("GET", path, &[], "").await;
+        (response.status().as_u16(), response.bytes().await.unwrap().to_vec())
+    }
+
     async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> reqwest::Response {
         let url = format!("http://{}{path}", self.address);
         // The HTTP library wants to know how TLS is done, also where no server speaks it. Another test may have said so.

@@ -23,6 +23,8 @@ enum Act {
     StopThinking,
     Hear { words: u8 },
     Commit { respond: bool },
+    // A turn that ears heard: its item had its id before its words were there.
+    Spoken { id: u8, words: u8, respond: bool },
     Instructions(u8),
     Content(&'static str),
     Call,
@@ -59,6 +61,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::StopThinking),
         2 => (0u8..4).prop_map(|words| Act::Hear { words }),
         2 => any::<bool>().prop_map(|respond| Act::Commit { respond }),
+        3 => (id.clone(), 1u8..5, any::<bool>()).prop_map(|(id, words, respond)| Act::Spoken { id, words, respond }),
         1 => (0u8..3).prop_map(Act::Instructions),
         12 => texts.prop_map(Act::Content),
         2 => Just(Act::Call),
@@ -124,8 +127,11 @@ fn perform(s: &mut Stage, act: &Act, conn: u64) {
         }
         Act::StopThinking => s.client(conn, stop_thinking()),
         Act::Hear { words } => {
-            let text = "what is the time".split(' ').take(usize::from(*words)).collect::<Vec<_>>().join(" ");
-            s.client(conn, hear(&text));
+            s.client(conn, hear(&first_words(*words)));
+        }
+        Act::Spoken { id, words, respond } => {
+            let (text, item_id) = (Some(first_words(*words)), Some(format!("spoken_{id}")));
+            s.client(conn, Input::HeardAll { text, item_id, speaker: None, respond: *respond });
         }
         Act::Commit { respond } => {
             s.client(conn, Input::HeardAll { text: None, item_id: None, speaker: None, respond: *respond });
@@ -228,6 +234,10 @@ fn check_that_no_answer_is_lost(acts: &[Act], told_items: usize) {
     }
     s.check_store();
     check_that_it_rests(s);
+}
+
+fn first_words(count: u8) -> String {
+    "what is the time".split(' ').take(usize::from(count)).collect::<Vec<_>>().join(" ")
 }
 
 fn check_that_it_rests(mut s: Stage) {

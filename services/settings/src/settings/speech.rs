@@ -21,12 +21,15 @@ sections! {
         pub answer_s: u64 = time(1..=600),
         pub retry_s: u64 = time(1..=86_400),
         pub requests: usize = whole(1..=1024),
+        pub live_turns: usize = whole(0..=1024),
         pub waiting_turns: usize = whole(1..=1024),
         pub turn_s: u64 = time(1..=3600),
         pub piece_s: u64 = time(1..=3600),
         pub ahead_ms: u64 = time(100..=600_000),
         pub pause_ms: u64 = time(0..=10_000),
         pub answer_bytes: usize = bytes(1024..=1 << 30),
+        pub keep_audio: bool = bool(),
+        pub kept_audio_bytes: usize = bytes(0..=1 << 40),
         pub kept_items: usize = whole(16..=1 << 20),
     }
 }

@@ -86,6 +86,10 @@ impl Talk {
             heavy::run(piece.len(), || self.microphone.hear(piece, &mut events)).await;
         }
         self.follow(events, renderer, frames).await;
+        if let Some(ears) = &self.servers.ears {
+            let most_bytes = self.app.replies.settings.limits.item_bytes;
+            self.turns.hear_on(ears, &self.microphone.hearing, renderer.audio.language().as_deref(), most_bytes);
+        }
     }
 
     /// Does what turns that began and ended ask for.

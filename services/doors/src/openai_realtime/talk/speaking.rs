@@ -230,7 +230,8 @@ impl SpokenReply {
 
     pub fn take_audio(&mut self, audio: PieceAudio, now: u64, renderer: &mut Renderer, frames: &mut Vec<String>) {
         if let Some(untold) = self.current.as_mut().and_then(|current| current.untold.take()) {
-            self.tell(&untold, renderer, frames);
+            let start_ms = self.items.last().map(|item| item.spoken.ms());
+            self.tell(&untold, start_ms, renderer, frames);
         }
         match audio {
             PieceAudio::Said(SaidPiece { samples, words }) => {
@@ -279,7 +280,8 @@ impl SpokenReply {
         }
     }
 
-    fn tell(&mut self, text: &str, renderer: &mut Renderer, frames: &mut Vec<String>) {
+    // `start_ms`: the place of the text in the audio. `None`: it has none.
+    fn tell(&mut self, text: &str, start_ms: Option<u64>, renderer: &mut Renderer, frames: &mut Vec<String>) {
         let Some(item) = self.items.last_mut().filter(|_| !text.is_empty()) else { return };
         item.transcript.push_str(text);
         let (response_id, item_id, output_index) =
@@ -291,6 +293,7 @@ impl SpokenReply {
             output_index,
             content_index,
             delta,
+            start_time: start_ms.map(|ms| ms as f64 / 1000.0),
         }));
     }
 
@@ -316,7 +319,7 @@ impl SpokenReply {
         item.spoken.begin(text_start, &text);
         if self.failed.is_some() || !text.chars().any(char::is_alphanumeric) {
             item.spoken.end();
-            return self.tell(&text, renderer, frames);
+            return self.tell(&text, None, renderer, frames);
         }
         let saying = self.voice.say(&self.user, text.trim().to_owned(), self.speaker.clone());
         self.current = Some(CurrentPiece { saying, untold: Some(text) });
@@ -351,7 +354,7 @@ impl SpokenReply {
                 if self.stopped.is_none()
                     && let Some(rest) = text.get(told..).filter(|rest| !rest.is_empty())
                 {
-                    self.tell(rest, renderer, frames);
+                    self.tell(rest, None, renderer, frames);
                 }
                 let response_id = self.response_id.as_str();
                 let (output_index, content_index) = (*output_index, CONTENT_INDEX);

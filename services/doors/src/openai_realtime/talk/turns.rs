@@ -10,10 +10,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use session::{
     Input, Item, ItemBody, ItemPlace, ItemStatus, MaxTokens, NewItem, Response, ResponseStatus, Role, Usage,
 };
-use speech::HeardAudio;
+use settings::SpeechSettings;
+use speech::{HEARD_RATE, HeardAudio, Hearing};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use voices::{Ears, Error, HeardWords};
+use store::ItemAudio;
+use voices::{Ears, Error, HeardWords, LiveHearing, PartialWords};
 
 type Recognised = Result<HeardWords, Error>;
 
@@ -25,11 +27,22 @@ pub struct SpokenTurns {
     asked: FuturesUnordered<BoxFuture<'static, (u64, Option<Recognised>)>>,
     asked_count: u64,
     look: Option<Look>,
+    live: Option<LiveTurn>,
+    // Begin of the last turn that the ears were asked to hear live.
+    live_asked: Option<u64>,
     // User whose turn at the ears these take.
     user: String,
     most: usize,
     // Transcripts that are told when their items have been added.
-    untold: VecDeque<(String, HeardWords, f64)>,
+    untold: VecDeque<UntoldTurn>,
+    keeps_audio: bool,
+}
+
+struct UntoldTurn {
+    item_id: String,
+    words: HeardWords,
+    seconds: f64,
+    audio: Option<Vec<i16>>,
 }
 
 // Request about the words so far. Voice since then makes it void.
@@ -40,6 +53,19 @@ struct Look {
     cancel: AbortHandle,
 }
 
+// Turn that the ears hear while it is said.
+struct LiveTurn {
+    listening: LiveHearing,
+    words: PartialWords,
+    start: u64,
+    // Place behind the audio that the ears have.
+    until: u64,
+    // Words that were told.
+    told: String,
+    // True if a pause asks what the words so far look like.
+    is_due: bool,
+}
+
 pub struct EndedTurn {
     pub item_id: String,
     pub seconds: f64,
@@ -48,26 +74,33 @@ pub struct EndedTurn {
     cancel: AbortHandle,
     bytes: usize,
     heard: Option<Recognised>,
+    // Audio that is kept beside the item.
+    audio: Option<Vec<i16>>,
 }
 
 pub enum HeardTurn {
     // Words so far of a turn that may go on.
     SoFar { text: String },
+    // More words of a turn that is being said, and all so far.
+    Partial { item_id: String, delta: String, text: String },
     // A turn that has ended may be told.
     Ended,
 }
 
 impl SpokenTurns {
-    pub fn new(user: String, most: usize) -> SpokenTurns {
+    pub fn new(user: String, settings: &SpeechSettings) -> SpokenTurns {
         SpokenTurns {
             open: None,
             ended: VecDeque::new(),
             asked: FuturesUnordered::new(),
             asked_count: 0,
             look: None,
+            live: None,
+            live_asked: None,
             user,
-            most,
+            most: settings.waiting_turns,
             untold: VecDeque::new(),
+            keeps_audio: settings.keep_audio,
         }
     }
 
@@ -76,16 +109,21 @@ impl SpokenTurns {
     }
 
     pub fn kept_bytes(&self) -> usize {
-        self.ended.iter().map(|turn| turn.bytes).chain(self.look.iter().map(|look| look.bytes)).sum()
+        let live = self.live.iter().filter(|live| live.listening.is_behind());
+        let live = live.map(|live| (live.until - live.start) as usize * 2);
+        let looks = self.look.iter().map(|look| look.bytes);
+        let untold = self.untold.iter().filter_map(|turn| turn.audio.as_ref().map(|audio| audio.len() * 2));
+        self.ended.iter().map(|turn| turn.bytes).chain(untold).chain(looks).chain(live).sum()
     }
 
     pub fn begin(&mut self, item_id: String) -> String {
         self.look_away();
+        self.live = None;
         self.open.insert(item_id).clone()
     }
 
     pub fn forget_open(&mut self) {
-        self.open = None;
+        (self.open, self.live) = (None, None);
         self.look_away();
     }
 
@@ -98,9 +136,32 @@ impl SpokenTurns {
         self.ended.back().map(|turn| turn.item_id.as_str())
     }
 
-    /// Asks for the words so far.
+    /// Lets ears that tell words while they hear have the turn so far.
+    pub fn hear_on(&mut self, ears: &Arc<Ears>, hearing: &Hearing, language: Option<&str>, most_bytes: usize) {
+        let Some(start) = hearing.began() else { return };
+        if self.live_asked != Some(start) {
+            self.live_asked = Some(start);
+            self.live = ears.listen(language, most_bytes).map(|listening| {
+                let words = listening.words();
+                LiveTurn { listening, words, start, until: start, told: String::new(), is_due: false }
+            });
+        }
+        if let Some(live) = &mut self.live {
+            let more = hearing.since(live.until);
+            live.until = more.end();
+            if !live.listening.hear(more.samples) {
+                self.live = None;
+            }
+        }
+    }
+
+    /// Asks for the words so far, where the ears have not told them unasked.
     pub fn look(&mut self, ears: Arc<Ears>, so_far: HeardAudio, language: Option<String>) {
         self.look_away();
+        if let Some(live) = self.live.as_mut().filter(|live| !live.told.is_empty()) {
+            live.is_due = true;
+            return;
+        }
         let bytes = so_far.samples.len() * 2;
         let (request, cancel) = self.ask(ears, so_far, language);
         self.look = Some(Look { request, bytes, answer: None, cancel });
@@ -110,15 +171,24 @@ impl SpokenTurns {
         if let Some(look) = self.look.take() {
             look.cancel.abort();
         }
+        if let Some(live) = &mut self.live {
+            live.is_due = false;
+        }
     }
 
     /// Ends a turn. Where its words were asked for in the silence before, nothing else has been said since.
     pub fn end(&mut self, ears: Arc<Ears>, item_id: String, turn: HeardAudio, respond: bool, language: Option<String>) {
         let (seconds, bytes) = (turn.ms() as f64 / 1000.0, turn.samples.len() * 2);
+        let audio = self.keeps_audio.then(|| turn.samples.clone());
+        let bytes = if self.keeps_audio { bytes * 2 } else { bytes };
+        let live = self.live.take().filter(|live| live.start == turn.start);
         let (request, cancel, heard) = match self.look.take() {
             Some(Look { request, answer, cancel, .. }) if !matches!(answer, Some(Err(_))) => (request, cancel, answer),
             _ => {
-                let (request, cancel) = self.ask(ears, turn, language);
+                let (request, cancel) = match live {
+                    Some(live) => self.finish(live, ears, turn, language),
+                    None => self.ask(ears, turn, language),
+                };
                 (request, cancel, None)
             }
         };
@@ -129,21 +199,49 @@ impl SpokenTurns {
                 message: "too many turns wait (speech.waiting_turns)".into(),
             };
             if let Some(oldest) = self.ended.iter_mut().find(|turn| turn.heard.is_none()) {
-                oldest.heard = Some(Err(full()));
+                (oldest.heard, oldest.audio) = (Some(Err(full())), None);
                 oldest.cancel.abort();
             }
         }
-        self.ended.push_back(EndedTurn { item_id, seconds, respond, request, cancel, bytes, heard });
+        self.ended.push_back(EndedTurn { item_id, seconds, respond, request, cancel, bytes, heard, audio });
     }
 
     fn ask(&mut self, ears: Arc<Ears>, audio: HeardAudio, language: Option<String>) -> (u64, AbortHandle) {
+        let user = self.user.clone();
+        self.wait_for(async move { ears.hear(&user, &audio.samples, language.as_deref()).await })
+    }
+
+    // Gives the ears the rest of a turn that they have heard so far. Ears that broke off hear all of it again.
+    fn finish(
+        &mut self,
+        live: LiveTurn,
+        ears: Arc<Ears>,
+        turn: HeardAudio,
+        language: Option<String>,
+    ) -> (u64, AbortHandle) {
+        let LiveTurn { listening, until, words, .. } = live;
+        drop(words);
+        let sent = usize::try_from(until.saturating_sub(turn.start)).unwrap_or(usize::MAX);
+        let rest = turn.samples.get(sent..).unwrap_or_default().to_vec();
+        let (user, is_whole) = (self.user.clone(), listening.hear(rest));
+        let listening = is_whole.then_some(listening);
+        self.wait_for(async move {
+            if let Some(listening) = listening {
+                let heard = listening.finish().await;
+                if matches!(heard, Ok(_) | Err(Error::Silent { .. })) {
+                    return heard;
+                }
+            }
+            ears.hear(&user, &turn.samples, language.as_deref()).await
+        })
+    }
+
+    fn wait_for(&mut self, heard: impl Future<Output = Recognised> + Send + 'static) -> (u64, AbortHandle) {
         self.asked_count += 1;
         let request = self.asked_count;
         let (cancel, registration) = AbortHandle::new_pair();
-        let user = self.user.clone();
-        let hear = async move { ears.hear(&user, &audio.samples, language.as_deref()).await };
-        let hear = Abortable::new(hear, registration);
-        self.asked.push(async move { (request, hear.await.ok()) }.boxed());
+        let heard = Abortable::new(heard, registration);
+        self.asked.push(async move { (request, heard.await.ok()) }.boxed());
         (request, cancel)
     }
 
@@ -152,12 +250,33 @@ impl SpokenTurns {
         if self.ended.front().is_some_and(|turn| turn.heard.is_some()) {
             return HeardTurn::Ended;
         }
+        if let Some(live) = self.live.as_mut().filter(|live| live.is_due) {
+            live.is_due = false;
+            return HeardTurn::SoFar { text: live.told.trim().to_owned() };
+        }
         loop {
-            let (request, heard) = match self.asked.next().await {
-                Some((request, Some(heard))) => (request, heard),
-                // It was cancelled.
-                Some((_, None)) => continue,
-                None => std::future::pending().await,
+            let answered = async {
+                match self.asked.next().await {
+                    Some(answered) => answered,
+                    None => std::future::pending().await,
+                }
+            };
+            let more = async {
+                match &mut self.live {
+                    Some(live) => live.words.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let (request, heard) = tokio::select! {
+                // `None`: it was cancelled.
+                (request, heard) = answered => match heard {
+                    Some(heard) => (request, heard),
+                    None => continue,
+                },
+                words = more => match self.more_words(words) {
+                    Some(partial) => return partial,
+                    None => continue,
+                },
             };
             if let Some(turn) = self.ended.iter_mut().find(|turn| turn.request == request) {
                 turn.heard.get_or_insert(heard);
@@ -169,6 +288,14 @@ impl SpokenTurns {
                 return HeardTurn::SoFar { text };
             }
         }
+    }
+
+    fn more_words(&mut self, words: String) -> Option<HeardTurn> {
+        let (live, item_id) = (self.live.as_mut()?, self.open.clone()?);
+        let delta = words.strip_prefix(&live.told)?.to_owned();
+        live.told = words;
+        let text = live.told.trim().to_owned();
+        Some(HeardTurn::Partial { item_id, delta, text })
     }
 
     /// Takes the oldest turn if its words are there.
@@ -193,7 +320,7 @@ impl Talk {
         renderer: &mut Renderer,
         frames: &mut Vec<String>,
     ) {
-        let EndedTurn { item_id, seconds, respond, .. } = turn;
+        let EndedTurn { item_id, seconds, respond, audio, .. } = turn;
         let most = self.app.replies.settings.limits.item_bytes;
         let too_long = || Error::Nonsense {
             server: "the ears".into(),
@@ -207,7 +334,8 @@ impl Talk {
                 if self.turns.untold.len() >= self.turns.most {
                     self.turns.untold.pop_front();
                 }
-                self.turns.untold.push_back((item_id.clone(), transcript, seconds));
+                let untold = UntoldTurn { item_id: item_id.clone(), words: transcript, seconds, audio };
+                self.turns.untold.push_back(untold);
                 let is_answered = respond && !self.is_replying();
                 self.owes_reply = respond && !is_answered;
                 let respond = is_answered && self.is_allowed();
@@ -272,11 +400,36 @@ impl Talk {
             .push(renderer.shown(|spoken| Body::ItemDone { previous_item_id, item: shown_item(&item, spoken, false) }));
     }
 
+    // Tells the words of an item that is there, and keeps its audio.
     pub(super) fn tell_transcript(&mut self, item_id: &str, renderer: &mut Renderer, frames: &mut Vec<String>) {
-        if let Some(at) = self.turns.untold.iter().position(|(of, ..)| of == item_id)
-            && let Some((item_id, transcript, seconds)) = self.turns.untold.remove(at)
+        if let Some(at) = self.turns.untold.iter().position(|turn| turn.item_id == item_id)
+            && let Some(UntoldTurn { item_id, words, seconds, audio }) = self.turns.untold.remove(at)
         {
-            self.tell_completed(&item_id, &transcript, seconds, renderer, frames);
+            self.tell_completed(&item_id, &words, seconds, renderer, frames);
+            if let Some(samples) = audio {
+                self.keep_audio(item_id, &samples);
+            }
+        }
+    }
+
+    fn keep_audio(&self, item_id: String, samples: &[i16]) {
+        let Some(room) = self.app.replies.runtime.held().taken(samples.len() * 2) else {
+            return tracing::warn!("the audio of a turn is not kept: there is no room in memory (memory.text_bytes)");
+        };
+        let audio = ItemAudio { rate: HEARD_RATE, samples: speech::pcm::to_bytes(samples) };
+        let (store, session) = (self.app.replies.store.clone(), self.session.clone());
+        let most_bytes = self.app.replies.settings.speech.kept_audio_bytes as u64;
+        tokio::spawn(async move {
+            if let Err(error) = store.keep_audio(&session, &item_id, audio, most_bytes).await {
+                tracing::warn!(%error, "the audio of a turn is not kept");
+            }
+            drop(room);
+        });
+    }
+
+    pub(super) fn tell_partial(&self, item_id: &str, delta: &str, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        if renderer.audio.transcription.is_some() && !delta.is_empty() {
+            frames.push(renderer.frame(Body::TranscriptionDelta { item_id, content_index: CONTENT_INDEX, delta }));
         }
     }
 
@@ -333,7 +486,7 @@ mod tests {
         let mut settings = Settings::load(&Sources::default()).unwrap().settings.speech;
         settings.stt = Some(SpeechServer::Wyoming(server.address.to_string()));
         let ears = SpeechServers::new(&settings, |_| None).unwrap().ears.unwrap();
-        let mut turns = SpokenTurns::new("ann".to_owned(), 8);
+        let mut turns = SpokenTurns::new("ann".to_owned(), &settings);
         for count in 0..100 {
             let audio = HeardAudio { samples: vec![0; 1600], start: 0 };
             turns.end(ears.clone(), format!("item_{count}"), audio, false, None);
