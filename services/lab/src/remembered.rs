@@ -59,7 +59,7 @@ impl RememberedDays {
     }
 }
 
-/// Something that people tell of others: `@` is the other, `{}` the value.
+/// Subject that people tell of others: `@` is the other, `{}` the value.
 struct TellableThing {
     told: [&'static str; 3],
     changed: [&'static str; 2],

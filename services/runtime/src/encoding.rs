@@ -24,7 +24,6 @@ enum Slot {
 }
 
 impl Encoding {
-    /// Belongs to the runtime that calls it.
     pub fn new(folder: Option<PathBuf>) -> Encoding {
         Encoding { folder, slot: Mutex::new(Slot::Closed), home: Handle::current() }
     }

@@ -65,7 +65,6 @@ impl HeldShare {
         self.set(self.bytes.saturating_sub(bytes as u64));
     }
 
-    /// Sets the bytes of the share, whether there is room or not.
     pub fn set(&mut self, bytes: u64) {
         let held = &self.text.held;
         match bytes >= self.bytes {

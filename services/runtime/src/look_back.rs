@@ -9,7 +9,7 @@ use crate::prompts::RecallPlace;
 use crate::recall::search_past;
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
 use session::machine::{Machine, RecallResult};
-use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem, NoteSource};
+use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use store::{Hit, RememberedFact, Store};
@@ -82,7 +82,6 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
     }
 }
 
-/// Least likeness of a question and a fact that answers it.
 const LEAST_LIKENESS: f32 = 0.55;
 
 async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {

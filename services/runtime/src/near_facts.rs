@@ -8,7 +8,6 @@ use session::NoteSource;
 use settings::Settings;
 use store::{Hit, RememberedFact};
 
-/// Finds the facts that a person may be told and whose meaning is near a text, the nearest first.
 pub async fn near_facts(
     settings: &Settings,
     place: RecallPlace<'_>,

@@ -24,7 +24,6 @@ pub struct ModelChoice {
     pub is_any_preset: bool,
 }
 
-/// Prefix of the names that stock clients send by default.
 const STOCK_NAMES: &str = "gpt-";
 
 impl Presets {

@@ -94,7 +94,6 @@ pub async fn find_past(
 
 /// Reciprocal ranks: the larger, the less the first places count beside those behind them.
 const RANK_OFFSET: f64 = 20.0;
-/// Least likeness of a query and a fact that is found for it.
 const LEAST_LIKENESS: f32 = 0.3;
 
 pub async fn search_past(

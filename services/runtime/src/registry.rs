@@ -102,7 +102,6 @@ impl Drop for Departure {
 }
 
 impl Runtime {
-    /// Returns the same sessions beside other parts.
     pub(super) fn with(&self, shared: Shared) -> Runtime {
         Runtime { shared: Arc::new(shared), live: self.live.clone() }
     }

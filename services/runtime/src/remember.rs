@@ -41,7 +41,6 @@ const WORDS_AT_ONCE: usize = 128;
 const WORK_FOR_A_BYTE: usize = 64;
 /// Bytes of a conversation that are looked through in the time in which a wish finds a fact by its meaning.
 const WISH_BYTES: usize = 512; // not a window: bytes of what was said
-/// Tokens of a conversation that a model reads at once.
 const READ_TOKENS: u32 = 2000;
 /// Tries with a failing model, before only the rules look through a conversation.
 const MOST_TRIES: u32 = 3;
@@ -80,7 +79,6 @@ impl Runtime {
         Ok(())
     }
 
-    /// Returns the texts of what this person, or the home, told about a query, the best first: what the tool `recall` finds.
     pub async fn told_about(&self, user: &str, person: &str, query: &str, most: u32) -> Vec<String> {
         let (store, encoding) = (&self.shared.store, &*self.shared.encoding);
         let place = RecallPlace { store, user, session: None, person: Some(person), encoding };

@@ -250,7 +250,7 @@ async fn ask(
     let Transcript { text, name, satellite, device, .. } = transcript;
     let (user, model) = (&app.replies.settings.wyoming.user, &program.model);
     let clues = BodyClues { model: model.clone(), satellite, device, ..BodyClues::default() };
-    let scope = app.replies.persons.scope_without_key(user, &clues).await?;
+    let scope = app.replies.persons.scope_without_key(user, "Wyoming", &clues).await?;
     let new = scope.new_session(model);
     let session = match name {
         Some(name) => app.replies.runtime.named(new, program.session_name(name)).await?,

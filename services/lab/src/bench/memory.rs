@@ -1,4 +1,4 @@
-//! What is found of sixty days of a household, by words alone and by meaning.
+//! Recall of sixty days of a household, by words alone and by meaning.
 
 use super::BenchOutput;
 use super::household::{Home, PATIENCE, USER};
@@ -194,7 +194,7 @@ async fn say(home: &Home, number: usize, talk: &DayTalk) -> Result<()> {
     Ok(())
 }
 
-/// Lists the person that a question is of, and another who asks the same and must learn nothing.
+/// Lists the person that a question is of, and another one, whom its answer must not reach.
 fn asker_and_another(person: &'static str) -> [&'static str; 2] {
     let at = SPEAKERS.iter().position(|speaker| *speaker == person).unwrap_or_default();
     [person, SPEAKERS[(at + 1) % SPEAKERS.len()]]

@@ -105,13 +105,13 @@ impl Persons {
         Ok(Some(self.admitted(&caller.identity.user, recognised, false).await?.person))
     }
 
-    pub async fn scope_without_key(&self, user: &str, body: &BodyClues) -> Result<Scope, Error> {
+    pub async fn scope_without_key(&self, user: &str, agent: &str, body: &BodyClues) -> Result<Scope, Error> {
         let most = self.settings.remember.rule_bytes;
         let clues = Clues { key: None, path: None, headers: &HeaderMap::new(), body, speaker: None, most };
         let recognised = TriedRules::new(&self.settings.remember.who, &clues).recognise(None);
         let rule = recognised.rule;
         let scope = self.admitted(user, recognised, body.is_private).await?;
-        let scope = Scope { is_of_household: !names_someone(&clues), agent: "Wyoming".to_owned(), ..scope };
+        let scope = Scope { is_of_household: !names_someone(&clues), agent: agent.to_owned(), ..scope };
         self.note(&scope, rule);
         Ok(scope)
     }
@@ -122,7 +122,6 @@ impl Persons {
         self.recent.note(scope, rule, wall_ms(), remember.recent_requests);
     }
 
-    /// Returns the last requests of a user, with the rule that took each for a person or a room.
     pub fn recent(&self, user: &str) -> Vec<TakenRequests> {
         self.recent.of(user)
     }

@@ -10,15 +10,13 @@ use std::collections::{HashMap, VecDeque};
 /// Requests of one client, one behind the other, that were taken for the same person and room.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TakenRequests {
-    /// Program that asked, as its `User-Agent` says.
     pub agent: String,
     pub key_id: Option<String>,
     /// Person whose words they held. Empty: the home's guest.
     pub person: String,
     pub room: String,
-    /// Rule of `[remember] who` that holds, counted from 1. `None`: no rule holds.
+    /// Number of the first rule that holds, from 1.
     pub rule: Option<usize>,
-    /// Conditions of that rule.
     pub because: Vec<String>,
     pub requests: u64,
     pub last_at_ms: i64,
@@ -56,7 +54,6 @@ impl RecentRequests {
         lines.truncate(most);
     }
 
-    /// Returns the lines of a user, the last one first.
     pub fn of(&self, user: &str) -> Vec<TakenRequests> {
         self.0.lock().get(user).into_iter().flatten().cloned().collect()
     }

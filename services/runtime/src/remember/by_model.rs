@@ -9,7 +9,6 @@ use settings::Preset;
 use std::sync::Arc;
 use store::{Error, FoundBy, SaidMessage, UnheardSession};
 
-/// Tokens of an answer.
 const LEARN_TOKENS: u32 = 512;
 /// Facts of the person that the model is shown, and characters of one.
 const MOST_SHOWN: u32 = 32;

@@ -192,7 +192,6 @@ impl Remembered {
     }
 
     /// Keeps a newer state of what was told before. Returns true if two facts are near: both stay, and the newer stands beside them.
-    /// `share`: how surely it is a correction.
     pub fn correct(&mut self, statement: Statement, share: f32, vector: &[i8], source: &SaidAt) -> Result<bool, Error> {
         let own = folded(&statement.text);
         let at_ms = source.message.created_at_ms;
@@ -265,7 +264,6 @@ impl Remembered {
         gone.any(|older| older == id)
     }
 
-    /// Hides this item from all searches of the past.
     pub fn unsay(&mut self, session: &str, item: &str) {
         let place = (session.to_owned(), item.to_owned());
         if !self.changes.unsaid.contains(&place) {
