@@ -152,7 +152,7 @@ async fn what_was_learned_is_told_listed_and_taken_back() {
     terminal.press("/memories\n").await;
     terminal.until(&["[nothing is remembered yet]"]).await;
     terminal.press("My sister lives in Lisbon.\n").await;
-    let reply = stand_in.next().await;
+    let mut reply = stand_in.next().await;
     reply.say("A fine city.").await;
     reply.done().await;
     terminal.until(&["[remembered: My sister lives in Lisbon. · /forget takes it back]"]).await;
