@@ -150,8 +150,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn tone(rate: u32, hertz: f32, seconds: f32) -> Vec<i16> {
-        let at = |n: usize| (2.0 * PI * hertz * n as f32 / rate as f32).sin() * 10_000.0;
-        (0..(rate as f32 * seconds) as usize).map(|n| at(n) as i16).collect()
+        let turn = std::f64::consts::TAU * f64::from(hertz) / f64::from(rate);
+        let at = |n: usize| (turn * n as f64).sin() * 10_000.0;
+        (0..(rate as f32 * seconds) as usize).map(|n| at(n).round() as i16).collect()
     }
 
     fn resampled(from: u32, to: u32, samples: &[i16]) -> Vec<i16> {
@@ -188,11 +189,11 @@ mod tests {
         assert!(loudest(&resampled(24_000, 8000, &tone(24_000, 6000.0, 0.3))) < 4);
         // Upwards a tone near the end of the band has no twin beyond it.
         let part = |samples: &[i16], rate: u32, hertz: f32| {
-            let turn = 2.0 * PI * hertz / rate as f32;
-            let sum = |wave: fn(f32) -> f32| {
-                samples.iter().enumerate().map(|(at, sample)| f32::from(*sample) * wave(turn * at as f32)).sum::<f32>()
+            let turn = std::f64::consts::TAU * f64::from(hertz) / f64::from(rate);
+            let sum = |wave: fn(f64) -> f64| {
+                samples.iter().enumerate().map(|(at, sample)| f64::from(*sample) * wave(turn * at as f64)).sum::<f64>()
             };
-            2.0 * sum(f32::sin).hypot(sum(f32::cos)) / samples.len() as f32
+            2.0 * sum(f64::sin).hypot(sum(f64::cos)) / samples.len() as f64
         };
         for (from, to, hertz) in [(8000, 16_000, 3300.0), (16_000, 24_000, 6600.0)] {
             let out = resampled(from, to, &tone(from, hertz, 1.0));

@@ -39,7 +39,10 @@ async fn words_are_told_while_a_user_still_speaks() {
     room.ears.tell_partials(Some(1));
     room.configure(json!({ "audio": { "input": { "transcription": null } } })).await;
     room.ears.will_hear(&["And tomorrow at noon?"]);
-    room.speak().await;
+    room.hear(&[silence(600), vowel(RATE, 900)].concat()).await;
+    room.client.until("input_audio_buffer.speech_started").await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    room.hear(&silence(1200)).await;
     let asked = room.server.reply_asked().await;
     assert_eq!(asked.chat().messages.last().unwrap()["content"], "And tomorrow at noon?");
     assert!(room.ears.asked().len() >= 2);
