@@ -220,7 +220,7 @@ async fn a_home_sees_for_whom_its_requests_were_taken_and_why() {
     assert_eq!(told.len(), 2, "what is private leaves no line: {told:?}");
     let [guest, ben] = [&told[0], &told[1]];
     assert_eq!((&guest["person"], &guest["rule"]), (&json!(""), &json!(null)));
-    assert_eq!((&ben["person"], &ben["rule"], &ben["requests"]), (&json!("Ben"), &json!(3), &json!(2)));
+    assert_eq!((&ben["person"], &ben["rule"], &ben["requests"]), (&json!("ben"), &json!(3), &json!(2)));
     assert_eq!(ben["because"], json!(["header x-name = \"*\""]));
     assert_eq!(ben["agent"], json!("HomeAssistant/2026.11"));
     server.stop().await;

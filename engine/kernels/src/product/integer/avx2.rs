@@ -5,9 +5,15 @@
 //! activations.
 
 use std::arch::x86_64::*;
+use std::cell::RefCell;
 
 use crate::format::{Ints, unpack_padded};
 use crate::product::{Activations, BLOCK, Weights};
+
+thread_local! {
+    // A row of weights, kept by its thread: a token has thousands of products.
+    static UNPACKED: RefCell<Vec<Ints>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Multiplies weight rows `first..first + out_rows` with all rows of `x`; `out`: [x.rows(), out_rows].
 ///
@@ -17,16 +23,22 @@ use crate::product::{Activations, BLOCK, Weights};
 pub(super) unsafe fn rows(x: &Activations, w: Weights, first: usize, out_rows: usize, out: &mut [f32]) {
     let row_bytes = w.row_bytes();
     let block_bytes = w.format.bytes_of_256();
-    let mut unpacked = vec![Ints::default(); row_bytes.div_ceil(block_bytes)];
-    for row in 0..out_rows {
-        let bytes = &w.bytes[(first + row) * row_bytes..][..row_bytes];
-        for (ints, bytes) in unpacked.iter_mut().zip(bytes.chunks(block_bytes)) {
-            unpack_padded(w.format, bytes, ints);
+    let blocks = row_bytes.div_ceil(block_bytes);
+    UNPACKED.with_borrow_mut(|unpacked| {
+        if unpacked.len() < blocks {
+            unpacked.resize(blocks, Ints::default());
         }
-        for m in 0..x.rows() {
-            out[m * out_rows + row] = one(&unpacked, x, m);
+        let unpacked = &mut unpacked[..blocks];
+        for row in 0..out_rows {
+            let bytes = &w.bytes[(first + row) * row_bytes..][..row_bytes];
+            for (ints, bytes) in unpacked.iter_mut().zip(bytes.chunks(block_bytes)) {
+                unpack_padded(w.format, bytes, ints);
+            }
+            for m in 0..x.rows() {
+                out[m * out_rows + row] = one(unpacked, x, m);
+            }
         }
-    }
+    });
 }
 
 #[target_feature(enable = "avx2,fma")]
