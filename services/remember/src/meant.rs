@@ -163,7 +163,7 @@ mod tests {
     fn the_nearest_fact_is_meant_and_words_raise_it() {
         let facts = [("My dog is called Rex.", 0.5), ("My cat is called Tom.", 0.5), ("I like tea.", 0.1)];
         assert_eq!(meant_fact("No, the dog's name is Odin", &facts, 0.4), MeantFact::One(0));
-        assert_eq!(meant_fact("That name is wrong", &facts, 0.4), MeantFact::Unsure(1, 0));
+        assert_eq!(meant_fact("That name is wrong", &facts, 0.4), MeantFact::Unsure(0, 1));
         assert_eq!(meant_fact("Erase the thing about the necklace", &[("I like tea.", 0.1)], 0.4), MeantFact::None);
         assert_eq!(meant_fact("Erase that", &[], 0.4), MeantFact::None);
         let [lives, called] = ["My sister moved to Porto.", "My sister is called Ann."].map(about);
