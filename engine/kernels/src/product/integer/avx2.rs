@@ -9,6 +9,7 @@ use std::cell::RefCell;
 
 use crate::format::{Ints, unpack_padded};
 use crate::product::{Activations, BLOCK, Weights};
+use crate::scratch::with;
 
 thread_local! {
     // A row of weights, kept by its thread: a token has thousands of products.
@@ -23,12 +24,7 @@ thread_local! {
 pub(super) unsafe fn rows(x: &Activations, w: Weights, first: usize, out_rows: usize, out: &mut [f32]) {
     let row_bytes = w.row_bytes();
     let block_bytes = w.format.bytes_of_256();
-    let blocks = row_bytes.div_ceil(block_bytes);
-    UNPACKED.with_borrow_mut(|unpacked| {
-        if unpacked.len() < blocks {
-            unpacked.resize(blocks, Ints::default());
-        }
-        let unpacked = &mut unpacked[..blocks];
+    with(&UNPACKED, row_bytes.div_ceil(block_bytes), |unpacked| {
         for row in 0..out_rows {
             let bytes = &w.bytes[(first + row) * row_bytes..][..row_bytes];
             for (ints, bytes) in unpacked.iter_mut().zip(bytes.chunks(block_bytes)) {
