@@ -33,24 +33,27 @@ impl RecentRequests {
         if scope.is_private || most == 0 {
             return;
         }
-        let line = TakenRequests {
-            agent: scope.agent.chars().take(LONGEST_AGENT).collect(),
-            key_id: scope.key.clone(),
-            person: scope.person.clone(),
-            room: scope.room.clone(),
-            rule: rule.map(|(at, _)| at + 1),
-            because: rule.map(|(_, rule)| rule.conditions.iter().map(written).collect()).unwrap_or_default(),
-            requests: 1,
-            last_at_ms: at_ms,
-        };
+        let agent: String = scope.agent.chars().take(LONGEST_AGENT).collect();
+        let number = rule.map(|(at, _)| at + 1);
         let mut all = self.0.lock();
         let lines = all.entry(scope.user.clone()).or_default();
         let is_alike = |known: &TakenRequests| {
-            TakenRequests { requests: line.requests, last_at_ms: line.last_at_ms, ..known.clone() } == line
+            (&known.agent, &known.key_id, known.rule) == (&agent, &scope.key, number)
+                && (&known.person, &known.room) == (&scope.person, &scope.room)
         };
         let before = lines.iter().position(is_alike).and_then(|at| lines.remove(at));
-        let requests = before.map_or(1, |before| before.requests + 1);
-        lines.push_front(TakenRequests { requests, ..line });
+        let mut line = before.unwrap_or_else(|| TakenRequests {
+            agent,
+            key_id: scope.key.clone(),
+            person: scope.person.clone(),
+            room: scope.room.clone(),
+            rule: number,
+            because: rule.map(|(_, rule)| rule.conditions.iter().map(written).collect()).unwrap_or_default(),
+            requests: 0,
+            last_at_ms: 0,
+        });
+        (line.requests, line.last_at_ms) = (line.requests + 1, at_ms);
+        lines.push_front(line);
         lines.truncate(most);
     }
 
