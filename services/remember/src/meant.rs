@@ -76,7 +76,7 @@ pub fn meant_fact(sentence: &str, facts: &[(&str, f32)], least: f32) -> MeantFac
         (at, likeness + SAME_WORD * shared.min(MOST_SAME_WORDS) as f32)
     };
     let mut scores: Vec<(usize, f32)> = facts.iter().enumerate().map(score).collect();
-    scores.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    scores.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
     scores.retain(|(_, score)| *score >= least);
     match scores[..] {
         [(first, best), (second, next), ..] if best - next < LEAST_LEAD => MeantFact::Unsure(first, second),
@@ -163,7 +163,7 @@ mod tests {
     fn the_nearest_fact_is_meant_and_words_raise_it() {
         let facts = [("My dog is called Rex.", 0.5), ("My cat is called Tom.", 0.5), ("I like tea.", 0.1)];
         assert_eq!(meant_fact("No, the dog's name is Odin", &facts, 0.4), MeantFact::One(0));
-        assert_eq!(meant_fact("That name is wrong", &facts, 0.4), MeantFact::Unsure(0, 1));
+        assert_eq!(meant_fact("That name is wrong", &facts, 0.4), MeantFact::Unsure(1, 0));
         assert_eq!(meant_fact("Erase the thing about the necklace", &[("I like tea.", 0.1)], 0.4), MeantFact::None);
         assert_eq!(meant_fact("Erase that", &[], 0.4), MeantFact::None);
         let [lives, called] = ["My sister moved to Porto.", "My sister is called Ann."].map(about);
