@@ -134,7 +134,7 @@ const OTHERS: [&str; 12] = [
     "nephew",
     "godson",
 ];
-/// One in so many things is never said.
+/// Share of the things that stay unsaid: one in this many.
 const NEVER_ONE_IN: usize = 3;
 const SMALL_TALK: [&str; 10] = [
     "What time is it?",
@@ -161,7 +161,7 @@ struct ToldValue {
     older: Vec<String>,
 }
 
-/// Makes the days and about `questions` questions, in equal parts of each shape as far as the days have so many.
+/// Makes the days and about `questions` questions: of each shape as many, or all that the days have.
 pub fn remembered_days(seed: u64, questions: usize) -> RememberedDays {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     // A value is said of one thing, so that a leak of it is recognised.

@@ -1,4 +1,4 @@
-//! Words that are told while a user still speaks, and audio that is kept.
+//! Transcripts that a client gets while its user still speaks, and audio that the service keeps.
 
 use crate::speech::{RATE, Room, silence};
 use crate::support::Chat;
@@ -17,7 +17,7 @@ async fn words_are_told_while_a_user_still_speaks() {
     room.hear(&[silence(600), vowel(RATE, 900)].concat()).await;
     let item_id = room.client.until("input_audio_buffer.speech_started").await["item_id"].clone();
     let mut told = String::new();
-    // Words that come together are told together.
+    // The service sends words in one event that the ears tell in one.
     while told.len() < "Is it late".len() {
         let delta = room.client.until("conversation.item.input_audio_transcription.delta").await;
         assert_eq!(delta["item_id"], item_id);
@@ -35,7 +35,7 @@ async fn words_are_told_while_a_user_still_speaks() {
     let heard = room.ears.asked();
     assert_eq!(heard.len(), 1);
     assert!((16_000..=32_000).contains(&heard[0].samples), "{}", heard[0].samples);
-    // Ears that break off meanwhile hear the whole turn again. A client that wants no transcripts is told none.
+    // Ears that break off while the user speaks hear the whole turn again. A client that wants no transcripts gets no event with words.
     room.ears.tell_partials(Some(1));
     room.configure(json!({ "audio": { "input": { "transcription": null } } })).await;
     room.ears.will_hear(&["And tomorrow at noon?"]);

@@ -89,7 +89,7 @@ async fn play(args: &Args, settings: &Settings) -> Result<(HouseholdTally, usize
             user: USER,
             person: talk.person,
             room: talk.room,
-            model: &home.preset,
+            model: &home.preset.name,
             ..NewSession::default()
         };
         let mut player = ReplayPlayer::begin_session(&home.runtime, new, PATIENCE).await?;
@@ -153,8 +153,7 @@ pub struct Home {
     pub store: Store,
     model: Model,
     pub runtime: Runtime,
-    pub preset: String,
-    pub chosen: Preset,
+    pub preset: Preset,
     heading: String,
     note: String,
     prompts: Option<Arc<Mutex<Prompt>>>, // the last prompt; `None`: a model answers
@@ -187,8 +186,7 @@ impl Home {
                 (model, Presets::new(Vec::new(), chosen, "reader"), settings)
             }
         };
-        let chosen = settings.chosen()?.clone();
-        let preset = chosen.name.clone();
+        let preset = settings.chosen()?.clone();
         let path = folder.path().join("store.sqlite3");
         let options = StoreOptions { path, check_at_start: false, ..runtime::store_options(&settings) };
         let store = Store::open(&options, wall_ms()).await?;
@@ -196,7 +194,7 @@ impl Home {
         let (heading, note) = (settings.remember.heading.clone(), settings.conversation.recall_note.clone());
         let settings = Arc::new(settings);
         let runtime = Runtime::new(RuntimeParts { settings, store: store.clone(), model: model.clone(), presets });
-        Ok(Home { store, model, runtime, preset, chosen, heading, note, prompts, _folder: folder })
+        Ok(Home { store, model, runtime, preset, heading, note, prompts, _folder: folder })
     }
 
     /// Returns the parts of the prompt behind a reply; of a model only its words count.

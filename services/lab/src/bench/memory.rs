@@ -140,7 +140,7 @@ async fn look_up_all(
             let begin = Instant::now();
             let places = home.runtime.told_about(USER, person, &question.asks, PLACES).await;
             let wait = begin.elapsed();
-            let note = home.runtime.note_of_past(USER, person, &home.chosen, &question.asks, "").await;
+            let note = home.runtime.note_of_past(USER, person, &home.preset, &question.asks, "").await;
             tally.add(question, person, &places, note.as_deref().unwrap_or_default(), wait, days);
             bar.inc(1);
         }
@@ -183,7 +183,7 @@ async fn fill(store: &Store, messages: usize) -> Result<()> {
 const MESSAGES_OF_A_TALK: usize = 1000;
 
 async fn say(home: &Home, number: usize, talk: &DayTalk) -> Result<()> {
-    let new = NewSession { user: USER, person: talk.person, model: &home.preset, ..NewSession::default() };
+    let new = NewSession { user: USER, person: talk.person, model: &home.preset.name, ..NewSession::default() };
     let mut player = ReplayPlayer::begin_session(&home.runtime, new, PATIENCE).await?;
     for (turn, says) in talk.says.iter().enumerate() {
         let reply = player.turn(&format!("said_{number}_{turn}"), says, false, Some(REPLY_TOKENS)).await?;
