@@ -4,7 +4,7 @@
 use crate::error::Result;
 use crate::item_form::emptied;
 use crate::past_owners::forget_past;
-use crate::versions::{insert_item, insert_version, versions_of};
+use crate::versions::{insert_item, insert_row, make_current, versions_of};
 use crate::writer::WriteQueue;
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace, NoteSource, PastStays};
@@ -219,9 +219,14 @@ pub(crate) async fn empty_item(connection: &mut SqliteConnection, session: &Sess
     query.bind(session.key).bind(item_id).execute(&mut *connection).await?;
     let newest = versions.len();
     for (at, version) in versions.into_iter().enumerate() {
-        let change = if at + 1 == newest { Change::Deleted } else { version.change };
-        let body = emptied(version.body);
-        insert_version(connection, session, &ItemVersion { change, body, ..version }).await?;
+        let is_newest = at + 1 == newest;
+        let change = if is_newest { Change::Deleted } else { version.change };
+        let version = ItemVersion { change, body: emptied(version.body), ..version };
+        let key = insert_row(connection, session, &version).await?;
+        // An earlier version may have stood where another item is now.
+        if is_newest {
+            make_current(connection, session, &version, key).await?;
+        }
     }
     Ok(())
 }

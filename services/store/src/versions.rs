@@ -60,6 +60,13 @@ pub async fn insert_version(
     session: &SessionRef,
     item: &ItemVersion,
 ) -> Result<i64> {
+    let key = insert_row(connection, session, item).await?;
+    make_current(connection, session, item, key).await?;
+    Ok(key)
+}
+
+/// Inserts a version that is not the item's current one: that needs `make_current`. Returns its key.
+pub async fn insert_row(connection: &mut SqliteConnection, session: &SessionRef, item: &ItemVersion) -> Result<i64> {
     let content = BodyText::of(&item.body).map_err(|error| sqlx::Error::Encode(error.into()))?;
     let text = said(&item.body);
     let crc = checksum(&item.item_id, &content.0, &[], item.status);
@@ -97,6 +104,15 @@ pub async fn insert_version(
         };
         query.bind(session.key).execute(&mut *connection).await?;
     }
+    Ok(key)
+}
+
+pub async fn make_current(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item: &ItemVersion,
+    key: i64,
+) -> Result<()> {
     let query = sqlx::query(
         "INSERT INTO items (session, item_id, current, place, deleted, being_said) VALUES (?, ?, ?, ?, ?, ?)
          ON CONFLICT (session, item_id) DO UPDATE SET
@@ -112,7 +128,7 @@ pub async fn insert_version(
         .bind(item.status == VersionStatus::InProgress)
         .execute(connection)
         .await?;
-    Ok(key)
+    Ok(())
 }
 
 /// Finds a key right before the next item that is not deleted: a summary or a response may end with a deleted one, and

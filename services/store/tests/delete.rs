@@ -141,3 +141,19 @@ async fn a_session_in_which_nothing_was_said_goes_after_a_day() {
     assert_eq!(store.sweep(None, DAY + 20).await, Ok(vec![silent.past_owner()]));
     assert!(store.session(&set_up).await.is_ok() && store.session(&talked).await.is_ok());
 }
+
+#[tokio::test]
+async fn an_item_that_was_added_again_elsewhere_can_be_deleted_when_another_has_its_first_place() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let session = store.create_session(new_session("ada", Some("first"), 10)).await.unwrap();
+    for item in ["one", "two"] {
+        say(store, &session, item, item, 20).await;
+    }
+    store.delete_item(&session, "one", 30).await.unwrap();
+    say(store, &session, "one", "again", 40).await;
+    put(store, &session, "zero", message(Role::User, "zero"), ItemPlace::Head, 50).await.unwrap();
+    store.delete_item(&session, "one", 60).await.unwrap();
+    assert_eq!(texts(store, &session).await, ["zero", "two"]);
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+}
