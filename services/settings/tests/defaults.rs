@@ -116,7 +116,17 @@ fn every_size_has_every_window() {
             assert_eq!(preset.thinking, Thinking::Off);
         }
     }
-    let all = models.len() * windows.len() + FOR_MEMORY.len() + 4;
+    // A folder to import: a machine that holds one has room for more than 16,384 tokens.
+    let folders = ["Qwen3.5-122B-A10B", "Qwen3.5-397B-A17B"];
+    let large = windows.into_iter().filter(|(suffix, _)| *suffix != "-16k");
+    for (model, (suffix, ctx_size)) in folders.iter().flat_map(|model| large.clone().map(move |window| (model, window)))
+    {
+        let preset = settings.preset(&format!("{}{suffix}", model.to_lowercase())).unwrap();
+        assert_eq!((preset.ctx_size, preset.native_ctx), (ctx_size, Some(262_144)), "{model}{suffix}");
+        assert_eq!(preset.source.repo.as_deref(), Some(format!("Qwen/{model}").as_str()));
+        assert_eq!(preset.source.file, None);
+    }
+    let all = models.len() * windows.len() + folders.len() * large.count() + FOR_MEMORY.len() + 4;
     assert_eq!(settings.presets.len(), all, "and \"default\" and three of \"builtin\"");
 }
 
