@@ -1,6 +1,6 @@
 //! Sentences, words and stems of any language.
 
-use crate::languages;
+use crate::languages::{self, CommonWords};
 use unicode_script::{Script, UnicodeScript};
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -104,9 +104,11 @@ pub fn said_lines(summary: &str) -> Vec<&str> {
 pub fn stems_of_question(text: &str) -> Vec<String> {
     let text = folded(text);
     let asks = |word: &&str| languages::has(|language| &language.questions, word);
-    let said: Vec<&str> = words(&text).into_iter().filter(|word| !asks(word)).collect();
+    let words = words(&text);
+    let common = CommonWords::of(&words);
+    let said: Vec<&str> = words.into_iter().filter(|word| !asks(word)).collect();
     // Scripts without spaces have no words.
-    if text.contains(is_unspaced) { stems(&text) } else { stems(&said.join(" ")) }
+    if text.contains(is_unspaced) { stems_besides(&common, &text) } else { stems_besides(&common, &said.join(" ")) }
 }
 
 pub fn contains_phrase(text: &str, phrase: &str) -> bool {
@@ -123,12 +125,15 @@ pub fn contains_phrase(text: &str, phrase: &str) -> bool {
 /// without spaces.
 pub fn stems(text: &str) -> Vec<String> {
     let text = folded(text);
+    stems_besides(&CommonWords::of(&words(&text)), &text)
+}
+
+fn stems_besides(common: &CommonWords, text: &str) -> Vec<String> {
     let mut stems: Vec<String> = Vec::new();
-    for word in words(&text) {
-        let is_common = |word: &str| languages::has(|language| &language.common, word);
+    for word in words(text) {
         let core = core_of(word);
         let letters: Vec<char> = core.chars().filter(|character| character.is_alphabetic()).collect();
-        if letters.len() >= SHORTEST_STEM_CHARS && !is_common(word) && !is_common(core) {
+        if letters.len() >= SHORTEST_STEM_CHARS && !common.has(word) && !common.has(core) {
             stems.push(letters.iter().take(LONGEST_STEM_CHARS).collect());
         }
     }
@@ -210,6 +215,14 @@ const LONGEST_STEM_CHARS: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_is_common_in_its_own_language() {
+        assert_eq!(stems_of_question("Where does my son live?"), ["live", "son"]);
+        assert_eq!(stems("My son is in Oslo."), ["oslo", "son"]);
+        assert_eq!(stems("Il est avec son frère dans la maison."), ["frère", "maiso"]);
+        assert_eq!(stems("son"), [""; 0]);
+    }
 
     #[test]
     fn sentences_in_many_languages() {
