@@ -21,7 +21,8 @@ pub fn wish_of(sentence: &str) -> WishScope {
     if is_question && start.len() == begun.len() {
         return WishScope::Nothing;
     }
-    if all(|language| &language.wishes.remember_that).any(|that| that == without_closings(start)) {
+    let asked = without_closings(start);
+    if all(|language| &language.wishes.remember_that).any(|that| that == asked) {
         return WishScope::SentenceBefore;
     }
     if let Some(rest) = after_remember(start) {
