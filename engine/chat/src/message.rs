@@ -43,6 +43,13 @@ pub fn text_bytes(messages: &[Message]) -> usize {
     messages.iter().map(Message::text_bytes).sum()
 }
 
+impl Prompt {
+    /// Counts the bytes of all that a client wrote: messages and tools.
+    pub fn text_bytes(&self) -> usize {
+        text_bytes(&self.messages) + self.tools.iter().map(Tool::text_bytes).sum::<usize>()
+    }
+}
+
 impl Message {
     pub fn new(role: MessageRole, text: impl Into<String>) -> Message {
         let parts = vec![Part::Text(text.into())];

@@ -125,6 +125,10 @@ impl Preparer {
         let bytes = |part: &Part| if let Part::Text(text) = part { text.trim().len() } else { 0 };
         let bytes: usize = said.flat_map(|message| &message.parts).map(bytes).sum();
         let described: usize = prompt.tools.iter().filter_map(|tool| Some(tool.description.as_ref()?.len())).sum();
+        // A template writes parameters without space, and a letter for six of its escaped form.
+        let parameters = prompt.tools.iter().filter_map(|tool| tool.parameters.as_ref());
+        let letters = |json: &JsonText| json.0.bytes().filter(|byte| !byte.is_ascii_whitespace()).count() / 6;
+        let described = described + parameters.map(letters).sum::<usize>();
         bytes + described > (preset.ctx_size as usize).saturating_mul(self.longest_token_bytes)
     }
 

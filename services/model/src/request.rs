@@ -1,7 +1,7 @@
 //! Requests to a model.
 
 use crate::preparation::PreparationShare;
-use session::{GenerationOptions, GenerationPurpose, Priority, Prompt, TemplateOptions, ToolChoice, text_bytes};
+use session::{GenerationOptions, GenerationPurpose, Priority, Prompt, TemplateOptions, ToolChoice};
 use settings::{Preset, Questions, Thinking};
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ impl ModelRequest {
         match &self.raw {
             Some(RawPrompt::Text(text)) => text.len(),
             Some(RawPrompt::Tokens(tokens)) => size_of_val(&tokens[..]),
-            None => text_bytes(&self.prompt.messages),
+            None => self.prompt.text_bytes(),
         }
     }
 

@@ -37,7 +37,7 @@ use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::{
     Delta, Event, Failure, Finish, GenerationOptions, GenerationPurpose, ItemBody, MaxTokens, Message, NewTurn,
-    Priority, Prompt, Response, ResponseStatus, ToolChoice, text_bytes,
+    Priority, Prompt, Response, ResponseStatus, ToolChoice,
 };
 use settings::{Preset, Questions, Settings};
 use source::Source;
@@ -145,7 +145,7 @@ impl Completions {
         }
         let choices = request.choices;
         let kept = self.keeping.begin(choice, &request).await;
-        let bytes = text_bytes(&request.prompt.messages);
+        let bytes = request.prompt.text_bytes();
         // A task beside a conversation says itself how it is to be answered.
         let before = match request.priority {
             Priority::Talk => self.before_instructions(choice),

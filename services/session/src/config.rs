@@ -1,4 +1,4 @@
-use crate::vocabulary::{ConfigUpdate, JsonText, MaxTokens, SessionConfig, Tool, ToolChoice};
+use crate::vocabulary::{ConfigUpdate, InputItem, MaxTokens, ResponseRequest, SessionConfig, Tool, ToolChoice};
 
 impl SessionConfig {
     pub fn new(instructions: impl Into<String>) -> SessionConfig {
@@ -40,13 +40,20 @@ impl ConfigUpdate {
     }
 }
 
+impl ResponseRequest {
+    pub fn text_bytes(&self) -> usize {
+        let item = |item: &InputItem| match item {
+            InputItem::Item(item) => item.body.text_bytes(),
+            InputItem::Reference(_) => 0,
+        };
+        let input = self.input.iter().flatten().map(item);
+        let metadata = self.metadata.as_ref().map_or(0, |text| text.0.len());
+        self.config.text_bytes() + input.sum::<usize>() + metadata
+    }
+}
+
 fn tools_bytes(tools: &[Tool]) -> usize {
-    let json = |text: &Option<JsonText>| text.as_ref().map_or(0, |text| text.0.len());
-    let bytes = |tool: &Tool| {
-        let words = tool.name.len() + tool.description.as_ref().map_or(0, String::len);
-        words + json(&tool.parameters) + json(&tool.verbatim)
-    };
-    tools.iter().map(bytes).sum()
+    tools.iter().map(Tool::text_bytes).sum()
 }
 
 impl MaxTokens {
@@ -55,5 +62,29 @@ impl MaxTokens {
             MaxTokens::Unlimited => None,
             MaxTokens::Tokens(tokens) => Some(tokens),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Input, ItemBody, JsonText, NewItem, NewTurn, Role};
+
+    #[test]
+    fn all_that_a_client_writes_into_a_turn_is_counted() {
+        let tool = Tool {
+            name: "light".into(),
+            description: Some("on".into()),
+            parameters: Some(JsonText("{}".into())),
+            verbatim: None,
+        };
+        let config =
+            ConfigUpdate { instructions: Some("short".into()), tools: Some(vec![tool]), ..ConfigUpdate::default() };
+        let item = NewItem { id: None, body: ItemBody::message(Role::User, "Good morning.") };
+        let input = Some(vec![InputItem::Item(item.clone()), InputItem::Reference("item_1".into())]);
+        let request = ResponseRequest { config, input, ..ResponseRequest::default() };
+        assert_eq!(Input::Respond(Box::new(request.clone())).text_bytes(), 5 + 9 + 13);
+        let turn = NewTurn { items: vec![item], request, ..NewTurn::default() };
+        assert_eq!(Input::TakeTurn(Box::new(turn)).text_bytes(), 13 + 5 + 9 + 13);
     }
 }

@@ -14,7 +14,10 @@ impl Input {
         match self {
             Input::Configure(update) => update.text_bytes(),
             Input::AddItem { item, .. } => item.body.text_bytes(),
-            Input::TakeTurn(turn) => turn.items.iter().map(|item| item.body.text_bytes()).sum(),
+            Input::Respond(request) => request.text_bytes(),
+            Input::TakeTurn(turn) => {
+                turn.items.iter().map(|item| item.body.text_bytes()).sum::<usize>() + turn.request.text_bytes()
+            }
             Input::Hear { text } | Input::HeardAll { text: Some(text), .. } => text.len(),
             _ => 0,
         }
