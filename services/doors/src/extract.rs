@@ -55,7 +55,7 @@ pub async fn named(parts: &mut Parts, app: &App, wanted: &str) -> Result<(Caller
     caller.zip(id).ok_or_else(|| ApiError::bad("invalid_value", "the path names no session"))
 }
 
-impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
+impl<T: DeserializeOwned + Send> FromRequest<App> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<JsonBody<T>, ApiError> {
@@ -65,7 +65,7 @@ impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
     }
 }
 
-impl<T: DeserializeOwned> OptionalFromRequest<App> for JsonBody<T> {
+impl<T: DeserializeOwned + Send> OptionalFromRequest<App> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Option<JsonBody<T>>, ApiError> {

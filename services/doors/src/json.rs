@@ -24,7 +24,7 @@ pub fn read_body(body: &[u8]) -> Result<Value, ApiError> {
 }
 
 /// Reads a body of a client's size into its fields.
-pub async fn read_fields<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+pub async fn read_fields<T: DeserializeOwned + Send>(body: &[u8]) -> Result<T, ApiError> {
     heavy::run(body.len(), || Ok(fields::read(&read_body(body)?)?)).await
 }
 

@@ -23,14 +23,13 @@ use crate::prepare::{Prepared, Preparer, too_long};
 use crate::request::{ModelRequest, ReplyKey, thinking_of};
 use crate::resume::ResumedReply;
 use crate::status::ModelStatus;
+use background::heavy;
 use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, DraftLimits, Engine, EngineLimits, Executor, OwnerId};
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use session::sentences::SentenceLimits;
-use session::{
-    Failure, FailureCode, Finish, GenerationPurpose, PastStays, Priority, Prompt, TurnReport, Usage, text_bytes,
-};
+use session::{Failure, FailureCode, Finish, GenerationPurpose, PastStays, Priority, Prompt, TurnReport, Usage};
 use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings};
 use sleep::{OnlyWake, Preparing, Wakes};
 use std::path::PathBuf;
@@ -38,6 +37,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SendError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct Local {
@@ -170,11 +170,14 @@ impl Local {
                 Ok(share) => share,
                 Err(failure) => return fail_all(&writers, &failure),
             };
+            let bytes = request.prompt_bytes();
             let work = move || {
                 prepare_and_submit(&preparer, &commands, request, writers, asked, place);
                 drop(share);
             };
-            let _ = tokio::task::spawn_blocking(work).await;
+            if let Err(error) = beside(bytes, work).await {
+                tracing::error!(%error, "a prompt could not be prepared");
+            }
         });
     }
 
@@ -183,7 +186,7 @@ impl Local {
         let (done, is_done) = oneshot::channel();
         let (commands, command) = (self.commands.clone(), command(done));
         async move {
-            let sent = tokio::task::spawn_blocking(move || commands.send(command).is_ok()).await;
+            let sent = spawn_blocking(move || commands.send(command).is_ok()).await;
             sent.unwrap_or(false) && is_done.await.is_ok()
         }
     }
@@ -220,9 +223,10 @@ impl Answerer for Local {
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
         Box::pin(async move {
             let preparer = self.shared.awake(&self.commands).await?;
-            let share = self.preparation.share_for(text_bytes(&prompt.messages)).await?;
+            let bytes = prompt.text_bytes();
+            let share = self.preparation.share_for(bytes).await?;
             let (prompt, thinking) = (prompt.clone(), thinking_of(&prompt.options, preset));
-            let measured = tokio::task::spawn_blocking(move || preparer.measure(&prompt, thinking)).await;
+            let measured = beside(bytes, move || preparer.measure(&prompt, thinking)).await;
             drop(share);
             measured.unwrap_or_else(|_| Err(broke()))
         })
@@ -349,6 +353,14 @@ impl Places {
     fn take(&self, priority: Priority) -> Option<OwnedSemaphorePermit> {
         let places = if priority == Priority::Talk { &self.talk } else { &self.others };
         places.clone().try_acquire_owned().ok()
+    }
+}
+
+/// Runs work on a prompt beside the workers: small work at once, large work in turn and behind all others.
+async fn beside<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    match bytes < heavy::SMALL_BYTES {
+        true => spawn_blocking(work).await,
+        false => Ok(heavy::run(bytes, work).await),
     }
 }
 

@@ -80,7 +80,6 @@ mod error;
 mod fact_block;
 mod facts;
 mod generations;
-pub mod heavy;
 mod held;
 mod load;
 mod look_back;
@@ -105,6 +104,7 @@ mod told_facts;
 mod turn_log;
 
 pub use arms::{ArmTurns, turn_values};
+pub use background::heavy;
 pub use clock::wall_ms;
 pub use compactor::WindowParts;
 pub use connections::Interest;

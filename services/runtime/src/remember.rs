@@ -14,6 +14,7 @@ use crate::prompts::RecallPlace;
 use crate::recall::find_past;
 use crate::shared::Shared;
 use crate::{Runtime, heavy};
+use background::start_last;
 use change::{FactRoom, Remembered, SaidAt, said_by};
 use news::LearnedFacts;
 use prompt::PastOf;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{
     Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SaidMessage, SearchPlace, SecretsOf,
-    SessionRef, UnheardSession, start_last,
+    SessionRef, UnheardSession,
 };
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};

@@ -42,7 +42,6 @@
 //! # }
 //! ```
 
-mod background;
 mod clean_pages;
 mod config_form;
 mod delete;
@@ -89,7 +88,6 @@ mod versions;
 mod view;
 mod writer;
 
-pub use background::start_last;
 pub use error::Error;
 pub use export::Export;
 pub use facts::{FactChanges, FoundBy, HeardThrough, NewFact, RememberedFact, SaidMessage, UnheardSession};

@@ -1,8 +1,8 @@
 //! Opening a store: the file, its schema, the rules of every connection.
 
-use crate::background::start_last;
 use crate::error::Result;
 use crate::{Error, clean_pages, lock};
+use background::start_last;
 use sqlx::ConnectOptions;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{

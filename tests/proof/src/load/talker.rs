@@ -33,6 +33,8 @@ pub struct Compactions {
 
 pub struct TimedTurn {
     pub first_word: Duration,
+    /// Event before the first word that was waited for longest.
+    pub waited_for: String,
     pub was_interrupted: bool,
 }
 
@@ -138,8 +140,13 @@ impl TalkedSession {
         let asked = Instant::now();
         let interrupted_after = (random.below(4) == 0).then(|| 1 + random.below(4));
         let (mut words, mut first_word) = (0, None);
+        let (mut before, mut longest, mut waited_for) = (asked, Duration::ZERO, String::new());
         loop {
             let event = self.event().await?;
+            let waited = std::mem::replace(&mut before, Instant::now()).elapsed();
+            if first_word.is_none() && waited > longest {
+                (longest, waited_for) = (waited, event["type"].as_str().unwrap_or_default().to_owned());
+            }
             match event["type"].as_str().unwrap_or_default() {
                 "response.output_text.delta" => {
                     words += 1;
@@ -157,6 +164,7 @@ impl TalkedSession {
                     let was_interrupted = status == "cancelled";
                     return Ok(TimedTurn {
                         first_word: first_word.unwrap_or_else(|| asked.elapsed()),
+                        waited_for,
                         was_interrupted,
                     });
                 }

@@ -10,10 +10,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TalkedTurn {
     pub asked: Instant,
     pub first_word: Duration,
+    pub waited_for: String,
+    /// Number of the turn in its conversation.
+    pub turn: usize,
 }
 
 pub struct Talker {
@@ -66,7 +69,7 @@ impl Talker {
 
     pub fn turns_since(&self, from: Instant) -> Vec<TalkedTurn> {
         let heard = self.heard.borrow();
-        heard.turns.iter().filter(|turn| turn.asked + turn.first_word >= from).copied().collect()
+        heard.turns.iter().filter(|turn| turn.asked + turn.first_word >= from).cloned().collect()
     }
 
     pub async fn end(self) -> Result<()> {
@@ -89,7 +92,10 @@ async fn talk(
         }
         let asked = Instant::now();
         let turn = session.turn(&format!("Good morning, this is day {n}."), random).await?;
-        told.send_modify(|heard| heard.turns.push(TalkedTurn { asked, first_word: turn.first_word }));
+        told.send_modify(|heard| {
+            let waited_for = turn.waited_for;
+            heard.turns.push(TalkedTurn { asked, first_word: turn.first_word, waited_for, turn: n });
+        });
         sleep(PAUSE).await;
     }
     Ok(())

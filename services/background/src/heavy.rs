@@ -1,5 +1,6 @@
 //! Work whose size a client chooses, kept away from the tasks of other clients.
 
+use crate::last::run_last;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,19 +8,25 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 /// Bytes below which work takes less time than handing it over.
-const SMALL_BYTES: usize = 64 << 10; // not a window: bytes of a request
-/// Permit for large pieces of work, one at a time: speech needs the other cores.
+pub const SMALL_BYTES: usize = 64 << 10; // not a window: bytes of a request
+/// Permit for large pieces of work, one at a time, on a thread that comes last: speech needs the cores.
 static TURNS: LazyLock<HeavyTurns> = LazyLock::new(HeavyTurns::default);
 
 /// Runs `work` over this number of bytes. Large work waits its turn, and the worker's other tasks move to another
 /// thread.
-pub async fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+pub async fn run<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> T {
     // A runtime of one thread has no other to move to. Learning has one, and would hold the turn while all others come before it.
-    if bytes < SMALL_BYTES || Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
+    let here = Handle::current();
+    if bytes < SMALL_BYTES || here.runtime_flavor() != RuntimeFlavor::MultiThread {
         return work();
     }
     let _turn = TURNS.take(bytes).await;
-    tokio::task::block_in_place(work)
+    tokio::task::block_in_place(|| {
+        run_last(|| {
+            let _inside = here.enter();
+            work()
+        })
+    })
 }
 
 /// Turns of work that waits. The smallest goes first, so that a client with many large pieces keeps only itself waiting.
