@@ -7,7 +7,7 @@ use crate::heads::{SaidKind, Shares};
 use crate::language_guess::is_foreign;
 use crate::languages::has;
 use crate::orders::is_order_like;
-use crate::text::{asks, is_question, stems, words};
+use crate::text::{asks, folded, is_question, stems, words};
 use crate::wishes::{WishScope, wish_of};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +66,9 @@ pub enum MeantFact {
     Unsure(usize, usize),
 }
 
+/// Least likeness of the fact that a correction replaces. Less is of the same person and says something else.
+pub const LEAST_CORRECTED_LIKENESS: f32 = 0.42;
+
 /// Finds the fact that a correction or a wish to forget means: the nearest by meaning, raised where words are the same, of those that
 /// score `least`. `facts`: text and likeness of each.
 pub fn meant_fact(sentence: &str, facts: &[(&str, f32)], least: f32) -> MeantFact {
@@ -106,6 +109,26 @@ pub fn may_replace(newer: &str, older: &str) -> bool {
     relation == old_relation && (subject == other || is_open(subject) || is_open(other))
 }
 
+/// Tells whether two sentences are about different persons or things of the speaker: 'my cousin ...' and 'my niece ...'.
+pub fn are_of_others(newer: &str, older: &str) -> bool {
+    let (newer, older) = (possessed(newer), possessed(older));
+    !newer.is_empty() && !older.is_empty() && newer.iter().all(|noun| !older.contains(noun))
+}
+
+fn possessed(sentence: &str) -> Vec<String> {
+    let text = folded(sentence);
+    let words = words(&text);
+    let is_possessive = |word: &&str| has(|language| &language.lasting.possessives, word);
+    let says_little =
+        |word: &&&str| has(|language| &language.lasting.small, word) || has(|language| &language.lasting.new, word);
+    let behind = |at: usize| words[at + 1..].iter().find(|word| !says_little(word));
+    let places = (0..words.len()).filter(|at| is_possessive(&words[*at]));
+    places
+        .filter_map(behind)
+        .flat_map(|noun| stems(noun).into_iter().next().or_else(|| Some((*noun).to_owned())))
+        .collect()
+}
+
 fn content(sentence: &str) -> Vec<String> {
     let mut stems = stems(sentence);
     stems.retain(|stem| !has(|language| &language.lasting.of_wishes, stem));
@@ -134,6 +157,16 @@ mod tests {
 
     fn english(sentence: &str, kind: SaidKind) -> Meant {
         meant(sentence, &Shares::only(kind), &["en".to_owned()])
+    }
+
+    #[test]
+    fn what_is_said_of_one_corrects_nothing_of_another() {
+        assert!(are_of_others("My niece has a flat in Oslo.", "You know, my cousin has a flat in Bergen."));
+        assert!(are_of_others("Our cat is called Tom", "The dog of my uncle is called Rex"));
+        assert!(!are_of_others("The dog of my uncle is called Odin", "My uncle's dog is called Rex"));
+        assert!(!are_of_others("No, the dog's name is Odin", "My dog is called Rex"));
+        assert!(!are_of_others("My son moved to Porto", "My son lives in Lisbon"));
+        assert!(!are_of_others("My new car is red", "My car is blue"));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use crate::first_time;
 use encoder::nearest;
-use remember::{LEAST_FORGOTTEN, MeantFact, Statement, is_meant, is_secret, least_corrected, may_replace, meant_fact};
+use remember::{
+    LEAST_CORRECTED_LIKENESS, LEAST_FORGOTTEN, MeantFact, Statement, are_of_others, is_meant, is_secret,
+    least_corrected, may_replace, meant_fact,
+};
 use std::collections::HashMap;
 use store::{Error, FactChanges, FactVector, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
 
@@ -198,12 +201,14 @@ impl Remembered {
         let is_older = |fact: &HeldFact| {
             fact.person == self.person
                 && may_replace(&statement.about, &fact.about)
+                && !are_of_others(&statement.text, &fact.text)
                 && fact.folded != own
                 && fact.said_at_ms <= at_ms
                 && fact.item_id.as_ref() != Some(&source.message.item_id)
         };
         let id_of = |at: usize| self.held[at].id.clone();
-        let (meant, near) = match self.meant(&statement.text, vector, least_corrected(share), is_older) {
+        let least = (least_corrected(share), LEAST_CORRECTED_LIKENESS);
+        let (meant, near) = match self.meant(&statement.text, vector, least, is_older) {
             MeantFact::One(at) => (Some(id_of(at)), Vec::new()),
             MeantFact::None => (None, Vec::new()),
             MeantFact::Unsure(first, second) => (None, vec![id_of(first), id_of(second)]),
@@ -227,19 +232,27 @@ impl Remembered {
     pub fn forget_meant(&mut self, wish: &str, vector: &[i8], source: &SaidMessage) {
         let is_older =
             |fact: &HeldFact| fact.said_at_ms <= source.created_at_ms && fact.item_id.as_ref() != Some(&source.item_id);
-        match self.meant(wish, vector, LEAST_FORGOTTEN, is_older) {
+        match self.meant(wish, vector, (LEAST_FORGOTTEN, 0.0), is_older) {
             MeantFact::One(at) | MeantFact::Unsure(at, _) => self.forget_all(&[self.held[at].id.clone()]),
             MeantFact::None => {}
         }
     }
 
-    fn meant(&self, sentence: &str, vector: &[i8], least: f32, may_be: impl Fn(&HeldFact) -> bool) -> MeantFact {
+    /// `least`: of the score, and of the likeness alone.
+    fn meant(
+        &self,
+        sentence: &str,
+        vector: &[i8],
+        (least, least_likeness): (f32, f32),
+        may_be: impl Fn(&HeldFact) -> bool,
+    ) -> MeantFact {
         let facts = self.held.iter().enumerate().filter(|(_, fact)| may_be(fact));
         let facts =
             facts.filter_map(|(at, fact)| Some((at, fact.vector.as_ref().filter(|own| own.len() == vector.len())?)));
         let (places, rows): (Vec<usize>, Vec<&Vec<i8>>) = facts.unzip();
         let rows: Vec<i8> = rows.into_iter().flatten().copied().collect();
-        let near = nearest(vector, &rows, MOST_NEAR);
+        let mut near = nearest(vector, &rows, MOST_NEAR);
+        near.retain(|(_, likeness)| *likeness >= least_likeness);
         let texts: Vec<(&str, f32)> =
             near.iter().map(|(at, likeness)| (self.held[places[*at]].text.as_str(), *likeness)).collect();
         let place = |at: usize| places[near[at].0];
