@@ -120,7 +120,7 @@ const THINGS: [TellableThing; 6] = [
     },
 ];
 
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 15] = [
     "sister",
     "brother",
     "aunt",
@@ -133,6 +133,9 @@ const OTHERS: [&str; 12] = [
     "niece",
     "nephew",
     "godson",
+    "godmother",
+    "teacher",
+    "grandfather",
 ];
 /// Share of the things that stay unsaid: one in this many.
 const NEVER_ONE_IN: usize = 3;

@@ -1,5 +1,6 @@
 //! The sentence encoder: opened when it is first needed, and given back while the model sleeps.
 
+use crate::near_messages::MessageIndex;
 use encoder::Encoder;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ pub struct Encoding {
     slot: Mutex<Slot>,
     /// Runtime on which it is opened: its threads are like the one that opens it, and learning has one that comes last.
     home: Handle,
+    messages: MessageIndex,
 }
 
 enum Slot {
@@ -25,7 +27,7 @@ enum Slot {
 
 impl Encoding {
     pub fn new(folder: Option<PathBuf>) -> Encoding {
-        Encoding { folder, slot: Mutex::new(Slot::Closed), home: Handle::current() }
+        Encoding { folder, slot: Mutex::new(Slot::Closed), home: Handle::current(), messages: MessageIndex::default() }
     }
 
     /// Returns the encoder. `None`: there is none, or it could not be opened.
@@ -67,10 +69,15 @@ impl Encoding {
         !has_failed && self.folder.as_ref().is_some_and(|folder| folder.join("config.json").exists())
     }
 
+    pub fn messages(&self) -> &MessageIndex {
+        &self.messages
+    }
+
     pub async fn sleep(&self) {
         let mut slot = self.slot.lock().await;
         if matches!(*slot, Slot::Open(_)) {
             *slot = Slot::Closed;
+            self.messages.clear();
         }
     }
 }

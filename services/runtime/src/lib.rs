@@ -87,6 +87,7 @@ mod looking;
 mod memories;
 pub mod metrics;
 mod near_facts;
+mod near_messages;
 mod once;
 mod outgoing;
 mod placement;

@@ -4,7 +4,7 @@
 use crate::clock::wall_ms;
 use crate::fact_block::owners;
 use crate::heavy;
-use crate::near_facts::{near_facts, place_of, sources_of};
+use crate::near_facts::{QuestionVector, near_facts, place_of, sources_of};
 use crate::prompts::RecallPlace;
 use crate::recall::search_past;
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
@@ -60,7 +60,7 @@ fn person_of(speaker: Option<&NamedSpeaker>) -> Option<String> {
     speaker.and_then(|speaker| speaker.person.clone())
 }
 
-const MOST_WORDS: usize = 16;
+pub const MOST_WORDS: usize = 16;
 /// Share of all items that may have a word: one in so many. A more frequent word says nothing about the subject.
 const ONE_OF: u64 = 8;
 /// Number of items that may have a word in a young conversation.
@@ -68,7 +68,7 @@ const FEW: u64 = 24;
 /// Largest number of items with a word: more take too long to look through.
 const MOST: u64 = 500;
 /// Messages that a home with a short history is taken to have, so that a word in six of them still says something.
-const YOUNG_HOME: u64 = 200;
+pub const YOUNG_HOME: u64 = 200;
 /// Bytes of a request that are read in the time in which one byte of the prompt is compared.
 const WORK_FOR_A_BYTE: usize = 16;
 /// Bytes of a question that are looked at, its last ones: a longer one is a text that was pasted.
@@ -85,7 +85,8 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
 const LEAST_LIKENESS: f32 = 0.55;
 
 async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
-    let (_, fact) = near_facts(settings, place, past.question, 1, LEAST_LIKENESS).await.pop()?;
+    let question = QuestionVector::of(past.question, place).await?;
+    let (_, fact) = near_facts(settings, place, &question, 1, LEAST_LIKENESS).await.pop()?;
     let said = words_of(&fact.text);
     let is_shown = past.shown.iter().any(|item| Some(&item.id) == fact.item_id.as_ref());
     if is_shown || past.preface.lines().any(|line| said.is_subset(&words_of(line))) {
@@ -146,7 +147,8 @@ async fn facts_besides(place: RecallPlace<'_>, stems: &[String]) -> Vec<Remember
 /// Facts with one word of a question, the newest of them: the note tells few.
 const FACTS_OF_A_WORD: u32 = 16;
 
-async fn weigh(
+/// Weighs the words of a question: the rarer, the heavier. Returns a search for them besides. `None`: none says anything.
+pub async fn weigh(
     store: &Store,
     stems: Vec<String>,
     facts: &[RememberedFact],

@@ -3,22 +3,35 @@
 use crate::encoding::encode;
 use crate::fact_block::owners;
 use crate::prompts::RecallPlace;
-use encoder::{nearest, rounded};
+use encoder::{Encoder, nearest, rounded};
 use session::NoteSource;
 use settings::Settings;
+use std::sync::Arc;
 use store::{Hit, RememberedFact};
+
+/// Vector of a question, with the encoder that made it.
+pub struct QuestionVector {
+    encoder: Arc<Encoder>,
+    pub vector: Vec<i8>,
+}
+
+impl QuestionVector {
+    pub async fn of(text: &str, place: RecallPlace<'_>) -> Option<QuestionVector> {
+        let encoder = place.encoding.ready()?;
+        let vector = rounded(encode(&encoder, vec![text.to_owned()]).await.first()?);
+        Some(QuestionVector { encoder, vector })
+    }
+}
 
 pub async fn near_facts(
     settings: &Settings,
     place: RecallPlace<'_>,
-    text: &str,
+    question: &QuestionVector,
     most: usize,
     least: f32,
 ) -> Vec<(f32, RememberedFact)> {
-    let (Some(person), Some(encoder)) = (place.person, place.encoding.ready()) else { return Vec::new() };
-    let Some(text) = encode(&encoder, vec![text.to_owned()]).await.first().map(|vector| rounded(vector)) else {
-        return Vec::new();
-    };
+    let Some(person) = place.person else { return Vec::new() };
+    let (encoder, text) = (&question.encoder, &question.vector);
     let mut found: Vec<(f32, String)> = Vec::new();
     for owner in owners(person) {
         let limit = settings.remember.facts;
@@ -30,7 +43,7 @@ pub async fn near_facts(
         facts.retain(|(_, vector)| vector.len() == text.len());
         let rows: Vec<i8> =
             facts.iter().flat_map(|(_, vector)| bytemuck::cast_slice::<u8, i8>(vector).iter().copied()).collect();
-        let near = nearest(&text, &rows, most).into_iter().filter(|(_, likeness)| *likeness >= least);
+        let near = nearest(text, &rows, most).into_iter().filter(|(_, likeness)| *likeness >= least);
         found.extend(near.map(|(at, likeness)| (likeness, std::mem::take(&mut facts[at].0))));
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -63,8 +76,12 @@ pub fn place_of(fact: &RememberedFact, most_words: usize) -> Hit {
         current: true,
         kind: "message".to_owned(),
         role: Some("user".to_owned()),
-        excerpt: fact.text.split_whitespace().take(most_words).collect::<Vec<_>>().join(" "),
+        excerpt: first_words(&fact.text, most_words),
         created_at_ms: fact.said_at_ms,
         score: 0.0,
     }
+}
+
+pub fn first_words(text: &str, most: usize) -> String {
+    text.split_whitespace().take(most).collect::<Vec<_>>().join(" ")
 }

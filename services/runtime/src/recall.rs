@@ -1,15 +1,17 @@
 //! Search of the past for the model, and the text that tells its results.
 
 use crate::clock::wall_ms;
+use crate::look_back::{MOST_WORDS, YOUNG_HOME, end_of, weigh};
 use crate::metrics;
-use crate::near_facts::{near_facts, place_of, sources_of};
+use crate::near_facts::{QuestionVector, first_words, near_facts, place_of, sources_of};
+use crate::near_messages::near_messages;
 use crate::prompts::RecallPlace;
-use prompt::search_result;
+use prompt::{numbers, search_result, words_of};
 use serde_json::Value;
 use session::machine::RecallResult;
 use session::{Item, NoteSource};
 use settings::Settings;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use store::{HistorySearch, Hit, RememberedFact, SearchPlace, SecretsOf};
 
@@ -47,6 +49,7 @@ pub async fn recall(
 pub struct FoundPlace {
     pub hit: Hit,
     fact: Option<RememberedFact>,
+    likeness: f32,
 }
 
 impl FoundPlace {
@@ -62,8 +65,7 @@ impl FoundPlace {
     }
 }
 
-/// Finds messages by their words and facts by their meaning, and merges both lists by ranks: what one of them has first comes
-/// before what both have late.
+/// Finds what was said by its words and, where an encoder is open, by its meaning: messages, and facts learned from them.
 pub async fn find_past(
     settings: &Settings,
     place: RecallPlace<'_>,
@@ -71,30 +73,99 @@ pub async fn find_past(
     limit: u32,
     excerpt_words: u32,
 ) -> Vec<FoundPlace> {
-    let mut by_words = search_past(settings, place, query, limit, excerpt_words, false).await;
+    let stems = stems_of(query, settings.limits.search_words);
+    let question = QuestionVector::of(end_of(query), place).await;
+    let searched = if question.is_some() { limit.max(CANDIDATES) } else { limit };
+    let sought = sought(query, &stems);
+    let mut by_words = search_past(settings, place, &sought, searched, excerpt_words, false).await;
     by_words.retain(|hit| hit.current && hit.role.is_some());
-    let facts = near_facts(settings, place, query, limit as usize, LEAST_LIKENESS).await;
-    let rank = |at: usize| 1.0 / (RANK_OFFSET + at as f64);
-    let mut found: Vec<FoundPlace> = Vec::with_capacity(by_words.len() + facts.len());
-    for (at, (_, fact)) in facts.into_iter().enumerate() {
-        let hit = Hit { score: rank(at), ..place_of(&fact, excerpt_words as usize) };
-        found.push(FoundPlace { hit, fact: Some(fact) });
-    }
-    for (at, hit) in by_words.into_iter().enumerate() {
-        // A message and the fact learned from it are one place.
-        match found.iter_mut().find(|found| found.item_id() == Some(&hit.item_id)) {
-            Some(same) => same.hit.score += rank(at),
-            None => found.push(FoundPlace { hit: Hit { score: rank(at), ..hit }, fact: None }),
+    let Some(question) = question else {
+        by_words.truncate(limit as usize);
+        return by_words.into_iter().map(|hit| FoundPlace { hit, fact: None, likeness: 0.0 }).collect();
+    };
+    let mut found = meant_places(settings, place, &question, excerpt_words as usize).await;
+    let farthest = found.iter().map(|place| place.likeness).fold(FARTHEST, f32::min);
+    for hit in by_words {
+        if !found.iter().any(|found| found.item_id() == Some(&hit.item_id)) {
+            found.push(FoundPlace { hit, fact: None, likeness: farthest });
         }
     }
-    found.sort_by(|a, b| b.hit.score.total_cmp(&a.hit.score));
-    found.truncate(limit as usize);
+    let weights = weigh(place.store, stems, &[], YOUNG_HOME).await.map(|(weights, _)| weights);
+    best_of(found, weights.unwrap_or_default(), limit as usize)
+}
+
+/// Returns beginnings of the words that a question is about, so that "my aunt's birthday" finds "My aunt was born".
+fn stems_of(query: &str, most_words: usize) -> Vec<String> {
+    let asked = end_of(query);
+    let mut stems = remember::stems_of_question(asked);
+    stems.extend(numbers(asked));
+    stems.truncate(MOST_WORDS.min(most_words / 4));
+    stems
+}
+
+fn sought(query: &str, stems: &[String]) -> String {
+    // A phrase between quotes is looked for as it is, and so is a text without such words.
+    match stems.is_empty() || query.contains('"') {
+        true => query.to_owned(),
+        false => stems.iter().map(|stem| format!("{stem}*")).collect::<Vec<_>>().join(" "),
+    }
+}
+
+async fn meant_places(
+    settings: &Settings,
+    place: RecallPlace<'_>,
+    question: &QuestionVector,
+    excerpt_words: usize,
+) -> Vec<FoundPlace> {
+    let facts = near_facts(settings, place, question, CANDIDATES as usize, LEAST_LIKENESS).await;
+    let fact = |(likeness, fact): (f32, RememberedFact)| FoundPlace {
+        hit: place_of(&fact, excerpt_words),
+        fact: Some(fact),
+        likeness,
+    };
+    let mut found: Vec<FoundPlace> = facts.into_iter().map(fact).collect();
+    for (likeness, message) in near_messages(place, &question.vector, CANDIDATES as usize).await {
+        // A message and the fact learned from it are one place.
+        match found.iter_mut().find(|found| found.item_id() == Some(&message.hit.item_id)) {
+            Some(same) => same.likeness = same.likeness.max(likeness),
+            None => {
+                let excerpt = first_words(&message.hit.excerpt, excerpt_words);
+                found.push(FoundPlace { hit: Hit { excerpt, ..message.hit }, fact: None, likeness });
+            }
+        }
+    }
     found
 }
 
-/// Reciprocal ranks: the larger, the less the first places count beside those behind them.
-const RANK_OFFSET: f64 = 20.0;
+/// Chooses places by likeness and by the share of the question's words that they have. A word that a place before has counts
+/// less: a question about two persons wants both.
+fn best_of(mut found: Vec<FoundPlace>, mut weights: HashMap<String, f64>, limit: usize) -> Vec<FoundPlace> {
+    let all: f64 = weights.values().sum::<f64>().max(f64::MIN_POSITIVE);
+    let mut words: Vec<HashSet<String>> = found.iter().map(|place| words_of(&place.hit.excerpt)).collect();
+    let mut best = Vec::with_capacity(limit.min(found.len()));
+    while best.len() < limit && !found.is_empty() {
+        for (place, words) in found.iter_mut().zip(&words) {
+            let has: f64 = weights.iter().filter(|(stem, _)| words.contains(*stem)).map(|(_, weight)| weight).sum();
+            place.hit.score = f64::from(place.likeness) + SHARE * has / all;
+        }
+        let said = |place: &FoundPlace| (place.hit.created_at_ms, place.hit.seq);
+        let by_score = |a: &FoundPlace, b: &FoundPlace| a.hit.score.total_cmp(&b.hit.score).then(said(a).cmp(&said(b)));
+        let Some(at) = (0..found.len()).max_by(|a, b| by_score(&found[*a], &found[*b])) else { break };
+        let told = words.swap_remove(at);
+        weights.iter_mut().filter(|(stem, _)| told.contains(*stem)).for_each(|(_, weight)| *weight *= TOLD_BEFORE);
+        best.push(found.swap_remove(at));
+    }
+    best
+}
+
+/// Places of each kind among which the best are chosen.
+const CANDIDATES: u32 = 24;
 const LEAST_LIKENESS: f32 = 0.3;
+/// Likeness of what only words found, at most: nearer ones are found by meaning.
+const FARTHEST: f32 = 0.3;
+/// Weight of the question's words beside the likeness.
+const SHARE: f64 = 0.75;
+const TOLD_BEFORE: f64 = 0.7;
 
 pub async fn search_past(
     settings: &Settings,

@@ -80,6 +80,13 @@ impl Runtime {
         Ok(())
     }
 
+    /// Makes what was stated before this time findable by meaning, where the encoder is open.
+    pub async fn index_messages(&self, before_ms: i64) -> Result<(), Error> {
+        let (shared, encoding) = (&self.shared, &self.shared.encoding);
+        let Some(encoder) = encoding.ready() else { return Ok(()) };
+        encoding.messages().update(&shared.store, &encoder, before_ms, shared.settings.remember.messages).await
+    }
+
     pub async fn told_about(&self, user: &str, person: &str, query: &str, most: u32) -> Vec<String> {
         let (store, encoding) = (&self.shared.store, &*self.shared.encoding);
         let place = RecallPlace { store, user, session: None, person: Some(person), encoding };
@@ -130,6 +137,13 @@ impl Runtime {
                         break;
                     }
                 }
+            }
+            let indexed = tokio::select! {
+                () = stopping.cancelled() => return,
+                indexed = self.index_messages(wall_ms().saturating_sub(silence_ms)) => indexed,
+            };
+            if let Err(error) = indexed {
+                tracing::warn!(%error, "what was said could not be indexed: no question finds it by its meaning yet");
             }
         }
     }

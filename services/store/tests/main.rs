@@ -6,6 +6,7 @@ mod facts;
 mod full_store;
 mod item_audio;
 mod keys;
+mod message_vectors;
 mod model;
 mod notes;
 mod old_release;

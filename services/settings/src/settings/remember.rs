@@ -20,6 +20,7 @@ sections! {
         pub silence_s: u64 = time(1..=86_400),
         pub refresh_s: u64 = time(0..=31_536_000),
         pub facts: usize = whole(1..=100_000),
+        pub messages: usize = whole(0..=10_000_000),
         pub facts_per_message: usize = whole(1..=1000),
         pub heard_bytes: usize = bytes(1024..=1 << 24),
         pub fact_bytes: usize = bytes(16..=1 << 20),
