@@ -1,12 +1,11 @@
 //! The sentence encoder: opened when it is first needed, and given back while the model sleeps.
 
-use crate::near_messages::MessageIndex;
+use crate::message_index::MessageIndex;
 use encoder::Encoder;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
-use tokio::task::spawn_blocking;
 
 /// Threads of the encoder. A sentence takes milliseconds, and replies need the other cores.
 const THREADS: usize = 2;
@@ -80,10 +79,4 @@ impl Encoding {
             self.messages.clear();
         }
     }
-}
-
-pub async fn encode(encoder: &Arc<Encoder>, sentences: Vec<String>) -> Vec<Vec<f32>> {
-    let encoder = encoder.clone();
-    let vectors = spawn_blocking(move || sentences.iter().map(|sentence| encoder.encode(sentence)).collect());
-    vectors.await.unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! Facts that people read, write and find by hand.
 
 use crate::clock::wall_ms;
-use crate::encoding::encode;
+use crate::encode::encode;
 use crate::shared::Shared;
 use crate::{Error, Runtime, heavy};
 use encoder::{Encoder, rounded};

@@ -7,12 +7,12 @@ use crate::heavy;
 use crate::near_facts::{QuestionVector, near_facts, place_of, sources_of};
 use crate::prompts::RecallPlace;
 use crate::recall::search_past;
+use crate::word_weights::{MOST_WORDS, YOUNG_HOME, end_of, weigh};
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
 use session::machine::{Machine, RecallResult};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem};
 use settings::Settings;
-use std::collections::{HashMap, HashSet};
-use store::{Hit, RememberedFact, Store};
+use store::{Hit, RememberedFact};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -23,10 +23,6 @@ pub struct Question {
 
 pub fn question_of(input: &Input, machine: &Machine) -> Option<Question> {
     just_said(input, machine).filter(|question| remember::asks(&question.text))
-}
-
-pub fn end_of(question: &str) -> &str {
-    &question[question.ceil_char_boundary(question.len().saturating_sub(QUESTION_BYTES))..]
 }
 
 fn just_said(input: &Input, machine: &Machine) -> Option<Question> {
@@ -60,19 +56,8 @@ fn person_of(speaker: Option<&NamedSpeaker>) -> Option<String> {
     speaker.and_then(|speaker| speaker.person.clone())
 }
 
-pub const MOST_WORDS: usize = 16;
-/// Share of all items that may have a word: one in so many. A more frequent word says nothing about the subject.
-const ONE_OF: u64 = 8;
-/// Number of items that may have a word in a young conversation.
-const FEW: u64 = 24;
-/// Largest number of items with a word: more take too long to look through.
-const MOST: u64 = 500;
-/// Messages that a home with a short history is taken to have, so that a word in six of them still says something.
-pub const YOUNG_HOME: u64 = 200;
 /// Bytes of a request that are read in the time in which one byte of the prompt is compared.
 const WORK_FOR_A_BYTE: usize = 16;
-/// Bytes of a question that are looked at, its last ones: a longer one is a text that was pasted.
-const QUESTION_BYTES: usize = 4096; // not a window: bytes of a question
 const HITS: u32 = 24;
 
 pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
@@ -146,26 +131,3 @@ async fn facts_besides(place: RecallPlace<'_>, stems: &[String]) -> Vec<Remember
 
 /// Facts with one word of a question, the newest of them: the note tells few.
 const FACTS_OF_A_WORD: u32 = 16;
-
-/// Weighs the words of a question: the rarer, the heavier. Returns a search for them besides. `None`: none says anything.
-pub async fn weigh(
-    store: &Store,
-    stems: Vec<String>,
-    facts: &[RememberedFact],
-    least_versions: u64,
-) -> Option<(HashMap<String, f64>, String)> {
-    if stems.is_empty() {
-        return None;
-    }
-    let (counts, versions) = store.count_words(&stems, ONE_OF, FEW, MOST).await.ok()?;
-    let versions = versions.max(least_versions);
-    let weight = |count: u64| (1.0 + versions as f64 / count as f64).ln();
-    let told: HashSet<String> = facts.iter().flat_map(|fact| words_of(&fact.text)).collect();
-    let known = stems.into_iter().zip(counts).filter_map(|(stem, count)| {
-        let count = count?.max(u64::from(told.contains(&stem)));
-        (count > 0).then_some((stem, count))
-    });
-    let weights: HashMap<String, f64> = known.map(|(stem, count)| (stem, weight(count))).collect();
-    let query = weights.keys().map(|stem| format!("{stem}*")).collect::<Vec<_>>().join(" ");
-    (!weights.is_empty()).then_some((weights, query))
-}

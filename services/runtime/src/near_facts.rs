@@ -1,6 +1,6 @@
 //! Facts that are near a text by their meaning, as places of the past.
 
-use crate::encoding::encode;
+use crate::encode::encode;
 use crate::fact_block::owners;
 use crate::prompts::RecallPlace;
 use encoder::{Encoder, nearest, rounded};

@@ -1,11 +1,11 @@
 //! Search of the past for the model, and the text that tells its results.
 
 use crate::clock::wall_ms;
-use crate::look_back::{MOST_WORDS, YOUNG_HOME, end_of, weigh};
 use crate::metrics;
 use crate::near_facts::{QuestionVector, first_words, near_facts, place_of, sources_of};
 use crate::near_messages::near_messages;
 use crate::prompts::RecallPlace;
+use crate::word_weights::{MOST_WORDS, YOUNG_HOME, end_of, weigh};
 use prompt::{numbers, search_result, words_of};
 use serde_json::Value;
 use session::machine::RecallResult;
@@ -76,8 +76,8 @@ pub async fn find_past(
     let stems = stems_of(query, settings.limits.search_words);
     let question = QuestionVector::of(end_of(query), place).await;
     let searched = if question.is_some() { limit.max(CANDIDATES) } else { limit };
-    let sought = sought(query, &stems);
-    let mut by_words = search_past(settings, place, &sought, searched, excerpt_words, false).await;
+    let words = search_words(query, &stems);
+    let mut by_words = search_past(settings, place, &words, searched, excerpt_words, false).await;
     by_words.retain(|hit| hit.current && hit.role.is_some());
     let Some(question) = question else {
         by_words.truncate(limit as usize);
@@ -103,7 +103,7 @@ fn stems_of(query: &str, most_words: usize) -> Vec<String> {
     stems
 }
 
-fn sought(query: &str, stems: &[String]) -> String {
+fn search_words(query: &str, stems: &[String]) -> String {
     // A phrase between quotes is looked for as it is, and so is a text without such words.
     match stems.is_empty() || query.contains('"') {
         true => query.to_owned(),

@@ -23,7 +23,7 @@ async fn keys(store: &Store, encoder: &str, person: &str) -> Vec<i64> {
     vectors.into_iter().filter(|vector| vector.person == person).map(|vector| vector.key).collect()
 }
 
-/// What a question of this person finds among all messages with a vector.
+/// Texts that a question of this person finds among all messages with a vector.
 async fn stated(store: &Store, user: &str, person: &str) -> Vec<String> {
     let all: Vec<i64> =
         store.message_vectors("one", 0, 100).await.unwrap().into_iter().map(|vector| vector.key).collect();

@@ -3,7 +3,7 @@
 use super::change::{Remembered, SaidAt, said_by};
 use super::news::LearnedFacts;
 use crate::clock::wall_ms;
-use crate::encoding::encode;
+use crate::encode::encode;
 use crate::fact_block::owners;
 use crate::facts::{index_facts, index_vectors, put_vectors};
 use crate::shared::Shared;

@@ -56,3 +56,21 @@ async fn prompts_that_do_not_fit_are_refused_and_a_full_window_is_reported() {
     assert_eq!(refused(RawPrompt::Text(String::new()), 1).await, Some(FailureCode::InvalidRequest));
     stage.model.shutdown().await;
 }
+
+#[tokio::test]
+async fn parameters_of_tools_are_part_of_a_prompt_and_their_space_is_not() {
+    let stage = stage().await;
+    let refused = async |request| stage.answer(request).await.failure.unwrap();
+    let with_parameters = |parameters: String| {
+        let mut tools = stage.request(user("x"), 5);
+        let parameters = Some(JsonText(parameters.into()));
+        tools.prompt.tools = vec![Tool { name: "light".into(), description: None, parameters, verbatim: None }];
+        tools
+    };
+    let long = format!(r#"{{"type": "object", "description": "{}"}}"#, "word ".repeat(2_000_000));
+    let (code, message) = refused(with_parameters(long)).await;
+    assert_eq!(code, FailureCode::PromptTooLong);
+    assert!(message.contains("far more"), "before a token is made of it: {message}");
+    let spaced = format!(r#"{{"type":{}"object"}}"#, " ".repeat(4_000_000));
+    assert_eq!(stage.answer(with_parameters(spaced)).await.failure, None, "space is not part of the prompt");
+}
