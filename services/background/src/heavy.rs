@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
-/// Bytes below which work takes less time than handing it over.
+// Bytes below which work takes less time than handing it over.
 pub const SMALL_BYTES: usize = 64 << 10; // not a window: bytes of a request
-/// Permit for large pieces of work, one at a time, on a thread that comes last: speech needs the cores.
+// Permit for large pieces of work, one at a time, on a thread that comes last: speech needs the cores.
 static TURNS: LazyLock<HeavyTurns> = LazyLock::new(HeavyTurns::default);
 
 /// Runs `work` over this number of bytes. Large work waits its turn, and the worker's other tasks move to another
@@ -29,7 +29,7 @@ pub async fn run<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Turns of work that waits. The smallest goes first, so that a client with many large pieces keeps only itself waiting.
+// Turns of work that waits. The smallest goes first, so that a client with many large pieces keeps only itself waiting.
 #[derive(Default)]
 struct HeavyTurns(Mutex<HeavyState>);
 

@@ -4,8 +4,8 @@ use std::io;
 use std::panic::resume_unwind;
 use std::thread::{Builder, JoinHandle};
 
-/// Nice value that leaves nine tenths of a busy processor to others. With less of it a thread that holds a lock of the allocator
-/// would keep all waiting for a third of a second.
+// Nice value that leaves nine tenths of a busy processor to others. With less of it a thread that holds a lock of the allocator
+// would keep all waiting for a third of a second.
 const LAST: i32 = 10;
 
 /// Starts a thread that waits for all others where a processor is short. The threads that it starts wait as well.
@@ -16,7 +16,6 @@ pub fn start_last(name: &str, work: impl FnOnce() + Send + 'static) -> io::Resul
     })
 }
 
-/// Runs work on a thread that waits for all others, and returns when it is done.
 pub fn run_last<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
     let done = std::thread::scope(|scope| {

@@ -143,7 +143,7 @@ pub fn has(list: fn(&LanguageWords) -> &HashSet<String>, word: &str) -> bool {
     list(&JOINED).contains(word)
 }
 
-/// Languages in which a word is common, a bit each.
+// Languages in which a word is common, a bit each.
 static COMMON_IN: LazyLock<HashMap<&'static str, u32>> = LazyLock::new(|| {
     let mut languages: HashMap<&str, u32> = HashMap::new();
     for (at, language) in LANGUAGES.iter().enumerate() {
@@ -157,13 +157,13 @@ static COMMON_IN: LazyLock<HashMap<&'static str, u32>> = LazyLock::new(|| {
 pub struct CommonWords(u32);
 
 impl CommonWords {
-    /// Takes the languages in which most words are common. If that is one word, all languages: it tells nothing.
     pub fn of(words: &[&str]) -> CommonWords {
         let mut counts = [0; u32::BITS as usize];
         for languages in words.iter().filter_map(|word| COMMON_IN.get(word)) {
             counts.iter_mut().enumerate().for_each(|(at, count)| *count += languages >> at & 1);
         }
         let most = counts.iter().copied().max().unwrap_or_default();
+        // One common word tells no language.
         let language = |(at, count): (usize, &u32)| u32::from(*count == most || most < 2) << at;
         CommonWords(counts.iter().enumerate().map(language).sum())
     }

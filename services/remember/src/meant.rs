@@ -66,7 +66,7 @@ pub enum MeantFact {
     Unsure(usize, usize),
 }
 
-/// Least likeness of the fact that a correction replaces. Less is of the same person and says something else.
+// Least likeness of the fact that a correction replaces. Less is of the same person and says something else.
 pub const LEAST_CORRECTED_LIKENESS: f32 = 0.42;
 
 /// Finds the fact that a correction or a wish to forget means: the nearest by meaning, raised where words are the same, of those that

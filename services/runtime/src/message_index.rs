@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use store::{Error, MessageVector, Store, UnindexedMessage};
 
-/// Messages that are encoded at once, and vectors that are read at once.
+// Messages that are encoded at once, and vectors that are read at once.
 const ENCODED_AT_ONCE: u32 = 32;
 const READ_AT_ONCE: u32 = 1024;
 
@@ -17,7 +17,7 @@ pub struct MessageIndex(RwLock<Vectors>);
 #[derive(Default)]
 struct Vectors {
     encoder: String,
-    /// Keys through which messages were encoded, and vectors were read.
+    // Keys through which messages were encoded, and vectors were read.
     encoded: i64,
     read: i64,
     count: usize,
@@ -103,7 +103,7 @@ impl Vectors {
     }
 }
 
-/// Share of an owner's vectors that make room: one in so many.
+// Share of an owner's vectors that make room: one in so many.
 const ROOM_ONE_IN: usize = 8;
 
 #[cfg(test)]

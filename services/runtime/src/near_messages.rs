@@ -4,7 +4,7 @@ use crate::heavy;
 use crate::prompts::RecallPlace;
 use store::StatedMessage;
 
-/// Messages to look at for each one wanted: some were forgotten since their vectors were read.
+// Messages to look at for each one wanted: some were forgotten since their vectors were read.
 const LOOKED_AT_PER_HIT: usize = 2;
 
 /// Finds what this person stated that is nearest to a text, with the likeness, nearest first.

@@ -158,12 +158,12 @@ fn best_of(mut found: Vec<FoundPlace>, mut weights: HashMap<String, f64>, limit:
     best
 }
 
-/// Places of each kind among which the best are chosen.
+// Places of each kind among which the best are chosen.
 const CANDIDATES: u32 = 24;
 const LEAST_LIKENESS: f32 = 0.3;
 /// Likeness of what only words found, at most: nearer ones are found by meaning.
 const FARTHEST: f32 = 0.3;
-/// Weight of the question's words beside the likeness.
+// Weight of the question's words beside the likeness.
 const SHARE: f64 = 0.75;
 const TOLD_BEFORE: f64 = 0.7;
 

@@ -4,7 +4,6 @@ use crate::{Error, Hit, Store};
 use sqlx::FromRow;
 use sqlx::types::Json;
 
-/// Statement that has no vector yet.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct UnindexedMessage {
     pub key: i64,
@@ -50,7 +49,7 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// Keeps vectors of messages. One that was forgotten or deleted meanwhile gets none.
+    // One that was forgotten or deleted meanwhile gets none.
     pub async fn put_message_vectors(&self, encoder: &str, vectors: Vec<(i64, Vec<u8>)>) -> Result<(), Error> {
         let encoder = encoder.to_owned();
         self.write(async move |connection| {
