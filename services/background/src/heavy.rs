@@ -15,9 +15,12 @@ static TURNS: LazyLock<HeavyTurns> = LazyLock::new(HeavyTurns::default);
 /// Runs `work` over this number of bytes. Large work waits its turn, and the worker's other tasks move to another
 /// thread.
 pub async fn run<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> T {
-    // A runtime of one thread has no other to move to. Learning has one, and would hold the turn while all others come before it.
+    if bytes < SMALL_BYTES {
+        return work();
+    }
     let here = Handle::current();
-    if bytes < SMALL_BYTES || here.runtime_flavor() != RuntimeFlavor::MultiThread {
+    // A runtime of one thread has no other to move to. Learning has one, and would hold the turn while all others come before it.
+    if here.runtime_flavor() != RuntimeFlavor::MultiThread {
         return work();
     }
     let _turn = TURNS.take(bytes).await;

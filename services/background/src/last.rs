@@ -4,8 +4,8 @@ use std::io;
 use std::panic::resume_unwind;
 use std::thread::{Builder, JoinHandle};
 
-// Nice value that leaves nine tenths of a busy processor to others. With less of it a thread that holds a lock of the allocator
-// would keep all waiting for a third of a second.
+// Nice value that leaves nine tenths of a busy processor to others. With 19 such a thread was seen to wait for a third of a second,
+// whatever lock it held.
 const LAST: i32 = 10;
 
 /// Starts a thread that waits for all others where a processor is short. The threads that it starts wait as well.
@@ -52,6 +52,7 @@ mod tests {
         assert_eq!(told.recv().unwrap(), [LAST; 2]);
         assert_eq!(getpriority_process(None).unwrap(), before);
     }
+
     #[test]
     fn work_on_a_borrow_comes_last_and_its_result_and_panic_come_back() {
         let before = getpriority_process(None).unwrap();

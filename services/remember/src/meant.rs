@@ -123,10 +123,7 @@ fn possessed(sentence: &str) -> Vec<String> {
         |word: &&&str| has(|language| &language.lasting.small, word) || has(|language| &language.lasting.new, word);
     let behind = |at: usize| words[at + 1..].iter().find(|word| !says_little(word));
     let places = (0..words.len()).filter(|at| is_possessive(&words[*at]));
-    places
-        .filter_map(behind)
-        .flat_map(|noun| stems(noun).into_iter().next().or_else(|| Some((*noun).to_owned())))
-        .collect()
+    places.filter_map(behind).map(|noun| stems(noun).pop().unwrap_or_else(|| (*noun).to_owned())).collect()
 }
 
 fn content(sentence: &str) -> Vec<String> {

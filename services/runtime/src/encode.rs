@@ -1,6 +1,6 @@
 //! Vectors of sentences, computed beside the workers.
 
-use encoder::Encoder;
+use encoder::{Encoder, rounded};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
@@ -8,4 +8,9 @@ pub async fn encode(encoder: &Arc<Encoder>, sentences: Vec<String>) -> Vec<Vec<f
     let encoder = encoder.clone();
     let vectors = spawn_blocking(move || sentences.iter().map(|sentence| encoder.encode(sentence)).collect());
     vectors.await.unwrap_or_default()
+}
+
+/// Returns the vectors as the store keeps them.
+pub async fn encode_to_bytes(encoder: &Arc<Encoder>, sentences: Vec<String>) -> Vec<Vec<u8>> {
+    encode(encoder, sentences).await.iter().map(|vector| bytemuck::cast_vec(rounded(vector))).collect()
 }

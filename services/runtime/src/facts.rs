@@ -1,10 +1,10 @@
 //! Facts that people read, write and find by hand.
 
 use crate::clock::wall_ms;
-use crate::encode::encode;
+use crate::encode::encode_to_bytes;
 use crate::shared::Shared;
 use crate::{Error, Runtime, heavy};
-use encoder::{Encoder, rounded};
+use encoder::Encoder;
 use remember::about;
 use std::sync::Arc;
 use store::{FoundBy, NewFact, RememberedFact, Store, UnindexedFact, new_id};
@@ -98,12 +98,11 @@ pub async fn put_vectors(
         return Ok(false);
     }
     let (keys, texts): (Vec<i64>, Vec<String>) = facts.into_iter().map(|fact| (fact.key, fact.text)).unzip();
-    let vectors = encode(encoder, texts).await;
+    let vectors = encode_to_bytes(encoder, texts).await;
     if vectors.len() != keys.len() {
         return Ok(false);
     }
-    let bytes = |vector: &Vec<f32>| bytemuck::cast_vec(rounded(vector));
-    store.put_fact_vectors(encoder.name(), keys.into_iter().zip(vectors.iter().map(bytes)).collect()).await?;
+    store.put_fact_vectors(encoder.name(), keys.into_iter().zip(vectors).collect()).await?;
     Ok(true)
 }
 

@@ -7,8 +7,8 @@ use crate::heavy;
 use crate::near_facts::{QuestionVector, near_facts, place_of, sources_of};
 use crate::prompts::RecallPlace;
 use crate::recall::search_past;
-use crate::word_weights::{MOST_WORDS, YOUNG_HOME, end_of, weigh};
-use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, numbers, words_of};
+use crate::word_weights::{YOUNG_HOME, end_of, question_stems, weigh};
+use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, words_of};
 use session::machine::{Machine, RecallResult};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem};
 use settings::Settings;
@@ -87,9 +87,7 @@ async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past:
 
 async fn look_back_by_words(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
     let conversation = &settings.conversation;
-    let mut stems = remember::stems_of_question(past.question);
-    stems.extend(numbers(past.question));
-    stems.truncate(MOST_WORDS.min(settings.limits.search_words / 4));
+    let stems = question_stems(past.question, settings.limits.search_words);
     let facts = facts_besides(place, &stems).await;
     let least = if place.person.is_some() { YOUNG_HOME } else { 0 };
     let (weights, query) = weigh(place.store, stems, &facts, least).await?;

@@ -1,7 +1,7 @@
 //! Vectors of messages in memory, because a question waits for them.
 
-use crate::encode::encode;
-use encoder::{Encoder, nearest, rounded};
+use crate::encode::encode_to_bytes;
+use encoder::{Encoder, nearest};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,9 +49,8 @@ impl MessageIndex {
             let Some(last) = unread.last().map(|message| message.key) else { break };
             let (keys, texts): (Vec<i64>, Vec<String>) =
                 unread.into_iter().map(|UnindexedMessage { key, text }| (key, text)).unzip();
-            let vectors = encode(encoder, texts).await;
-            let bytes = |vector: &Vec<f32>| bytemuck::cast_vec(rounded(vector));
-            store.put_message_vectors(name, keys.into_iter().zip(vectors.iter().map(bytes)).collect()).await?;
+            let vectors = encode_to_bytes(encoder, texts).await;
+            store.put_message_vectors(name, keys.into_iter().zip(vectors).collect()).await?;
             self.0.write().encoded = last;
         }
         loop {
@@ -103,7 +102,7 @@ impl Vectors {
     }
 }
 
-// Share of an owner's vectors that make room: one in so many.
+// Of this many vectors of an owner, the oldest one makes room.
 const ROOM_ONE_IN: usize = 8;
 
 #[cfg(test)]

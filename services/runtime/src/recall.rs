@@ -5,8 +5,8 @@ use crate::metrics;
 use crate::near_facts::{QuestionVector, first_words, near_facts, place_of, sources_of};
 use crate::near_messages::near_messages;
 use crate::prompts::RecallPlace;
-use crate::word_weights::{MOST_WORDS, YOUNG_HOME, end_of, weigh};
-use prompt::{numbers, search_result, words_of};
+use crate::word_weights::{YOUNG_HOME, beginnings, end_of, question_stems, weigh};
+use prompt::{search_result, words_of};
 use serde_json::Value;
 use session::machine::RecallResult;
 use session::{Item, NoteSource};
@@ -73,7 +73,7 @@ pub async fn find_past(
     limit: u32,
     excerpt_words: u32,
 ) -> Vec<FoundPlace> {
-    let stems = stems_of(query, settings.limits.search_words);
+    let stems = question_stems(end_of(query), settings.limits.search_words);
     let question = QuestionVector::of(end_of(query), place).await;
     let searched = if question.is_some() { limit.max(CANDIDATES) } else { limit };
     let words = search_words(query, &stems);
@@ -94,20 +94,11 @@ pub async fn find_past(
     best_of(found, weights.unwrap_or_default(), limit as usize)
 }
 
-/// Returns beginnings of the words that a question is about, so that "my aunt's birthday" finds "My aunt was born".
-fn stems_of(query: &str, most_words: usize) -> Vec<String> {
-    let asked = end_of(query);
-    let mut stems = remember::stems_of_question(asked);
-    stems.extend(numbers(asked));
-    stems.truncate(MOST_WORDS.min(most_words / 4));
-    stems
-}
-
 fn search_words(query: &str, stems: &[String]) -> String {
     // A phrase between quotes is looked for as it is, and so is a text without such words.
     match stems.is_empty() || query.contains('"') {
         true => query.to_owned(),
-        false => stems.iter().map(|stem| format!("{stem}*")).collect::<Vec<_>>().join(" "),
+        false => beginnings(stems),
     }
 }
 

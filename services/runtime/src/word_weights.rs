@@ -1,11 +1,11 @@
 //! Words of a question, and how much each of them says.
 
-use prompt::words_of;
+use prompt::{numbers, words_of};
 use std::collections::{HashMap, HashSet};
 use store::{RememberedFact, Store};
 
-pub const MOST_WORDS: usize = 16;
-/// Share of all items that may have a word: one in so many. A more frequent word says nothing about the subject.
+const MOST_WORDS: usize = 16;
+/// Items of which one may have a word. A word of more items says nothing about the subject.
 const ONE_OF: u64 = 8;
 /// Number of items that may have a word in a young conversation.
 const FEW: u64 = 24;
@@ -18,6 +18,19 @@ const QUESTION_BYTES: usize = 4096; // not a window: bytes of a question
 
 pub fn end_of(question: &str) -> &str {
     &question[question.ceil_char_boundary(question.len().saturating_sub(QUESTION_BYTES))..]
+}
+
+/// Returns the stems of a question, and its numbers, that a search of at most `most_words` takes.
+pub fn question_stems(question: &str, most_words: usize) -> Vec<String> {
+    let mut stems = remember::stems_of_question(question);
+    stems.extend(numbers(question));
+    stems.truncate(MOST_WORDS.min(most_words / 4));
+    stems
+}
+
+// As beginnings they find "My aunt was born" for "my aunt's birthday".
+pub fn beginnings<'a>(stems: impl IntoIterator<Item = &'a String>) -> String {
+    stems.into_iter().map(|stem| format!("{stem}*")).collect::<Vec<_>>().join(" ")
 }
 
 /// Weighs the words of a question: the rarer, the heavier. Returns a search for them besides. `None`: none says anything.
@@ -39,6 +52,6 @@ pub async fn weigh(
         (count > 0).then_some((stem, count))
     });
     let weights: HashMap<String, f64> = known.map(|(stem, count)| (stem, weight(count))).collect();
-    let query = weights.keys().map(|stem| format!("{stem}*")).collect::<Vec<_>>().join(" ");
+    let query = beginnings(weights.keys());
     (!weights.is_empty()).then_some((weights, query))
 }
