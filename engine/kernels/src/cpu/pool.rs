@@ -2,7 +2,8 @@
 //!
 //! A token of a small model is some two hundred jobs of a few microseconds. Workers therefore spin for a moment before
 //! they sleep, and a job is a few stores to atomics; workers enter the sleeping path (a mutex and a condition) only
-//! after an idle moment.
+//! after an idle moment. A job waits for no worker that has not begun it: where other programs hold its core, the caller
+//! does all by itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -25,8 +26,9 @@ struct Shared {
     /// Number of jobs; a worker that sees it change takes part in the job.
     job_number: AtomicUsize,
     job: AtomicPtr<Job<'static>>,
-    busy: AtomicUsize,   // workers that have not yet left the current job
-    asleep: AtomicUsize, // workers that sleep or are about to
+    entered: AtomicUsize, // times that workers entered the current job, and `CLOSED` when none may enter any more
+    left: AtomicUsize,    // times that they left it
+    asleep: AtomicUsize,  // workers that sleep or are about to
     /// Lock that a worker holds when it goes to sleep and the caller when it wakes it, so that no wake-up comes too
     /// early.
     door: Mutex<()>,
@@ -36,6 +38,8 @@ struct Shared {
     /// Tasks of the current job that no thread has begun, by thread, the caller's first.
     shares: Box<[Share]>,
 }
+
+const CLOSED: usize = 1 << (usize::BITS - 1);
 
 struct Job<'a> {
     run: &'a (dyn Fn(usize) + Sync),
@@ -49,7 +53,8 @@ impl Pool {
         let shared = Arc::new(Shared {
             job_number: AtomicUsize::new(0),
             job: AtomicPtr::new(std::ptr::null_mut()),
-            busy: AtomicUsize::new(0),
+            entered: AtomicUsize::new(CLOSED),
+            left: AtomicUsize::new(0),
             asleep: AtomicUsize::new(0),
             door: Mutex::new(()),
             wake: Condvar::new(),
@@ -92,8 +97,9 @@ impl Pool {
         for (n, share) in shared.shares.iter().enumerate() {
             share.set(n * tasks / count, (n + 1) * tasks / count);
         }
-        shared.busy.store(self.workers.len(), Ordering::Relaxed);
         shared.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
+        shared.left.store(0, Ordering::Relaxed);
+        shared.entered.store(0, Ordering::Release);
         shared.job_number.fetch_add(1, Ordering::SeqCst);
         // One total order of these operations: a worker either sees the new number before it sleeps, or is counted here.
         if shared.asleep.load(Ordering::SeqCst) > 0 {
@@ -101,9 +107,10 @@ impl Pool {
             shared.wake.notify_all();
         }
         job.take_part(&shared.shares, 0);
-        // The job lives on this stack: every worker must be done with it when this function returns.
+        // The job lives on this stack: no worker may be in it when this function returns.
+        let entered = shared.entered.fetch_or(CLOSED, Ordering::Relaxed);
         let mut spins = 0;
-        while shared.busy.load(Ordering::Acquire) != 0 {
+        while shared.left.load(Ordering::Acquire) != entered {
             spins += 1;
             // More threads than free cores: the worker we wait for may need this one.
             if spins > SPINS_BEFORE_SLEEP { std::thread::yield_now() } else { std::hint::spin_loop() }
@@ -197,16 +204,19 @@ fn work(shared: &Shared, thread: usize) {
         if is_first {
             shared.pin(thread);
         }
+        // It may be a job after the one that was seen.
+        if shared.entered.fetch_add(1, Ordering::Acquire) & CLOSED != 0 {
+            continue;
+        }
         let job = shared.job.load(Ordering::Relaxed);
-        // SAFETY: `run` stored this pointer before it counted the job, and does not return (so the job stays alive)
-        // before `busy` says that this worker has left it.
+        // SAFETY: `run` stored this pointer before it opened the job, and does not return (so the job stays alive)
+        // before `left` says that this worker, which entered while the job was open, has left it.
         unsafe { (*job).take_part(&shared.shares, thread) };
-        shared.busy.fetch_sub(1, Ordering::Release);
+        shared.left.fetch_add(1, Ordering::Release);
     }
 }
 
-/// Returns the number of a job after `seen`. No job is missed: `run` waits for every worker to leave one before the
-/// next.
+/// Returns the number of a job after `seen`, which may have ended.
 fn wait_for_job(shared: &Shared, seen: usize) -> usize {
     for _ in 0..SPINS_BEFORE_SLEEP {
         let number = shared.job_number.load(Ordering::SeqCst);
