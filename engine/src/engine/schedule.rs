@@ -13,6 +13,8 @@ use crate::state::SequenceState;
 /// Most steps that may pass a request over; then it takes part in the next one, whatever is more urgent: with one part
 /// of a chunk in as many steps it takes little from urgent requests.
 const LONGEST_WAIT_STEPS: u64 = 32;
+/// The same for background work while a user waits for a first word.
+const LONGEST_WAIT_BEHIND_WORDS: u64 = 4 * LONGEST_WAIT_STEPS;
 
 /// Most early replies of one step: a request that comes meanwhile waits for the step's end, and a step of two takes
 /// hardly longer than one of one.
@@ -48,7 +50,7 @@ impl Engine {
     }
 
     /// Returns true for a request that has waited too long. Of background work only the first in turn is ever late, so
-    /// that one ends after the other. It has its share of the time.
+    /// that one ends after the other. It has its share of the time, but hardly of steps to a user's first word.
     fn is_late(&self, request: &ActiveRequest) -> bool {
         let waited = self.steps - request.computed_at;
         if request.priority != Priority::Background {
@@ -56,7 +58,10 @@ impl Engine {
         }
         let is_background = |request: &&ActiveRequest| request.priority == Priority::Background;
         let first = self.requests.iter().find(is_background).map(|first| first.id);
-        first == Some(request.id) && (waited >= LONGEST_WAIT_STEPS || self.pace.background_is_due())
+        let is_awaited = |request: &ActiveRequest| request.priority == Priority::Talk && !request.is_decoding();
+        let longest = if self.requests.iter().any(is_awaited) { LONGEST_WAIT_BEHIND_WORDS } else { LONGEST_WAIT_STEPS };
+        let is_due = longest == LONGEST_WAIT_STEPS && self.pace.background_is_due();
+        first == Some(request.id) && (waited >= longest || is_due)
     }
 
     /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one. A request that

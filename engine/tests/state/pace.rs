@@ -47,3 +47,26 @@ fn a_prompt_takes_short_steps_where_others_wait() {
     let id = background.submit(EngineRequest { priority: Priority::Background, ..long }).unwrap();
     assert_eq!(steps_to_the_first_word(&mut background, id), PROMPT.div_ceil(16));
 }
+
+/// Background work has a tenth of the time while users talk. A user who waits for a first word does not wait for it.
+#[test]
+fn work_in_the_background_leaves_out_the_steps_to_a_first_word() {
+    let mut engine = slow();
+    let background = |seed| EngineRequest { priority: Priority::Background, ..request(&words(20, seed), 1) };
+    let first = engine.submit(background(3)).unwrap();
+    steps_to_the_first_word(&mut engine, first);
+    engine.took(Duration::from_secs(60));
+    let talk = engine.submit(request(&words(40, 4), 60)).unwrap();
+    let second = engine.submit(background(5)).unwrap();
+    let (mut events, mut order) = (Vec::new(), Vec::new());
+    while engine.step(&mut events) {
+        for event in events.drain(..) {
+            match event {
+                EngineEvent::Token(token) if !order.contains(&token.id) => order.push(token.id),
+                EngineEvent::Done { id, .. } if id == talk => order.push(id),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(order, [talk, second, talk], "it comes behind the first word, and before the last");
+}
