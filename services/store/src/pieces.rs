@@ -11,8 +11,8 @@ use crate::{Change, Error, SessionRecord, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace, RequestDigest};
 use sqlx::sqlite::SqliteConnection;
 
-const PIECE_ITEMS: usize = 32;
-const PIECE_BYTES: usize = 64 << 10; // not a window: bytes of items
+const PIECE_ITEMS: usize = 8;
+const PIECE_BYTES: usize = 16 << 10; // not a window: bytes of items
 
 /// Splits items into those of one write each. There is at least one piece, which may be empty.
 pub fn pieces(items: Vec<Item>) -> Vec<Vec<Item>> {
