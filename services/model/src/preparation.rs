@@ -121,11 +121,16 @@ pub fn share_pools(sleeps: bool) {
         fn mallopt(option: std::ffi::c_int, value: std::ffi::c_int) -> std::ffi::c_int;
     }
     const MOST_POOLS: std::ffi::c_int = -8; // M_ARENA_MAX
+    const MOST_FAST: std::ffi::c_int = 1; // M_MXFAST
     const FEWEST: usize = 2;
     let cores = std::thread::available_parallelism().map_or(FEWEST, usize::from);
     let pools = if sleeps { FEWEST } else { cores.max(FEWEST) };
     // SAFETY: the function of the C library takes numbers and may be called by any thread at any time.
     unsafe { mallopt(MOST_POOLS, std::ffi::c_int::try_from(pools).unwrap_or(std::ffi::c_int::MAX)) };
+    // Small freed pieces join their neighbours at once. Otherwise one allocation joins all that a large request left, and
+    // other threads wait for it.
+    // SAFETY: as above.
+    unsafe { mallopt(MOST_FAST, 0) };
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]

@@ -8,6 +8,7 @@ use super::shown_past::{message_of, pin_of};
 use super::weigh::{Weighed, passage, results_through, weigh};
 use super::{Past, ShownPast};
 use crate::clock::wall_ms;
+use crate::heavy;
 use crate::metrics;
 use crate::prompts::SessionTools;
 use compaction::{
@@ -309,17 +310,21 @@ fn without_words(item: &Arc<Item>, left_out: &[String]) -> Arc<Item> {
 /// Pins the wishes that no pin holds yet: they are older than pinning, or came right before a crash.
 async fn pin_what_was_asked_for(tools: &SessionTools, past: &mut Past) -> Result<(), store::Error> {
     let known = tools.store.pins(&tools.session, true).await?;
-    let mut before = None;
-    let mut all = Vec::new();
-    for (at, item) in past.items.iter().enumerate() {
-        if at == past.shown_from && !past.is_whole {
-            before = None;
+    let bytes = past.items.iter().map(|item| item.body.text_bytes()).sum();
+    let mut all = heavy::run(bytes, || {
+        let (mut before, mut all) = (None, Vec::new());
+        for (at, item) in past.items.iter().enumerate() {
+            if at == past.shown_from && !past.is_whole {
+                before = None;
+            }
+            all.extend(wishes(item, before));
+            if item.is_said_by_user() {
+                before = Some(&**item);
+            }
         }
-        all.extend(wishes(item, before));
-        if item.is_said_by_user() {
-            before = Some(&**item);
-        }
-    }
+        all
+    })
+    .await;
     all.retain(|wish| !known.iter().any(|pin| pin.source_item.as_ref() == Some(&wish.item_id)));
     pin_wishes(tools, all, &mut past.shown_past.pins).await?;
     past.base.pins.clone_from(&past.shown_past.pins);
