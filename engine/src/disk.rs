@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::thread::JoinHandle;
 
 use kernels::cpu::Cpu;
@@ -67,11 +67,25 @@ pub(crate) struct DiskCache {
     model: ModelIdentity,
     stored: Vec<StoredSequence>,
     uses: u64,
-    jobs: Option<Sender<file::WriteJob>>,
-    done: Receiver<Result<StoredSequence, String>>,
+    jobs: Option<Sender<DiskJob>>,
+    done: Receiver<DiskNews>,
     thread: Option<JoinHandle<()>>,
     waiting: VecDeque<Vec<PageName>>,
+    forgetting: Vec<OwnerId>, // owners whose files the disk's thread has yet to delete
     pub notes: Vec<String>,
+}
+
+/// Work of the disk's thread, in order.
+enum DiskJob {
+    Write(Box<file::WriteJob>),
+    Forget(OwnerId),
+    /// Call when all earlier work is done.
+    Tell(Box<dyn FnOnce() + Send>),
+}
+
+enum DiskNews {
+    Written(Result<StoredSequence, String>),
+    Forgotten(Vec<OwnerId>, std::io::Result<usize>),
 }
 
 impl StoredSequence {
@@ -94,21 +108,16 @@ impl StoredSequence {
 impl DiskCache {
     pub fn open(limits: DiskLimits, model: ModelIdentity) -> Result<DiskCache, String> {
         let (stored, notes) = find(&limits.folder, &model)?;
-        let (jobs, work) = channel::<file::WriteJob>();
+        let (jobs, work) = channel();
         let (tell, done) = channel();
+        let folder = limits.folder.clone();
         let thread = std::thread::Builder::new()
             .name("state-writer".to_string())
-            .spawn(move || {
-                for job in work {
-                    if tell.send(file::write(job)).is_err() {
-                        return;
-                    }
-                }
-            })
+            .spawn(move || work_through(&folder, &work, &tell))
             .map_err(|error| format!("cached conversations are not kept on disk: {error}"))?;
         let (jobs, thread) = (Some(jobs), Some(thread));
-        let mut disk =
-            DiskCache { limits, model, stored, uses: 0, jobs, done, thread, waiting: VecDeque::new(), notes };
+        let (waiting, forgetting) = (VecDeque::new(), Vec::new());
+        let mut disk = DiskCache { limits, model, stored, uses: 0, jobs, done, thread, waiting, forgetting, notes };
         disk.enforce();
         disk.sweep();
         Ok(disk)
@@ -163,15 +172,15 @@ impl DiskCache {
         };
         let stored = StoredSequence { kept_at, ..stored };
         let job = file::WriteJob { sequence: stored, head, snapshots, pages: sequence.state.pages.clone() };
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(DiskJob::Write(Box::new(job))).is_ok());
         self.waiting.extend(sent.then_some(waiting));
     }
 
     pub fn flush(&mut self) {
-        while !self.waiting.is_empty() {
+        while !self.waiting.is_empty() || !self.forgetting.is_empty() {
             match self.done.recv() {
-                Ok(done) => self.take(done),
-                Err(_) => self.waiting.clear(),
+                Ok(news) => self.take(news),
+                Err(_) => (self.waiting, self.forgetting) = Default::default(),
             }
         }
         self.enforce();
@@ -248,28 +257,47 @@ impl DiskCache {
         }
     }
 
-    /// Deletes an owner's files, also those of other models, and the pages that no other sequence has.
+    /// Lets the disk's thread delete an owner's files, also those of other models, and the pages that no other sequence
+    /// has. Nothing reads them any more.
     pub fn forget(&mut self, owner: OwnerId) {
-        self.flush();
         self.stored.retain(|stored| stored.owner != Some(owner));
-        if let Err(error) = forget_files(&self.limits.folder, owner) {
-            self.notes.push(format!(
-                "files of a deleted conversation are still in {}: {error}",
-                self.limits.folder.display()
-            ));
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(DiskJob::Forget(owner)).is_ok());
+        self.forgetting.extend(sent.then_some(owner));
+    }
+
+    /// Calls `done` when all files are gone that are forgotten by now.
+    pub fn when_forgotten(&mut self, done: Box<dyn FnOnce() + Send>) {
+        let Some(jobs) = &self.jobs else { return done() };
+        if let Err(SendError(DiskJob::Tell(done))) = jobs.send(DiskJob::Tell(done)) {
+            done();
         }
     }
 
     fn collect(&mut self) {
-        while let Ok(done) = self.done.try_recv() {
-            self.take(done);
+        while let Ok(news) = self.done.try_recv() {
+            self.take(news);
         }
         self.enforce();
     }
 
-    fn take(&mut self, done: Result<StoredSequence, String>) {
+    fn take(&mut self, news: DiskNews) {
+        let written = match news {
+            DiskNews::Written(written) => written,
+            DiskNews::Forgotten(owners, done) => {
+                for owner in owners {
+                    let first = self.forgetting.iter().position(|forgetting| *forgetting == owner);
+                    first.map(|at| self.forgetting.remove(at));
+                }
+                let folder = self.limits.folder.display();
+                let failed = |error| format!("files of a deleted conversation are still in {folder}: {error}");
+                self.notes.extend(done.err().map(failed));
+                return;
+            }
+        };
         self.waiting.pop_front();
-        match done {
+        match written {
+            // Its file is deleted next.
+            Ok(stored) if stored.owner.is_some_and(|owner| self.forgetting.contains(&owner)) => {}
             Ok(mut stored) => {
                 self.uses += 1;
                 stored.used = self.uses;
@@ -340,6 +368,37 @@ impl DiskCache {
     }
 }
 
+fn work_through(folder: &Path, work: &Receiver<DiskJob>, tell: &Sender<DiskNews>) {
+    let mut next = None;
+    while let Some(job) = next.take().or_else(|| work.recv().ok()) {
+        if let DiskJob::Write(job) = job {
+            if tell.send(DiskNews::Written(file::write(*job))).is_err() {
+                return;
+            }
+            continue;
+        }
+        // One look through the folder is enough for all owners in a row.
+        let (mut owners, mut to_tell, mut other) = (Vec::new(), Vec::new(), Some(job));
+        while let Some(job) = other.take().or_else(|| work.try_recv().ok()) {
+            match job {
+                DiskJob::Forget(owner) => owners.push(owner),
+                DiskJob::Tell(done) => to_tell.push(done),
+                DiskJob::Write(_) => {
+                    next = Some(job);
+                    break;
+                }
+            }
+        }
+        if !owners.is_empty() {
+            let done = forget_files(folder, &owners);
+            if tell.send(DiskNews::Forgotten(owners, done)).is_err() {
+                return;
+            }
+        }
+        to_tell.into_iter().for_each(|done| done());
+    }
+}
+
 /// Finds the sequences in a folder, the one written last at the end. Deletes and notes a file that is none.
 fn find(folder: &Path, model: &ModelIdentity) -> Result<(Vec<StoredSequence>, Vec<String>), String> {
     std::fs::create_dir_all(folder)
@@ -391,18 +450,19 @@ impl Drop for DiskCache {
     }
 }
 
-/// Deletes the files of an owner while no engine runs. Returns their number.
-pub fn forget_files(folder: &Path, owner: OwnerId) -> std::io::Result<usize> {
+/// Deletes the files of owners, and returns their number.
+pub fn forget_files(folder: &Path, owners: &[OwnerId]) -> std::io::Result<usize> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         entries => entries?,
     };
-    let prefix = file::prefix(owner);
+    let prefixes: Vec<String> = owners.iter().map(|owner| file::prefix(*owner)).collect();
+    let is_theirs = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
     let mut deleted = 0;
     let mut held = HashSet::new();
     for entry in entries {
         let path = entry?.path();
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(is_theirs) {
             delete(&path)?;
             deleted += 1;
         } else if path.extension().is_some_and(|extension| extension == file::EXTENSION) {

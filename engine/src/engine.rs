@@ -175,6 +175,15 @@ impl Engine {
         self.cache.forget_saved(owner);
     }
 
+    /// Calls `done` when the files of all owners that are forgotten by now are gone. The disk's thread deletes them, so
+    /// that no step waits for it.
+    pub fn when_forgotten(&mut self, done: impl FnOnce() + Send + 'static) {
+        match self.cache.disk() {
+            Some(disk) => disk.when_forgotten(Box::new(done)),
+            None => done(),
+        }
+    }
+
     fn keep_off_disk(&mut self, owner: OwnerId) {
         for request in self.requests.iter_mut().chain(&mut self.held).filter(|request| request.owner == Some(owner)) {
             request.unsaved = true;

@@ -60,7 +60,7 @@ pub fn read_folder(folder: &Path, bytes: &[u8]) -> Result<Result<usize, String>,
     let mut notes = std::mem::take(&mut disk.notes);
     let is_foreign = disk.stored().iter().any(|stored| !stored.ours);
     drop(disk);
-    forget_files(folder, OWNER).map_err(|error| error.to_string())?;
+    forget_files(folder, &[OWNER]).map_err(|error| error.to_string())?;
     let left = std::fs::read_dir(folder).map_err(|error| error.to_string())?.count();
     match tokens {
         _ if left > 0 => Err(format!("{left} files are left of what is forgotten")),
@@ -109,7 +109,7 @@ pub fn sound_input(folder: &Path, tokens: u32, states: Format) -> Result<Vec<u8>
     let read = |path: &Path| std::fs::read(path).map_err(|error| error.to_string());
     let line = read(&path)?;
     let first_page = names.first().map_or(Ok(Vec::new()), |name| read(&file::page_path(folder, name)))?;
-    forget_files(folder, OWNER).map_err(|error| error.to_string())?;
+    forget_files(folder, &[OWNER]).map_err(|error| error.to_string())?;
     Ok([&[1], &(line.len() as u32).to_le_bytes()[..], &line, &first_page].concat())
 }
 

@@ -60,6 +60,8 @@ pub struct Completions {
     pub owners: Arc<PastOwners>,
     pub standing: Arc<StandingPrompts>,
     pub wording: Arc<Wording>,
+    /// Lock of the task that drops what was computed of deleted words, so that no two do the same.
+    pub dropping: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Completions {
@@ -74,6 +76,7 @@ impl Completions {
             owners: Arc::new(PastOwners::new(store.clone())),
             standing: Arc::new(StandingPrompts::new(&settings.prompt)),
             wording: Arc::new(runtime::wording(&settings)),
+            dropping: Arc::default(),
             settings,
             store,
             model,

@@ -2,6 +2,7 @@
 //! sessions, because they hold the same words; gives freed memory back to the system.
 
 use crate::Completions;
+use futures_util::stream::{self, StreamExt};
 use runtime::wall_ms;
 use std::time::{Duration, Instant};
 use store::{PastToForget, SessionRef};
@@ -14,6 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Interval between returns of freed memory. Between pieces in use the C library keeps it: with two thousand clients 2 MB
 /// more in a minute.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(60);
+/// Pasts whose files go with one look through their folder.
+const FORGOTTEN_AT_ONCE: usize = 64; // not a window: pasts
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 impl Completions {
@@ -77,9 +80,12 @@ impl Completions {
     }
 
     async fn drop_pasts(&self) -> Result<(), store::Error> {
+        let _alone = self.dropping.lock().await;
         let mut forgotten = Vec::new();
-        for PastToForget { owner, user, stays } in self.store.pasts_to_forget().await? {
-            match (self.model.forget(owner, stays).await, user) {
+        let ask = |past: PastToForget| async { (self.model.forget(past.owner, past.stays).await, past) };
+        let mut asked = stream::iter(self.store.pasts_to_forget().await?).map(ask).buffer_unordered(FORGOTTEN_AT_ONCE);
+        while let Some((answer, PastToForget { owner, user, .. })) = asked.next().await {
+            match (answer, user) {
                 (Ok(()), Some(user)) => {
                     self.recent.forget(&user);
                     self.standing.forget(&user);

@@ -1,6 +1,8 @@
-//! User of a command, and the question before it deletes.
+//! User of a command, the question before it deletes, and what goes with deleted words.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use engine::OwnerId;
+use settings::Settings;
 use std::io::IsTerminal;
 use store::{Error, Store};
 
@@ -25,4 +27,14 @@ pub fn confirm(what: &str, yes: bool) -> Result<()> {
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     if answer.trim() == "yes" { Ok(()) } else { bail!("nothing was deleted") }
+}
+
+/// Deletes what was computed of deleted words from the disk, and returns the number of files. A running service drops its
+/// own memory.
+pub async fn forget_computed(settings: &Settings, store: &Store) -> Result<usize> {
+    let Some(folder) = &settings.memory.disk_path else { return Ok(0) };
+    let pasts = store.pasts_to_forget().await?;
+    let owners: Vec<OwnerId> = pasts.into_iter().map(|past| OwnerId(past.owner)).collect();
+    engine::forget_files(folder, &owners)
+        .with_context(|| format!("files that were computed of deleted conversations are still in {}", folder.display()))
 }

@@ -398,7 +398,7 @@ impl<'a> Serving<'a> {
                     PastStays::Memory => self.engine.forget_saved(owner),
                 }
                 self.tell_notes();
-                let _ = done.send(());
+                self.engine.when_forgotten(move || _ = done.send(()));
             }
             Command::Wake(only) => drop(only),
             Command::Stop { done } => return Some(Ended::Stopped(Some(done))),

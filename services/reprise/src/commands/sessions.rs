@@ -5,16 +5,15 @@
 mod context;
 mod show;
 
-use crate::owners::{confirm, users};
+use crate::owners::{confirm, forget_computed, users};
 use anyhow::{Context, Result, bail};
-use engine::OwnerId;
 use runtime::wall_ms;
 use serde_json::json;
 use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use store::{Error, HistorySearch, PastToForget, SearchPlace, SessionLine, SessionRef, Store};
+use store::{Error, HistorySearch, SearchPlace, SessionLine, SessionRef, Store};
 use terminal::output::{clean, print_json, print_report, print_rows, time};
 use terminal::store::with_store;
 
@@ -284,18 +283,8 @@ impl Sessions<'_> {
         self.deleted(self.store.delete_unused_since(before_ms, now_ms).await?.len()).await
     }
 
-    /// Deletes what was computed of sessions from the disk, because it holds their words. A running service drops its
-    /// own memory.
     async fn deleted(&self, sessions: usize) -> Result<()> {
-        let mut files = 0;
-        if let Some(folder) = &self.settings.memory.disk_path {
-            for PastToForget { owner, .. } in self.store.pasts_to_forget().await? {
-                let deleted = engine::forget_files(folder, OwnerId(owner));
-                files += deleted.with_context(|| {
-                    format!("files that were computed of deleted conversations are still in {}", folder.display())
-                })?;
-            }
-        }
+        let files = forget_computed(&self.settings, &self.store).await?;
         if self.json {
             return print_json(&json!({"sessions": sessions, "computed_files": files}));
         }

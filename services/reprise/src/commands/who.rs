@@ -4,9 +4,8 @@
 
 mod recorded;
 
-use crate::owners::{confirm, users};
+use crate::owners::{confirm, forget_computed, users};
 use anyhow::{Context, Result, bail};
-use engine::OwnerId;
 use recorded::RecordedRequest;
 use replies::identity::Explanation;
 use runtime::wall_ms;
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use settings::{RuleClue, RuleName, Settings, person_name};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use store::{PastToForget, Store};
+use store::Store;
 use terminal::output::{clean, print_json, print_rows};
 use terminal::store::with_store;
 
@@ -190,15 +189,7 @@ async fn forget(
     let sessions = store.sessions_of_person(user, &person).await?.len();
     confirm(&format!("delete {name:?} of {user} with {sessions} sessions for good"), yes)?;
     let deleted = store.delete_person(user, &person, wall_ms()).await?;
-    let mut files = 0;
-    if let Some(folder) = &settings.memory.disk_path {
-        for PastToForget { owner, .. } in store.pasts_to_forget().await? {
-            let gone = engine::forget_files(folder, OwnerId(owner));
-            files += gone.with_context(|| {
-                format!("files that were computed of deleted conversations are still in {}", folder.display())
-            })?;
-        }
-    }
+    let files = forget_computed(settings, &store).await?;
     if json {
         return print_json(&json!({ "person": person, "sessions": deleted.len(), "computed_files": files }));
     }
