@@ -139,24 +139,27 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
     };
     let mut effort = SummaryEffort { requests: 0, reused_tokens: 0, computed_tokens: 0 };
     let mut counted = Counted::exactly(0);
-    let (mut attempt, mut step) = Attempt::begin(job, plan);
+    // Each step may look through all that the summary covers.
+    let bytes = weighed.view.passages.iter().map(|passage| passage.text.len()).sum();
+    let (mut attempt, mut step) = heavy::run(bytes, || Attempt::begin(job, plan)).await;
     let outcome = loop {
         step = match step {
             AttemptStep::Ask(request) => {
                 effort.requests += 1;
                 match ask(tools, past, &request, &mut effort).await {
-                    Ok(reply) => attempt.replied(reply),
+                    Ok(reply) => heavy::run(bytes, || attempt.replied(reply)).await,
                     // Another time it may well answer, and until then nothing is lost.
                     Err(failure) if is_passing(&failure) => return Err(failure.into()),
                     Err(failure) => {
                         tracing::warn!(%failure, "the model could not be asked for a summary");
-                        attempt.failed()
+                        heavy::run(bytes, || attempt.failed()).await
                     }
                 }
             }
             AttemptStep::Measure(outcome) => {
                 counted = count_after(tools, past, &outcome).await?;
-                attempt.measured(u32::try_from(counted.tokens).unwrap_or(u32::MAX))
+                let tokens = u32::try_from(counted.tokens).unwrap_or(u32::MAX);
+                heavy::run(bytes, || attempt.measured(tokens)).await
             }
             AttemptStep::Swap(outcome) => break outcome,
             AttemptStep::GiveUp(reason) => return Err(CompactionError::GaveUp(reason)),
