@@ -2,7 +2,7 @@
 
 mod bodies;
 
-pub use bodies::Preparation;
+pub use bodies::{Preparation, too_many_values};
 
 use crate::{ApiError, App};
 use access::{Caller, ConnectionPlace};

@@ -41,7 +41,7 @@ pub use machine::machine_bytes;
 pub use measure::{Counted, Measured};
 pub use opened::{OpenedPreset, open_on, resolve};
 pub use plan::{Bytes, Cell, Plan, Window, plan, text_bytes, windows};
-pub use preparation::{PreparationMemory, PreparationShare, give_memory_back, share_pools};
+pub use preparation::{PreparationMemory, PreparationShare, give_memory_back, json_bytes, share_pools};
 pub use request::{ModelRequest, RawPrompt, ReplyKey};
 pub use resume::{ResumedReply, not_kept};
 pub use start::Started;

@@ -33,12 +33,22 @@ pub struct PreparationShare {
     work: Option<OwnedSemaphorePermit>,
 }
 
+/// Memory that values of JSON take beside their text, by the byte that stands before one: a place in a list, a list, an
+/// object with its names.
+const WORK_FOR_A_VALUE: [(u8, u64); 3] = [(b',', 64), (b'[', 128), (b'{', 704)];
 /// Memory for each byte of a request while its body is parsed, its prompt rendered and cut into tokens.
 const WORK_FOR_A_BYTE: u64 = 12;
 /// Small requests that fit at once, which defines their size.
 const SMALL_REQUESTS: u32 = 8;
 /// Share above which the allocator gives unused memory back.
 const LARGE_KIB: usize = 16 << 10; // not a window: KiB of memory
+
+/// Returns the bytes of text that take as much memory as this JSON: a list of small values takes far more than its text.
+pub fn json_bytes(text: &[u8]) -> u64 {
+    let of_values =
+        WORK_FOR_A_VALUE.map(|(mark, work)| work * text.iter().filter(|byte| **byte == mark).count() as u64);
+    (text.len() as u64).max(of_values.iter().sum::<u64>() / WORK_FOR_A_BYTE)
+}
 
 impl PreparationMemory {
     pub fn of(settings: &Settings) -> PreparationMemory {
@@ -168,6 +178,18 @@ mod tests {
         // One larger than the total is prepared alone.
         drop(second);
         memory.share().take_work(1 << 30).await.unwrap();
+    }
+
+    #[test]
+    fn many_small_values_count_as_more_than_their_text() {
+        let said = br#"{"messages": [{"role": "user", "content": "Good morning, and welcome to a long, long day at the sea."}]}"#;
+        assert!(json_bytes(said) < 2 * said.len() as u64, "{}", json_bytes(said));
+        assert_eq!(json_bytes(&b"ab, ".repeat(1000)), 64 * 1000 / WORK_FOR_A_BYTE);
+        assert_eq!(json_bytes(&[b'x'; 1000]), 1000);
+        for (values, bytes) in [("1,", 2.5), ("[],", 5.0), (r#"{"":1},"#, 8.0)] {
+            let text = values.repeat(1000);
+            assert!(json_bytes(text.as_bytes()) as f64 > bytes * text.len() as f64, "{values}");
+        }
     }
 
     #[tokio::test]

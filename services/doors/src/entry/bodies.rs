@@ -64,7 +64,11 @@ pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Reques
             share.add_body(piece.len()).await?;
             bytes.extend_from_slice(&piece);
         }
-        share.take_work(bytes.len() as u64).await?;
+        let counted = model::json_bytes(&bytes);
+        if counted > limit.min(most) {
+            return Err(too_many_values());
+        }
+        share.take_work(counted).await?;
         Ok(())
     };
     match timeout(Duration::from_millis(limits.body_ms), read).await {
@@ -89,5 +93,12 @@ const LEFTOVER: Duration = Duration::from_secs(1);
 
 fn too_large(most: u64, key: &str) -> ApiError {
     let message = format!("the body is larger than {most} bytes ({key}): send less, or raise that");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+}
+
+/// Returns the error for JSON of a size that is allowed, with more values than memory was counted for.
+pub fn too_many_values() -> ApiError {
+    let message =
+        "the JSON has so many values that it takes more memory than the longest text would: send fewer at once";
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }

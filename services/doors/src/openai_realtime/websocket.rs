@@ -6,7 +6,8 @@ use super::parse::{AudioEvent, Limits, NO_EARS, NO_ROOM, Received, note_audio, n
 use super::speaking_client::SpeakingClient;
 use super::talk::{ClientInput, Happened, Talk};
 use super::{EXTENSION, ErrorBody, Renderer};
-use crate::App;
+use crate::entry::too_many_values;
+use crate::{ApiError, App};
 use access::Allowance;
 use runtime::{Connected, End, ToWrite, Written, heavy};
 use session::{Event, Input, Refusal};
@@ -86,10 +87,15 @@ impl RealtimeClient {
             return self.refuse(ErrorBody::new("invalid_json", message)).await;
         };
         let mut share = self.app.replies.model.preparation().share();
-        if text.len() > SMALL_BYTES
-            && let Err(failure) = share.take_work(text.len() as u64).await
-        {
-            return self.refuse(ErrorBody::new("server_error", failure.message)).await;
+        if text.len() > SMALL_BYTES {
+            let counted = model::json_bytes(text.as_bytes());
+            if counted > self.app.replies.settings.limits.message_bytes as u64 {
+                let ApiError { code, message, .. } = too_many_values();
+                return self.refuse(ErrorBody::new(code, message)).await;
+            }
+            if let Err(failure) = share.take_work(counted).await {
+                return self.refuse(ErrorBody::new("server_error", failure.message)).await;
+            }
         }
         let Received { event_id, mut input, is_extension, extensions, unread, audio } =
             match heavy::run(text.len(), || parse(&text, &self.limits)).await {

@@ -17,7 +17,7 @@ use axum::{Extension, Json};
 use fields::wrong;
 use replies::Completions;
 use replies::identity::{BodyClues, Scope};
-use runtime::SessionAnswer;
+use runtime::{SessionAnswer, heavy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -65,7 +65,8 @@ pub async fn create(
     headers: HeaderMap,
     body: Bytes,
 ) -> JsonAnswer {
-    let ParsedConversation { mut messages, metadata, is_private } = parse_new(&body, &completions.settings)?;
+    let ParsedConversation { mut messages, metadata, is_private } =
+        heavy::run(body.len(), || parse_new(&body, &completions.settings)).await?;
     let brings_own = messages.first().is_some_and(|message| message.role == MessageRole::System);
     let clues = BodyClues { is_private, ..BodyClues::of("", &messages) };
     let scope = completions.persons.scope(&caller, &headers, &clues, &mut messages).await?;
@@ -134,9 +135,13 @@ pub async fn add(
     OwnConversation(session): OwnConversation,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    JsonBody(NewItems { items }): JsonBody<NewItems>,
+    body: Bytes,
 ) -> JsonAnswer {
-    let mut messages = of_items(&items, "items", &replies.settings.limits)?;
+    let parse = || -> Result<_, ApiError> {
+        let NewItems { items } = fields::read(&read_body(&body)?)?;
+        Ok(of_items(&items, "items", &replies.settings.limits)?)
+    };
+    let mut messages = heavy::run(body.len(), parse).await?;
     let clues = BodyClues::of("", &messages);
     let scope = replies.persons.scope(&caller, &headers, &clues, &mut messages).await?;
     let items = replies.new_items(replies.kept_items(&messages, &scope)?)?;

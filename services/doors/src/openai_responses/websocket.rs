@@ -4,7 +4,7 @@
 use super::parse::ResponsesRequest;
 use super::render::{FrameShape, ResponsesReply};
 use super::{answer, parse, prepared, refused, resolve_past};
-use crate::entry::Peer;
+use crate::entry::{Peer, too_many_values};
 use crate::socket::{admit, upgrade as upgrade_socket};
 use crate::{ApiError, App};
 use access::Caller;
@@ -16,8 +16,9 @@ use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use fields::shown;
+use model::PreparationShare;
 use prompt::{ItemText, push_item};
-use replies::{Completion, GoesOnFrom, Render};
+use replies::{Completion, Completions, GoesOnFrom, Render};
 use runtime::{End, HeldShare, heavy};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -119,12 +120,16 @@ impl Connection {
 
     /// Does what the client wants while no response is under way.
     async fn create(&mut self, text: &str) -> Result<Result<(), ApiError>, SocketEnd> {
+        let share = match share_for(&self.app.replies, text).await {
+            Ok(share) => share,
+            Err(error) => return Ok(Err(error)),
+        };
         let frame: Value = match heavy::run(text.len(), || serde_json::from_str(text)).await {
             Ok(frame) => frame,
             Err(error) => return Ok(Err(ApiError::bad("invalid_json", format!("the message is no JSON: {error}")))),
         };
         match frame["type"].as_str() {
-            Some("response.create") => match self.asked(frame, text.len()).await {
+            Some("response.create") => match self.asked(frame, text.len(), share).await {
                 Ok(Asked::Reply(under_way)) => {
                     self.newest = None;
                     self.reply(*under_way).await
@@ -142,6 +147,17 @@ impl Connection {
     }
 }
 
+async fn share_for(completions: &Completions, text: &str) -> Result<PreparationShare, ApiError> {
+    let counted = model::json_bytes(text.as_bytes());
+    if counted > completions.settings.limits.message_bytes as u64 {
+        return Err(too_many_values());
+    }
+    let mut share = completions.model.preparation().share();
+    share.add_body(text.len()).await?;
+    share.take_work(counted).await?;
+    Ok(share)
+}
+
 enum Asked {
     Reply(Box<UnderWay>),
     Prepared(Vec<String>),
@@ -155,12 +171,9 @@ struct UnderWay {
 }
 
 impl Connection {
-    async fn asked(&mut self, frame: Value, bytes: usize) -> Result<Asked, ApiError> {
+    async fn asked(&mut self, frame: Value, bytes: usize, share: PreparationShare) -> Result<Asked, ApiError> {
         self.app.access.gate.request(&self.caller)?;
         let completions = self.app.replies.clone();
-        let mut share = completions.model.preparation().share();
-        share.add_body(bytes).await?;
-        share.take_work(bytes as u64).await?;
         let mut request = heavy::run(bytes, || parse::request(&frame, &completions.settings)).await?;
         drop(frame);
         if request.model.is_empty() {
@@ -225,7 +238,7 @@ impl Connection {
                 () = self.writer.ping_due() => self.writer.ping().await?,
                 message = self.reader.next() => match message? {
                     SocketMessage::Binary => self.tell(&binary()).await?,
-                    SocketMessage::Text(text) => match meanwhile(&text, &reply.id) {
+                    SocketMessage::Text(text) => match heavy::run(text.len(), || meanwhile(&text, &reply.id)).await {
                         Meanwhile::Cancel => canceller.cancel(),
                         Meanwhile::Next if self.waiting.is_some() => self.tell(&too_many()).await?,
                         Meanwhile::Next if self.held.take(text.len()) => self.waiting = Some(text),
