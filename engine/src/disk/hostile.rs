@@ -47,7 +47,18 @@ pub fn read_folder(folder: &Path, bytes: &[u8]) -> Result<Result<usize, String>,
     let (stored, notes) = super::find(folder, &model())?;
     let (_, done) = channel();
     let (jobs, thread, waiting) = (None, None, Default::default());
-    let mut disk = DiskCache { limits, model: model(), stored, uses: 0, jobs, done, thread, waiting, notes };
+    let mut disk = DiskCache {
+        limits,
+        model: model(),
+        stored,
+        uses: 0,
+        jobs,
+        done,
+        thread,
+        waiting,
+        forgetting: Vec::new(),
+        notes,
+    };
     disk.enforce();
     disk.sweep();
     let meter = MemoryMeter::default();

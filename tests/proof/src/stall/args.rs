@@ -111,6 +111,8 @@ pub async fn prove(args: &Args) -> Result<Summary> {
     figures.refused = delays.iter().map(|delay| delay.refused.len()).sum();
     figures.peak_mib = house.peak_bytes() >> 20;
     house.close().await;
+    let beyond = delays.iter().find(|delay| delay.peak_mib << 20 > MEMORY);
+    let beyond = beyond.map(|delay| format!("with {} {}", delay.target, delay.attack)).unwrap_or_default();
     delays.sort_by(|one, other| other.late_ms.total_cmp(&one.late_ms));
     figures.worst_ms = delays.first().map_or(0.0, |delay| delay.late_ms);
     for delay in &delays {
@@ -120,7 +122,8 @@ pub async fn prove(args: &Args) -> Result<Summary> {
         }
     }
     if figures.peak_mib << 20 > MEMORY {
-        failures.push(format!("the process took {} MiB, and its ceiling is {}", figures.peak_mib, MEMORY >> 20));
+        let peak = figures.peak_mib;
+        failures.push(format!("the process took {peak} MiB, and its ceiling is {}: beyond it {beyond}", MEMORY >> 20));
     }
     figures.latest = delays.iter().take(LATEST).cloned().collect();
     let latest: Vec<String> = figures.latest.iter().map(Delay::line).collect();

@@ -29,7 +29,8 @@ pub enum Answer {
     },
 }
 
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time for an answer: hundreds of conversations of megabytes are deleted word by word.
+const PATIENCE: Duration = Duration::from_secs(600);
 const BEHIND: &str = "behind";
 
 /// Sends the input `times` at once. `None`: one was not answered.
