@@ -33,8 +33,8 @@ async fn whatever_was_acknowledged_survives_a_kill_at_any_moment() {
         let session = sessions.last_mut().unwrap();
         let service = Service::in_folder(folder, &[]).await;
         let client = match session.id.as_str() {
-            "" => service.connect("").await,
-            id => service.connect(&format!("?session={id}")).await,
+            "" => service.connect("?extensions=reprise").await,
+            id => service.connect(&format!("?extensions=reprise&session={id}")).await,
         };
         let (now, killed_at) = oneshot::channel::<()>();
         let delay = Duration::from_micros(random.below(MICROSECONDS_UNTIL_KILL));
