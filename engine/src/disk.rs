@@ -75,12 +75,10 @@ pub(crate) struct DiskCache {
     pub notes: Vec<String>,
 }
 
-/// Work of the disk's thread, in order.
 enum DiskJob {
     Write(Box<file::WriteJob>),
     Forget(OwnerId),
-    /// Call when all earlier work is done.
-    Tell(Box<dyn FnOnce() + Send>),
+    Tell(Box<dyn FnOnce() + Send>), // to be called when all earlier work is done
 }
 
 enum DiskNews {

@@ -13,8 +13,7 @@ use crate::state::SequenceState;
 /// Most steps that may pass a request over; then it takes part in the next one, whatever is more urgent: with one part
 /// of a chunk in as many steps it takes little from urgent requests.
 const LONGEST_WAIT_STEPS: u64 = 32;
-/// The same for background work while a user waits for a first word.
-const LONGEST_WAIT_BEHIND_WORDS: u64 = 4 * LONGEST_WAIT_STEPS;
+const LONGEST_WAIT_BEHIND_WORDS: u64 = 4 * LONGEST_WAIT_STEPS; // while a user waits for a first word
 
 /// Most early replies of one step: a request that comes meanwhile waits for the step's end, and a step of two takes
 /// hardly longer than one of one.

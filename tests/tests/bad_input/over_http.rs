@@ -78,7 +78,8 @@ async fn what_is_no_json_is_refused_and_the_next_request_answered() {
         for (what, bytes) in malformed() {
             let answer = door.post(&house.service.address, &bytes).await;
             let told = door.form.message(&answer);
-            assert!(told.is_ok() && answer.status == 400, "{} {what}: {told:?}", door.path);
+            // Very many values are refused by their number, before they are read.
+            assert!(told.is_ok() && matches!(answer.status, 400 | 413), "{} {what}: {told:?}", door.path);
             answers(&house, &door, what).await;
         }
         let answer = door.post(&house.service.address, b"").await;

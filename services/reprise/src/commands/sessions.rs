@@ -284,7 +284,7 @@ impl Sessions<'_> {
     }
 
     async fn deleted(&self, sessions: usize) -> Result<()> {
-        let files = forget_computed(&self.settings, &self.store).await?;
+        let files = forget_computed(self.settings, self.store).await?;
         if self.json {
             return print_json(&json!({"sessions": sessions, "computed_files": files}));
         }

@@ -189,7 +189,7 @@ async fn forget(
     let sessions = store.sessions_of_person(user, &person).await?.len();
     confirm(&format!("delete {name:?} of {user} with {sessions} sessions for good"), yes)?;
     let deleted = store.delete_person(user, &person, wall_ms()).await?;
-    let files = forget_computed(settings, &store).await?;
+    let files = forget_computed(settings, store).await?;
     if json {
         return print_json(&json!({ "person": person, "sessions": deleted.len(), "computed_files": files }));
     }

@@ -29,8 +29,7 @@ pub enum Answer {
     },
 }
 
-/// Time for an answer: hundreds of conversations of megabytes are deleted word by word.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(600); // hundreds of conversations of megabytes are deleted word by word
 const BEHIND: &str = "behind";
 
 /// Sends the input `times` at once. `None`: one was not answered.
