@@ -78,8 +78,10 @@ async fn what_is_no_json_is_refused_and_the_next_request_answered() {
         for (what, bytes) in malformed() {
             let answer = door.post(&house.service.address, &bytes).await;
             let told = door.form.message(&answer);
-            // Very many values are refused by their number, before they are read.
-            assert!(told.is_ok() && matches!(answer.status, 400 | 413), "{} {what}: {told:?}", door.path);
+            // The service refuses so many values by their number, before it reads them.
+            let has_many_values = ["lists in lists", "objects in objects", "lists that never end"].contains(&what);
+            let expected = if has_many_values { 413 } else { 400 };
+            assert!(told.is_ok() && answer.status == expected, "{} {what}: {told:?}", door.path);
             answers(&house, &door, what).await;
         }
         let answer = door.post(&house.service.address, b"").await;

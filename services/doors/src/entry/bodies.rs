@@ -99,6 +99,6 @@ fn too_large(most: u64, key: &str) -> ApiError {
 /// Returns the error for JSON of a size that is allowed, with more values than memory was counted for.
 pub fn too_many_values() -> ApiError {
     let message =
-        "the JSON has so many values that it takes more memory than the longest text would: send fewer at once";
+        "the service would need more memory for this JSON than for the longest text: send fewer values at once";
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }
