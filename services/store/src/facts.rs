@@ -9,6 +9,7 @@ use crate::page::fitting_in;
 use crate::past_owners::{forget_past, forget_told};
 use crate::sessions::check_session;
 use crate::versions::last_seq;
+use crate::writer::WriteQueue;
 use crate::{Error, SessionRef, Store};
 use serde::{Deserialize, Serialize};
 use session::PastStays;
@@ -358,7 +359,7 @@ impl Store {
             "UPDATE facts SET uses = uses + 1, used_at_ms = ? WHERE id IN (SELECT value FROM json_each(?))",
         );
         // The caller does not wait, and a full queue only loses a count.
-        let _ = self.write_later(async move |connection| {
+        let _ = self.write_later(WriteQueue::Turns, async move |connection| {
             query.bind(now_ms).bind(Json(ids)).execute(connection).await?;
             Ok(())
         });
@@ -394,7 +395,7 @@ impl Store {
     /// chooses again.
     pub fn set_told_facts(&self, session: &SessionRef, ids: Vec<String>) {
         let session = session.clone();
-        let _ = self.write_later(async move |connection| {
+        let _ = self.write_later(session.queue(0), async move |connection| {
             // The conversation leaves what was computed with the others, and no later forgetting would find that.
             let query = sqlx::query(
                 "SELECT 1 FROM sessions s, json_each(s.told_facts) t

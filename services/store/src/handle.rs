@@ -144,7 +144,7 @@ impl Store {
         queue: WriteQueue,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> Result<T, Error> {
-        let (work, answer) = Work::new(work);
+        let (work, answer) = Work::new(queue, work);
         self.orders.to(queue).send(Order::Write(work)).await.map_err(|_| Error::Closed)?;
         answer.await
     }
@@ -172,8 +172,23 @@ impl Store {
         now_ms: i64,
         work: impl AsyncFnOnce(&mut SqliteConnection, &SessionRef) -> Result<T> + Send + 'static,
     ) -> Result<T, Error> {
+        self.write_session_bytes(session, 0, now_ms, work).await
+    }
+
+    /// Runs work like `write_session`; a large one lets the turns of other sessions pass.
+    pub(crate) async fn write_session_bytes<T: Send + 'static>(
+        &self,
+        session: &SessionRef,
+        bytes: usize,
+        now_ms: i64,
+        work: impl AsyncFnOnce(&mut SqliteConnection, &SessionRef) -> Result<T> + Send + 'static,
+    ) -> Result<T, Error> {
         let session = session.clone();
-        self.write(async move |connection| {
+        let queue = match self.queue {
+            WriteQueue::Pieces => WriteQueue::Pieces,
+            _ => session.queue(bytes),
+        };
+        self.write_in(queue, async move |connection| {
             touch(connection, &session, now_ms).await?;
             work(connection, &session).await
         })
@@ -183,10 +198,11 @@ impl Store {
     /// Queues work like `write`, but fails with `Error::Busy` if the queue is full. The caller may ignore the answer.
     pub(crate) fn write_later<T: Send + 'static>(
         &self,
+        queue: WriteQueue,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> Result<StoreAnswer<T>, Error> {
-        let (work, answer) = Work::new(work);
-        self.orders.to(WriteQueue::Turns).try_send(Order::Write(work)).map_err(|error| match error {
+        let (work, answer) = Work::new(queue, work);
+        self.orders.to(queue).try_send(Order::Write(work)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => Error::Busy { path: self.path.to_path_buf() },
             mpsc::error::TrySendError::Closed(_) => Error::Closed,
         })?;
@@ -198,7 +214,7 @@ impl Store {
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> Result<T, Error> {
-        let (work, answer) = Work::new(work);
+        let (work, answer) = Work::new(WriteQueue::Pieces, work);
         self.orders.to(WriteQueue::Pieces).send(Order::Maintenance(work)).await.map_err(|_| Error::Closed)?;
         answer.await
     }
@@ -351,8 +367,8 @@ mod tests {
         assert_eq!(std::fs::metadata(store.path().with_extension("sqlite3-wal")).unwrap().len(), 0);
     }
 
-    #[tokio::test]
-    async fn turns_wait_for_one_piece_of_a_larger_write_and_pieces_for_one_group_of_turns() {
+    /// Queues writes while the writer is busy with another, and returns the order in which it then takes them.
+    async fn order_of(writes: &[(WriteQueue, char)]) -> String {
         let (_folder, store) = store(0).await;
         let ((open, gate), (begin, begun)) = (oneshot::channel(), oneshot::channel());
         let first = tokio::spawn({
@@ -365,28 +381,44 @@ mod tests {
         });
         timeout(SOON, begun).await.unwrap().unwrap();
         let order = Arc::new(parking_lot::Mutex::new(String::new()));
-        let mut writes = Vec::new();
-        for (queue, sign, count) in [(WriteQueue::Pieces, 'p', 4), (WriteQueue::Turns, 't', 20)] {
-            for _ in 0..count {
-                let (store, order) = (store.clone(), order.clone());
-                let note = async move |_: &mut SqliteConnection| {
-                    order.lock().push(sign);
-                    Ok(())
-                };
-                writes.push(tokio::spawn(async move { store.write_in(queue, note).await }));
-            }
+        let mut waiting = Vec::new();
+        for &(queue, sign) in writes {
+            let (store, order) = (store.clone(), order.clone());
+            let note = async move |_: &mut SqliteConnection| {
+                order.lock().push(sign);
+                Ok(())
+            };
+            waiting.push(tokio::spawn(async move { store.write_in(queue, note).await }));
         }
-        while store.orders.to(WriteQueue::Turns).capacity() > 0 || store.orders.to(WriteQueue::Pieces).capacity() > 12 {
+        let room = store.orders.to(WriteQueue::Turns).max_capacity();
+        let pieces = writes.iter().filter(|(queue, _)| *queue == WriteQueue::Pieces).count();
+        let turns = (writes.len() - pieces).min(room);
+        let has_room = |queue, taken| store.orders.to(queue).capacity() > room - taken;
+        while has_room(WriteQueue::Turns, turns) || has_room(WriteQueue::Pieces, pieces) {
             sleep(Duration::from_millis(1)).await;
         }
         open.send(()).unwrap();
         timeout(SOON, first).await.unwrap().unwrap().unwrap();
-        for write in writes {
+        for write in waiting {
             timeout(SOON, write).await.unwrap().unwrap().unwrap();
         }
-        let order = order.lock().clone();
+        order.lock().clone()
+    }
+
+    #[tokio::test]
+    async fn turns_wait_for_one_piece_of_a_larger_write_and_pieces_for_one_group_of_turns() {
+        let order = order_of(&[vec![(WriteQueue::Pieces, 'p'); 4], vec![(WriteQueue::Turns, 't'); 20]].concat()).await;
         assert_eq!(order.chars().take(17).collect::<String>(), format!("{}p", "t".repeat(16)));
         assert_eq!((order.matches('t').count(), order.matches('p').count()), (20, 4));
+    }
+
+    #[tokio::test]
+    async fn a_large_write_lets_other_sessions_pass_and_its_own_session_keeps_its_order() {
+        let of = |key, bytes| WriteQueue::Session { key, bytes };
+        let (large, small) = (of(1, 1 << 20), of(1, 10)); // not a window: bytes of an item
+        let writes = [(of(2, 10), 'a'), (large, 'L'), (small, 's'), (WriteQueue::Turns, 'b'), (large, 'M')];
+        let more = [(WriteQueue::Pieces, 'p'), (small, 't'), (of(2, 10), 'c'), (of(3, 1 << 20), 'N')];
+        assert_eq!(order_of(&[&writes[..], &more[..]].concat()).await, "abcpLsMtN");
     }
 
     #[tokio::test]

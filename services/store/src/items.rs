@@ -6,7 +6,7 @@ use crate::handle::touch;
 use crate::item_form::chars;
 use crate::request_parts::insert_part;
 use crate::versions::{current_version, insert_item, insert_next_version};
-use crate::writer::WriteQueue;
+use crate::writer::ANY_BYTES;
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemBody, ItemPlace, RequestPart};
 use sqlx::sqlite::SqliteConnection;
@@ -32,9 +32,9 @@ impl Store {
         part: Option<RequestPart>,
         now_ms: i64,
     ) -> Result<ItemVersion, Error> {
-        let quota = self.quota.clone();
-        self.write_session(session, now_ms, async move |connection, session| {
-            quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
+        let (quota, bytes) = (self.quota.clone(), item.body.text_bytes());
+        self.write_session_bytes(session, bytes, now_ms, async move |connection, session| {
+            quota.take(connection, session.user(), bytes, now_ms).await?;
             let how = (Change::Created, VersionStatus::Completed);
             let added = insert_item(connection, session, item, place, None, how, now_ms).await?.1;
             if let Some(part) = part {
@@ -81,7 +81,7 @@ impl Store {
         let (item_id, session) = (item_id.to_owned(), session.clone());
         let user = session.user.clone();
         // A session does not wait for the answer before it writes again: its writes keep their order in one queue.
-        let deleted = self.write_forgetting_in(WriteQueue::Turns, &user, async move |connection| {
+        let deleted = self.write_forgetting_in(session.queue(ANY_BYTES), &user, async move |connection| {
             touch(connection, &session, now_ms).await?;
             let old = settled_item(connection, &session, &item_id).await?;
             erase(connection, &session, old, now_ms).await

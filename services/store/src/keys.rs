@@ -7,6 +7,7 @@
 
 use crate::ids::{random_bytes, random_letters};
 use crate::sessions::check_user;
+use crate::writer::WriteQueue;
 use crate::{Error, Store};
 use serde::Serialize;
 use serde_json::Value;
@@ -227,7 +228,7 @@ impl Store {
         if found.use_is_to_be_noted {
             let id = id.to_owned();
             // The request does not wait for this, and a full queue or a full disk does not refuse it.
-            let _ = self.write_later(async move |connection| {
+            let _ = self.write_later(WriteQueue::Turns, async move |connection| {
                 let query = sqlx::query("UPDATE api_keys SET last_used_at_ms = ? WHERE id = ?");
                 query.bind(now_ms).bind(id).execute(connection).await?;
                 Ok(())

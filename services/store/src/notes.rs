@@ -32,9 +32,9 @@ impl Store {
         sources: Vec<NoteSource>,
         now_ms: i64,
     ) -> Result<(), Error> {
-        let (quota, owner) = (self.quota.clone(), session.user().to_owned());
-        let changed = self.write_session(session, now_ms, async move |connection, session| {
-            quota.take(connection, session.user(), item.body.text_bytes(), now_ms).await?;
+        let (quota, owner, bytes) = (self.quota.clone(), session.user().to_owned(), item.body.text_bytes());
+        let changed = self.write_session_bytes(session, bytes, now_ms, async move |connection, session| {
+            quota.take(connection, session.user(), bytes, now_ms).await?;
             let item_id = item.id.clone();
             let how = (Change::Created, VersionStatus::Completed);
             insert_item(connection, session, item, place, None, how, now_ms).await?;

@@ -6,20 +6,19 @@ use crate::quota::Quota;
 use crate::request_parts::insert_last_part;
 use crate::sessions::begin_session;
 use crate::versions::insert_item;
-use crate::writer::WriteQueue;
+use crate::writer::{LARGE_BYTES, WriteQueue};
 use crate::{Change, Error, SessionRecord, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace, RequestDigest};
 use sqlx::sqlite::SqliteConnection;
 
 const PIECE_ITEMS: usize = 8;
-const PIECE_BYTES: usize = 16 << 10; // not a window: bytes of items
 
 /// Splits items into those of one write each. There is at least one piece, which may be empty.
 pub fn pieces(items: Vec<Item>) -> Vec<Vec<Item>> {
     let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
     for item in items {
         let more = item.body.text_bytes();
-        if piece.len() >= PIECE_ITEMS || bytes > 0 && bytes + more > PIECE_BYTES {
+        if piece.len() >= PIECE_ITEMS || bytes > 0 && bytes + more > LARGE_BYTES {
             pieces.push(std::mem::take(&mut piece));
             bytes = 0;
         }
@@ -31,7 +30,8 @@ pub fn pieces(items: Vec<Item>) -> Vec<Vec<Item>> {
 }
 
 pub fn queue_of(pieces: &[Vec<Item>]) -> WriteQueue {
-    if pieces.len() > 1 { WriteQueue::Pieces } else { WriteQueue::Turns }
+    let is_small = |piece: &Vec<Item>| piece.iter().map(|item| item.body.text_bytes()).sum::<usize>() <= LARGE_BYTES;
+    if pieces.len() > 1 || !pieces.iter().all(is_small) { WriteQueue::Pieces } else { WriteQueue::Turns }
 }
 
 impl Store {
@@ -133,6 +133,6 @@ mod tests {
     fn a_piece_has_few_items_and_few_bytes() {
         assert_eq!(sizes(&[]), [0]);
         assert_eq!(sizes(&[1; 2 * PIECE_ITEMS + 1]), [PIECE_ITEMS, PIECE_ITEMS, 1]);
-        assert_eq!(sizes(&[PIECE_BYTES, 1, 1, PIECE_BYTES - 1, 2 * PIECE_BYTES]), [1, 2, 1, 1]);
+        assert_eq!(sizes(&[LARGE_BYTES, 1, 1, LARGE_BYTES - 1, 2 * LARGE_BYTES]), [1, 2, 1, 1]);
     }
 }

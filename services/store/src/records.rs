@@ -2,6 +2,7 @@
 
 use crate::config_form::config_of;
 use crate::item_form::{self, BodyText};
+use crate::writer::WriteQueue;
 use crate::{Error, OrderKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,6 +31,11 @@ pub struct SessionRef {
 }
 
 impl SessionRef {
+    /// Returns the queue for a write of about so many bytes that keeps the session's order.
+    pub(crate) fn queue(&self, bytes: usize) -> WriteQueue {
+        WriteQueue::Session { key: self.key, bytes }
+    }
+
     pub fn user(&self) -> &str {
         &self.user
     }

@@ -100,7 +100,7 @@ impl Store {
     /// disk. After `Error::Busy` the queue of writes is full and has not taken the piece; join it to the next one.
     pub fn extend_reply(&self, reply: &OpenReply, text: String, sent_at_ms: i64) -> Result<StoreAnswer<()>, Error> {
         let (item, version_key) = (reply.begun.item_id.clone(), reply.version_key);
-        self.write_later(async move |connection| {
+        self.write_later(reply.session.queue(text.len()), async move |connection| {
             let query = sqlx::query(
                 "INSERT INTO reply_pieces (version, n, text, sent_at_ms)
                  SELECT current, (SELECT coalesce(max(n), -1) + 1 FROM reply_pieces WHERE version = current), ?, ?
@@ -122,7 +122,8 @@ impl Store {
     ) -> Result<ItemVersion, Error> {
         let OpenReply { session, version_key, begun } = reply.clone();
         let response = begun.response.clone().unwrap_or_default();
-        let write = self.write_session(&session, now_ms, async move |connection, session| {
+        let bytes = body.text_bytes();
+        let write = self.write_session_bytes(&session, bytes, now_ms, async move |connection, session| {
             let query = sqlx::query("SELECT 1 FROM items WHERE current = ? AND being_said = 1").bind(version_key);
             if query.fetch_optional(&mut *connection).await?.is_none() {
                 return Err(Error::NotInProgress { item: begun.item_id.clone() }.into());

@@ -4,7 +4,8 @@
 //! disk. A flush costs the same for one event as for a hundred, so an event gets cheaper as the service gets busier.
 //! Each piece of work has a savepoint of its own: the others stay when one fails.
 //!
-//! Large writes come in pieces through a queue of their own: between two of them the writer takes all that turns wait for.
+//! Large writes come late: in pieces through a queue of their own, or set aside with all that their session writes next.
+//! Between two late writes the writer takes all that turns wait for.
 
 use crate::error::Result;
 use crate::{Error, StoreOptions, lock::Lock};
@@ -12,6 +13,7 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use parking_lot::Mutex;
 use sqlx::{Connection, SqliteConnection};
 use std::any::{Any, type_name_of_val};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +30,7 @@ pub enum Order {
 /// Work in the queue. The writer answers it when the fate of its transaction is known, also if it never ran.
 pub struct Work {
     name: &'static str,
+    queue: WriteQueue,
     run: Run,
     answer: oneshot::Sender<Result<Value, Error>>,
 }
@@ -39,6 +42,7 @@ pub type StoreAnswer<T> = BoxFuture<'static, Result<T, Error>>;
 
 impl Work {
     pub fn new<T: Send + 'static>(
+        queue: WriteQueue,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
     ) -> (Work, StoreAnswer<T>) {
         let name = type_name_of_val(&work);
@@ -49,19 +53,29 @@ impl Work {
             let value = answered.await.unwrap_or(Err(Error::Closed))?;
             value.downcast().map(|value| *value).map_err(|_| Error::Closed)
         });
-        (Work { name, run, answer }, wait)
+        (Work { name, queue, run, answer }, wait)
     }
 }
 
 pub type WriteTrouble = Arc<Mutex<Option<String>>>;
 
-/// Queue of the writer: of what turns wait for, or of pieces of larger work. Writes keep their order within one queue only, so that a
-/// piece is awaited before what builds on it is written.
+/// Queue of the writer: of what turns wait for, or of pieces of larger work. Only the writes of one session keep their order, and
+/// pieces among themselves: a piece is awaited before what builds on it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteQueue {
     Turns,
+    /// The queue of turns, for a write of the session with this key and about so many bytes.
+    Session {
+        key: i64,
+        bytes: usize,
+    },
     Pieces,
 }
+
+/// Bytes of a write that may be as large as an item.
+pub const ANY_BYTES: usize = usize::MAX;
+/// Bytes of a write above which it comes late.
+pub const LARGE_BYTES: usize = 16 << 10; // not a window: bytes of items
 
 #[derive(Clone)]
 pub struct Orders {
@@ -72,7 +86,7 @@ pub struct Orders {
 impl Orders {
     pub fn to(&self, queue: WriteQueue) -> &mpsc::Sender<Order> {
         match queue {
-            WriteQueue::Turns => &self.turns,
+            WriteQueue::Turns | WriteQueue::Session { .. } => &self.turns,
             WriteQueue::Pieces => &self.pieces,
         }
     }
@@ -90,10 +104,17 @@ pub fn start_writer(
 ) -> Result<Orders, Error> {
     let (turns, of_turns) = mpsc::channel(options.write_queue.max(1));
     let (pieces, of_pieces) = mpsc::channel(options.write_queue.max(1));
-    let (path, group_limit) = (options.path.clone(), options.commit_group.max(1));
+    let path = options.path.clone();
+    let incoming = Incoming {
+        turns: of_turns,
+        pieces: of_pieces,
+        late: VecDeque::new(),
+        was_late: true,
+        group_limit: options.commit_group.max(1),
+    };
     let failed = |error| Error::from_io(&options.path, error);
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
-    let run = move || runtime.block_on(run(connection, lock, path, [of_turns, of_pieces], group_limit, trouble));
+    let run = move || runtime.block_on(run(connection, lock, path, incoming, trouble));
     std::thread::Builder::new().name("store-writer".into()).spawn(run).map_err(failed)?;
     Ok(Orders { turns, pieces })
 }
@@ -102,38 +123,12 @@ async fn run(
     mut connection: SqliteConnection,
     lock: Option<Lock>,
     path: PathBuf,
-    [mut turns, mut pieces]: [mpsc::Receiver<Order>; 2],
-    group_limit: usize,
+    mut incoming: Incoming,
     trouble: WriteTrouble,
 ) {
     let mut stop = None;
-    let mut was_piece = true;
     while stop.is_none() {
-        // A piece comes behind each group of turns, so that pieces come to an end, too.
-        let piece = if was_piece { None } else { pieces.try_recv().ok() };
-        let (order, is_piece) = match piece {
-            Some(piece) => (piece, true),
-            None => tokio::select! {
-                biased;
-                Some(order) = turns.recv() => (order, false),
-                Some(order) = pieces.recv() => (order, true),
-                else => break,
-            },
-        };
-        was_piece = is_piece;
-        let (mut group, mut other) = (Vec::new(), Some(order));
-        match other.take() {
-            Some(Order::Write(work)) => group.push(work),
-            order => other = order,
-        }
-        // The writer takes what is in the queue already, and does not wait for more. A piece is a group of its own.
-        while !is_piece && other.is_none() && group.len() < group_limit {
-            match turns.try_recv() {
-                Ok(Order::Write(work)) => group.push(work),
-                Ok(order) => other = Some(order),
-                Err(_) => break,
-            }
-        }
+        let Some((group, other)) = incoming.next().await else { break };
         if !group.is_empty() {
             commit_group(&mut connection, &path, group, &trouble).await;
         }
@@ -143,7 +138,7 @@ async fn run(
             Some(Order::Write(_)) | None => {}
         }
     }
-    while let Ok(order) = pieces.try_recv() {
+    while let Some(order) = incoming.late.pop_front().or_else(|| incoming.pieces.try_recv().ok()) {
         match order {
             Order::Write(work) => commit_group(&mut connection, &path, vec![work], &trouble).await,
             Order::Maintenance(work) => maintain(&mut connection, &path, work).await,
@@ -154,6 +149,68 @@ async fn run(
     drop(lock); // only now may another service open the store
     if let Some(answer) = stop {
         let _ = answer.send(closed);
+    }
+}
+
+/// Orders of both queues as the writer takes them: a late one behind each group of turns, so that both come to an end.
+struct Incoming {
+    turns: mpsc::Receiver<Order>,
+    pieces: mpsc::Receiver<Order>,
+    /// Pieces and large writes, with what their sessions wrote behind them.
+    late: VecDeque<Order>,
+    was_late: bool,
+    group_limit: usize,
+}
+
+impl Incoming {
+    /// Waits for a group of writes, and for an order that is no write. `None` at the end of both queues.
+    async fn next(&mut self) -> Option<(Vec<Work>, Option<Order>)> {
+        loop {
+            if self.late.len() < self.group_limit {
+                self.late.extend(self.pieces.try_recv().ok());
+            }
+            let late = if self.was_late { None } else { self.late.pop_front() };
+            self.was_late = late.is_some();
+            match late {
+                Some(Order::Write(work)) => return Some((vec![work], None)),
+                Some(order) => return Some((Vec::new(), Some(order))),
+                None => {}
+            }
+            let (mut group, mut other) = self.group(None);
+            if group.is_empty() && other.is_none() && self.late.is_empty() {
+                tokio::select! {
+                    biased;
+                    Some(order) = self.turns.recv() => (group, other) = self.group(Some(order)),
+                    Some(order) = self.pieces.recv() => self.late.push_back(order),
+                    else => return None,
+                }
+            }
+            if !group.is_empty() || other.is_some() {
+                return Some((group, other));
+            }
+        }
+    }
+
+    /// Takes what is in the queue of turns already, and does not wait for more.
+    fn group(&mut self, first: Option<Order>) -> (Vec<Work>, Option<Order>) {
+        let (mut group, mut next) = (Vec::new(), first);
+        loop {
+            let is_full = group.len() >= self.group_limit || self.late.len() >= self.group_limit;
+            if next.is_none() && !is_full {
+                next = self.turns.try_recv().ok();
+            }
+            match next.take() {
+                Some(Order::Write(work)) if self.is_late(&work) => self.late.push_back(Order::Write(work)),
+                Some(Order::Write(work)) => group.push(work),
+                other => return (group, other),
+            }
+        }
+    }
+
+    fn is_late(&self, work: &Work) -> bool {
+        let WriteQueue::Session { key, bytes } = work.queue else { return false };
+        let is_of_it = |order: &Order| matches!(order, Order::Write(Work { queue: WriteQueue::Session { key: late, .. }, .. }) if *late == key);
+        bytes > LARGE_BYTES || self.late.iter().any(is_of_it)
     }
 }
 
