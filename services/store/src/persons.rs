@@ -35,7 +35,7 @@ impl Store {
     }
 
     pub async fn sessions_of_person(&self, user: &str, person: &str) -> Result<Vec<SessionRef>, Error> {
-        self.read(async |reader| Ok(find_sessions(reader, user, person).await?)).await
+        self.read(async |reader| Ok(find_sessions(reader, user, person, ALL).await?)).await
     }
 
     /// Deletes everything about a person or a room: sessions, what was learned in them, and facts. The home loses the
@@ -49,18 +49,29 @@ impl Store {
         for session in self.sessions_of_person(user, &person).await? {
             self.delete_facts(user, FactsOf::Session(session.key), now_ms).await?;
         }
-        let owner = user.to_owned();
-        let marked = self.write_forgetting(user, async move |connection| {
-            let user = owner;
-            let sessions = find_sessions(connection, &user, &person).await?;
-            for session in &sessions {
-                hide(connection, session, true, now_ms).await?;
+        let mut marked = Vec::new();
+        loop {
+            let (owner, person) = (user.to_owned(), person.clone());
+            let (sessions, is_last) = self
+                .write_forgetting(user, async move |connection| {
+                    let mut sessions = find_sessions(connection, &owner, &person, SESSIONS_AT_ONCE + 1).await?;
+                    let is_last = sessions.len() <= SESSIONS_AT_ONCE as usize;
+                    sessions.truncate(SESSIONS_AT_ONCE as usize);
+                    for session in &sessions {
+                        hide(connection, session, true, now_ms).await?;
+                    }
+                    if is_last {
+                        forget_person(connection, &owner, &person, now_ms).await?;
+                        withdraw(connection, &owner, Copies::All, now_ms).await?;
+                    }
+                    Ok(((sessions, is_last), is_last))
+                })
+                .await?;
+            marked.extend(sessions);
+            if is_last {
+                break;
             }
-            forget_person(connection, &user, &person, now_ms).await?;
-            withdraw(connection, &user, Copies::All, now_ms).await?;
-            Ok((sessions, true))
-        });
-        let marked = marked.await?;
+        }
         for session in &marked {
             self.remove_marked(session).await?;
         }
@@ -69,10 +80,20 @@ impl Store {
     }
 }
 
-async fn find_sessions(connection: &mut SqliteConnection, user: &str, person: &str) -> sqlx::Result<Vec<SessionRef>> {
+/// Sessions that one write hides: between two come the writes of others.
+const SESSIONS_AT_ONCE: i64 = 8;
+const ALL: i64 = -1;
+
+async fn find_sessions(
+    connection: &mut SqliteConnection,
+    user: &str,
+    person: &str,
+    most: i64,
+) -> sqlx::Result<Vec<SessionRef>> {
     let query = sqlx::query_as(
         "SELECT key, user, id FROM sessions
-         WHERE user = ?1 AND (person = ?2 AND (?2 <> '' OR room = '') OR person = '' AND room = ?2) AND deleted_at_ms IS NULL",
+         WHERE user = ?1 AND (person = ?2 AND (?2 <> '' OR room = '') OR person = '' AND room = ?2) AND deleted_at_ms IS NULL
+         LIMIT ?3",
     );
-    query.bind(user).bind(person).fetch_all(connection).await
+    query.bind(user).bind(person).bind(most).fetch_all(connection).await
 }
