@@ -6,7 +6,7 @@ use crate::ApiError;
 use crate::json::{check_name, check_request_names, read_body};
 use crate::options::{TOP_LOGPROBS, is_private, json_schema, number, priority, tokens, within};
 use crate::tools::tool_choice_of;
-use fields::{KnownFields, Read, read, unsupported, wrong};
+use fields::{FieldError, KnownFields, Read, read, unsupported, wrong};
 use replies::GoesOnFrom;
 use replies::identity::{BodyClues, Scope};
 use schemars::JsonSchema;
@@ -139,6 +139,10 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
         tool_choice_of(choice).ok_or_else(|| unsupported("tool_choice", message))
     })?;
     let messages = input(fields.input.as_ref(), &settings.limits)?;
+    let most = settings.limits.item_bytes;
+    if fields.instructions.as_ref().is_some_and(|text| text.len() > most) {
+        return Err(FieldError::too_large("instructions", most, "bytes (limits.item_bytes)"));
+    }
     let metadata = metadata(fields.metadata.take().unwrap_or_default())?;
     let max_output_tokens = tokens("max_output_tokens", fields.max_output_tokens)?;
     let effort = fields.reasoning.as_ref().and_then(|reasoning| reasoning.effort.clone());

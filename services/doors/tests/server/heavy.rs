@@ -83,7 +83,7 @@ async fn stop_strings_are_few_and_short() {
 }
 
 #[tokio::test]
-async fn a_pin_and_a_summary_are_no_longer_than_an_item() {
+async fn pins_summaries_and_instructions_are_no_longer_than_an_item() {
     let server = Server::with(|settings| settings.limits.item_bytes = 1024).await;
     let mut client = server.connect("").await;
     let session = client.session_id().await;
@@ -91,6 +91,12 @@ async fn a_pin_and_a_summary_are_no_longer_than_an_item() {
         let body = json!({ "text": "x".repeat(1025) }).to_string();
         let (status, answer) = server.http("POST", &format!("/v1/sessions/{session}/{list}"), &[], &body).await;
         assert!(status == 400 && answer.to_string().contains("limits.item_bytes"), "{answer}");
+    }
+    for store in [true, false] {
+        let body = json!({ "instructions": "x".repeat(1025), "input": "Hello", "store": store }).to_string();
+        let (status, answer) = server.http("POST", "/v1/responses", &[], &body).await;
+        let error = &answer["error"];
+        assert!(status == 400 && error["code"] == "value_too_large" && error["param"] == "instructions", "{answer}");
     }
     server.stop().await;
 }

@@ -166,7 +166,8 @@ impl Machine {
 
     pub fn text_bytes(&self) -> usize {
         let items = self.ledger.conversation.entries().iter().map(|entry| entry.item.body.text_bytes());
-        self.config.text_bytes() + items.sum::<usize>()
+        let next = Some(&self.next_config).filter(|next| !Arc::ptr_eq(next, &self.config));
+        self.config.text_bytes() + next.map_or(0, |next| next.text_bytes()) + items.sum::<usize>()
     }
 
     pub fn is_settled(&self) -> bool {

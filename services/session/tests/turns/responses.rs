@@ -357,6 +357,9 @@ fn the_next_prompt_is_expected_to_be_as_the_last_turns() {
     assert_eq!(s.generations.last().unwrap().config.instructions, "Be kind.");
     s.done();
     assert_eq!(instructions(&s), "Be kind.");
+    // It counts as text in memory until then.
+    let words: usize = s.machine.items().iter().map(|item| item.body.text_bytes()).sum();
+    assert_eq!(s.machine.text_bytes(), "Be brief.".len() + "Be kind.".len() + words);
     // A response that differs once changes nothing for later.
     s.ask("Hello?");
     s.done();
