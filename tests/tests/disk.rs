@@ -65,8 +65,11 @@ async fn a_full_disk_refuses_what_is_new_loses_nothing_and_goes_on_when_there_is
     if !may_mount().await {
         return;
     }
+    let mut stand_in = StandIn::start().await;
+    let upstream = format!("upstream.url={}", stand_in.url);
+    let more = [&NO_PASTS[..], &["--set", &upstream]].concat();
     let folder = tempfile::tempdir().unwrap();
-    let service = Service::try_start_after(SMALL_DISK, folder, &NO_PASTS).await.expect("there is room to begin with");
+    let service = Service::try_start_after(SMALL_DISK, folder, &more).await.expect("there is room to begin with");
     let mut client = service.connect("").await;
     let id = client.session_id().await;
     let (mut kept, mut refused) = (Vec::new(), 0);
@@ -84,9 +87,11 @@ async fn a_full_disk_refuses_what_is_new_loses_nothing_and_goes_on_when_there_is
     assert!(refused == 3 && kept.len() > 5, "{refused} refused, {} kept", kept.len());
     // A reply cannot be kept either, and says so. The connection and what is known stay.
     client
-        .say(json!({"type": "response.create", "response": {"max_output_tokens": 5, "input": [
+        .say(json!({"type": "response.create", "response": {"input": [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}]}}))
         .await;
+    let mut asked = stand_in.next().await;
+    asked.say(&"Hello, and welcome. ".repeat(1000)).await;
     let mut heard = String::new();
     let done = loop {
         let event = client.event().await;
@@ -99,6 +104,7 @@ async fn a_full_disk_refuses_what_is_new_loses_nothing_and_goes_on_when_there_is
     };
     assert_eq!(done["status"], "failed", "{done:#}");
     assert_eq!(done["status_details"]["error"]["code"], "store_failed", "{done:#}");
+    asked.hung_up().await;
     // What could be kept of it was sent.
     let mut there = stored(&service, &id).await;
     for (_, text) in there.split_off(kept.len()) {
