@@ -71,21 +71,23 @@ pub struct HttpAnswer {
 
 /// Sends bytes as they are and reads until the connection ends.
 pub async fn raw(address: &str, request: &[u8]) -> std::io::Result<HttpAnswer> {
-    let answered = timeout(PATIENCE, async {
-        let (mut reader, mut writer) = TcpStream::connect(address).await?.into_split();
-        // A service that refuses a request early does not read all of it.
-        let writing = async {
-            let _ = writer.write_all(request).await;
-            std::future::pending::<()>().await
-        };
-        let mut answer = Vec::new();
-        tokio::select! {
-            read = reader.read_to_end(&mut answer) => read.map(drop).or_else(|error| if answer.is_empty() { Err(error) } else { Ok(()) })?,
-            () = writing => {}
-        }
-        std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
-    });
-    let answer = answered.await.expect("an answer")?;
+    timeout(PATIENCE, raw_however_long(address, request)).await.expect("an answer")
+}
+
+/// Sends bytes like `raw`, and waits as long as its caller does.
+pub async fn raw_however_long(address: &str, request: &[u8]) -> std::io::Result<HttpAnswer> {
+    let (mut reader, mut writer) = TcpStream::connect(address).await?.into_split();
+    // A service that refuses a request early does not read all of it.
+    let writing = async {
+        let _ = writer.write_all(request).await;
+        std::future::pending::<()>().await
+    };
+    let mut answer = Vec::new();
+    tokio::select! {
+        read = reader.read_to_end(&mut answer) => read.map(drop).or_else(|error| if answer.is_empty() { Err(error) } else { Ok(()) })?,
+        () = writing => {}
+    }
+    let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| std::io::Error::other("the service hung up without an answer"))?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tests::http::raw;
+use tests::http::raw_however_long;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -84,7 +84,7 @@ fn encoded(text: &str) -> String {
 }
 
 async fn ask(address: &str, request: &[u8]) -> Result<Answer> {
-    let answer = timeout(PATIENCE, raw(address, request)).await.context("no answer comes")??;
+    let answer = timeout(PATIENCE, raw_however_long(address, request)).await.context("no answer comes")??;
     if answer.status < 300 {
         return Ok(Answer::Taken);
     }
