@@ -83,7 +83,7 @@ async fn stop_strings_are_few_and_short() {
 }
 
 #[tokio::test]
-async fn pins_summaries_and_instructions_are_no_longer_than_an_item() {
+async fn what_a_session_keeps_is_no_longer_than_an_item() {
     let server = Server::with(|settings| settings.limits.item_bytes = 1024).await;
     let mut client = server.connect("").await;
     let session = client.session_id().await;
@@ -97,6 +97,13 @@ async fn pins_summaries_and_instructions_are_no_longer_than_an_item() {
         let (status, answer) = server.http("POST", "/v1/responses", &[], &body).await;
         let error = &answer["error"];
         assert!(status == 400 && error["code"] == "value_too_large" && error["param"] == "instructions", "{answer}");
+    }
+    for role in ["system", "user"] {
+        let messages = json!([{ "role": role, "content": "x".repeat(1025) }, { "role": "user", "content": "Hello" }]);
+        let body = json!({ "messages": messages, "metadata": { "session_id": "new" } }).to_string();
+        let (status, answer) = server.http("POST", "/v1/chat/completions", &[], &body).await;
+        let error = &answer["error"];
+        assert!(status == 400 && error["code"] == "value_too_large" && error["param"] == "messages", "{answer}");
     }
     server.stop().await;
 }
