@@ -80,7 +80,7 @@ impl Store {
     }
 }
 
-/// Sessions that one write hides: between two come the writes of others.
+// Between two writes that hide so many come the writes of others.
 const SESSIONS_AT_ONCE: i64 = 8;
 const ALL: i64 = -1;
 

@@ -31,7 +31,6 @@ pub struct SessionRef {
 }
 
 impl SessionRef {
-    /// Returns the queue for a write of about so many bytes that keeps the session's order.
     pub(crate) fn queue(&self, bytes: usize) -> WriteQueue {
         WriteQueue::Session { key: self.key, bytes }
     }

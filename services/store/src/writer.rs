@@ -72,9 +72,8 @@ pub enum WriteQueue {
     Pieces,
 }
 
-/// Bytes of a write that may be as large as an item.
-pub const ANY_BYTES: usize = usize::MAX;
-/// Bytes of a write above which it comes late.
+pub const ANY_BYTES: usize = usize::MAX; // as many as an item may have
+// A larger write comes late.
 pub const LARGE_BYTES: usize = 16 << 10; // not a window: bytes of items
 
 #[derive(Clone)]
@@ -156,7 +155,7 @@ async fn run(
 struct Incoming {
     turns: mpsc::Receiver<Order>,
     pieces: mpsc::Receiver<Order>,
-    /// Pieces and large writes, with what their sessions wrote behind them.
+    // Pieces and large writes, with what their sessions wrote behind them.
     late: VecDeque<Order>,
     was_late: bool,
     group_limit: usize,
@@ -191,7 +190,6 @@ impl Incoming {
         }
     }
 
-    /// Takes what is in the queue of turns already, and does not wait for more.
     fn group(&mut self, first: Option<Order>) -> (Vec<Work>, Option<Order>) {
         let (mut group, mut next) = (Vec::new(), first);
         loop {
