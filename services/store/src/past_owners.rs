@@ -7,7 +7,6 @@
 use crate::error::Result;
 use crate::kept_logs::LogOwner;
 use crate::records::number_of;
-use crate::writer::WriteQueue;
 use crate::{Error, SessionRef, Store};
 use session::PastStays;
 use sha2::{Digest, Sha256};
@@ -69,7 +68,7 @@ impl Store {
     /// Lists a session whose prompt has lost words for the service to drop its files. The caller does not wait.
     pub fn forget_files_of(&self, session: &SessionRef, now_ms: i64) {
         let session = session.clone();
-        let _ = self.write_later(WriteQueue::Turns, async move |connection| {
+        let _ = self.write_later(session.queue(0), async move |connection| {
             forget_past(connection, session.user(), session.past_owner(), PastStays::Memory, now_ms).await
         });
     }

@@ -80,7 +80,7 @@ impl Store {
     }
 }
 
-// Between two writes that hide so many come the writes of others.
+// Most sessions that one write hides. The writer takes the writes of others between two such writes.
 const SESSIONS_AT_ONCE: i64 = 8;
 const ALL: i64 = -1;
 

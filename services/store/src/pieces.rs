@@ -30,8 +30,8 @@ pub fn pieces(items: Vec<Item>) -> Vec<Vec<Item>> {
 }
 
 pub fn queue_of(pieces: &[Vec<Item>]) -> WriteQueue {
-    let is_small = |piece: &Vec<Item>| piece.iter().map(|item| item.body.text_bytes()).sum::<usize>() <= LARGE_BYTES;
-    if pieces.len() > 1 || !pieces.iter().all(is_small) { WriteQueue::Pieces } else { WriteQueue::Turns }
+    let bytes: usize = pieces.iter().flatten().map(|item| item.body.text_bytes()).sum();
+    if pieces.len() > 1 || bytes > LARGE_BYTES { WriteQueue::Pieces } else { WriteQueue::Turns }
 }
 
 impl Store {

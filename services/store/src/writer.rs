@@ -64,12 +64,21 @@ pub type WriteTrouble = Arc<Mutex<Option<String>>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteQueue {
     Turns,
-    /// The queue of turns, for a write of the session with this key and about so many bytes.
+    /// Queue of turns, for a write of one session: `key` is the session's, `bytes` estimates the size of the write.
     Session {
         key: i64,
         bytes: usize,
     },
     Pieces,
+}
+
+impl WriteQueue {
+    fn session(self) -> Option<i64> {
+        match self {
+            WriteQueue::Session { key, .. } => Some(key),
+            WriteQueue::Turns | WriteQueue::Pieces => None,
+        }
+    }
 }
 
 pub const ANY_BYTES: usize = usize::MAX; // as many as an item may have
@@ -207,7 +216,7 @@ impl Incoming {
 
     fn is_late(&self, work: &Work) -> bool {
         let WriteQueue::Session { key, bytes } = work.queue else { return false };
-        let is_of_it = |order: &Order| matches!(order, Order::Write(Work { queue: WriteQueue::Session { key: late, .. }, .. }) if *late == key);
+        let is_of_it = |order: &Order| matches!(order, Order::Write(late) if late.queue.session() == Some(key));
         bytes > LARGE_BYTES || self.late.iter().any(is_of_it)
     }
 }

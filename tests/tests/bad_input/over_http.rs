@@ -78,7 +78,7 @@ async fn what_is_no_json_is_refused_and_the_next_request_answered() {
         for (what, bytes) in malformed() {
             let answer = door.post(&house.service.address, &bytes).await;
             let told = door.form.message(&answer);
-            // The service refuses so many values by their number, before it reads them.
+            // The service counts the values before it reads them, and refuses these bodies for their number.
             let has_many_values = ["lists in lists", "objects in objects", "lists that never end"].contains(&what);
             let expected = if has_many_values { 413 } else { 400 };
             assert!(told.is_ok() && answer.status == expected, "{} {what}: {told:?}", door.path);

@@ -158,8 +158,12 @@ fn required<'a>(value: &'a Value, name: &str) -> Read<&'a str> {
 }
 
 fn bounded(text: &str, limits: &LimitSettings) -> Read<String> {
-    if text.len() > limits.item_bytes {
-        return Err(FieldError::too_large("", limits.item_bytes, "bytes (limits.item_bytes)"));
+    check_length(text, limits).map(|()| text.to_owned())
+}
+
+pub fn check_length(text: &str, limits: &LimitSettings) -> Read<()> {
+    match text.len() > limits.item_bytes {
+        true => Err(FieldError::too_large("", limits.item_bytes, "bytes (limits.item_bytes)")),
+        false => Ok(()),
     }
-    Ok(text.to_owned())
 }

@@ -1,12 +1,12 @@
 //! The body of a response. What is unknown is told of in the log, what cannot be done is refused by name.
 
-use super::input::input;
+use super::input::{check_length, input};
 use super::tools::{tool_views, tools};
 use crate::ApiError;
 use crate::json::{check_name, check_request_names, read_body};
 use crate::options::{TOP_LOGPROBS, is_private, json_schema, number, priority, tokens, within};
 use crate::tools::tool_choice_of;
-use fields::{FieldError, KnownFields, Read, read, unsupported, wrong};
+use fields::{KnownFields, Read, read, unsupported, wrong};
 use replies::GoesOnFrom;
 use replies::identity::{BodyClues, Scope};
 use schemars::JsonSchema;
@@ -139,10 +139,8 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
         tool_choice_of(choice).ok_or_else(|| unsupported("tool_choice", message))
     })?;
     let messages = input(fields.input.as_ref(), &settings.limits)?;
-    let most = settings.limits.item_bytes;
-    if fields.instructions.as_ref().is_some_and(|text| text.len() > most) {
-        return Err(FieldError::too_large("instructions", most, "bytes (limits.item_bytes)"));
-    }
+    let instructions = fields.instructions.as_deref().unwrap_or_default();
+    check_length(instructions, &settings.limits).map_err(|wrong| wrong.under("instructions"))?;
     let metadata = metadata(fields.metadata.take().unwrap_or_default())?;
     let max_output_tokens = tokens("max_output_tokens", fields.max_output_tokens)?;
     let effort = fields.reasoning.as_ref().and_then(|reasoning| reasoning.effort.clone());

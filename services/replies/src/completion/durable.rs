@@ -38,7 +38,7 @@ pub async fn answer(
     let said = turn.items.iter().map(|item| item.body.text_bytes());
     let most = completions.settings.limits.item_bytes;
     if said.chain(update.as_ref().map(ConfigUpdate::text_bytes)).any(|bytes| bytes > most) {
-        let message = format!("the text is larger than {most} bytes (limits.item_bytes): shorten it");
+        let message = runtime::Error::TextTooLong { limit: most }.to_string();
         return Err(Error::request("value_too_large", message, Some("messages")));
     }
     turn.request.of_request = attempt.and_then(|attempt| attempt.stored_digest(&completions.settings.limits, id));
