@@ -11,7 +11,7 @@ use tests::service::{Service, check_store};
 use tests::speech::{ScriptedSpeech, vowel};
 use tests::upstream::StandIn;
 use tests::wyoming::own_address;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -54,6 +54,41 @@ async fn home_assistant_with_its_own_pins() {
 #[tokio::test]
 async fn openai_python_realtime() {
     python("openai_realtime.py").await;
+}
+
+/// The example of the client library's page in Python, over a service that is killed and starts again.
+#[tokio::test]
+async fn the_python_example_talks_on_after_a_loss() {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
+    let service = Service::with_the_built_in_model().await;
+    let address = service.address.clone();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../services/console/client/examples/terminal.py");
+    let mut terminal = Command::new(venv.join("bin/python"))
+        .args(["-B", example, &format!("http://{address}")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the example starts");
+    let mut types = terminal.stdin.take().expect("a keyboard");
+    let mut screen = BufReader::new(terminal.stdout.take().expect("a screen")).lines();
+    let mut say = async |words: &str| {
+        types.write_all(format!("{words}\n").as_bytes()).await.expect("it reads");
+        let line = timeout(DEADLINE, screen.next_line()).await.expect("it answers").expect("it writes");
+        assert!(line.is_some_and(|line| !line.trim().is_empty()), "the reply has no words");
+    };
+    say("Good morning!").await;
+    let folder = service.kill().await;
+    let (_, port) = address.rsplit_once(':').expect("a port");
+    let arguments = ["serve", &format!("--port={port}"), "--preset=builtin", "--set=wyoming.port=0"];
+    let again = Service::with_arguments(folder, &[], &arguments).await;
+    let Ok(service) = again else { panic!("the service does not start again") };
+    say("Who are you?").await;
+    drop(types);
+    assert!(timeout(DEADLINE, terminal.wait()).await.expect("it ends").expect("it ran").success());
+    let sessions = service.get("/v1/sessions").await;
+    assert_eq!(sessions["data"].as_array().map(Vec::len), Some(1), "{sessions}");
+    assert_eq!(sessions["data"][0]["items"], 4, "{sessions}");
 }
 
 #[tokio::test]

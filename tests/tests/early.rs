@@ -92,6 +92,28 @@ async fn a_conversation_is_the_same_with_replies_that_begin_early() {
 }
 
 /// Client that asks before its user is done, breaks off and asks again.
+const WARMED: &str = r#"reprise_answers_total{purpose="warm_partial",priority="speculate",outcome="warm"}"#;
+
+#[tokio::test]
+async fn a_turn_tells_what_was_read_while_the_user_spoke() {
+    let service = Service::start(&["--set", "preset.speculation.tokens=0"]).await;
+    let mut client = service.connect("?extensions=reprise").await;
+    let session = client.session_id().await;
+    let words = "I have been thinking about the garden, and about what we could plant this year. ".repeat(8);
+    client.say(json!({"type": "input_text_buffer.update", "text": words})).await;
+    counted(&service, WARMED, 1).await;
+    client.say(json!({"type": "input_text_buffer.commit", "text": format!("{words}Is it too late?")})).await;
+    client.until("turn.report").await;
+    // Words that came at once were not read ahead.
+    client.say(json!({"type": "input_text_buffer.commit", "text": "Thank you."})).await;
+    client.until("turn.report").await;
+    let turns = service.get(&format!("/v1/sessions/{session}/turns")).await;
+    let counts = |turn: &Value| ["reused_tokens", "warm_tokens"].map(|key| turn[key].as_u64().expect("a number"));
+    let [later, first] = [0, 1].map(|at| counts(&turns["data"][at]));
+    assert!(first[1] > 100 && first[1] <= first[0], "{turns:#}");
+    assert!(later[0] > first[0] && later[1] < 100, "{turns:#}");
+}
+
 #[tokio::test]
 async fn a_chat_completion_that_was_broken_off_goes_on_when_it_comes_again() {
     let service = Service::start(&["--set", "preset.speculation.tokens=200"]).await;

@@ -3,7 +3,7 @@ import { useEffect, useReducer } from "preact/hooks";
 import { Api, ApiError, Conversation, Emitter, type SessionLine, type TurnNumbers } from "./client.ts";
 import * as keep from "./keep.ts";
 import { go, place_of, settle } from "./routes.ts";
-import { Spoken } from "./spoken.ts";
+import { SpokenPage } from "./spoken.ts";
 import { suggest_title } from "./titles.ts";
 import { BrowserVoice, Speaking } from "./voice.ts";
 import { count } from "./words.ts";
@@ -43,7 +43,7 @@ export class State extends Emitter<{ change: undefined }> {
   sessions: SessionLine[] = [];
   conversation: Conversation;
   /** Speech of the open conversation over the service's own ears and voice. */
-  spoken!: Spoken;
+  spoken!: SpokenPage;
   marks = new Map<string, Mark>();
   notices: Notice[] = [];
   /** Lines about the window between messages, by the item before them. */
@@ -207,7 +207,7 @@ export class State extends Emitter<{ change: undefined }> {
     const conversation = new Conversation({ url: location.origin, key: keep.key(), session, private: this.wants_private });
     const is_open = () => conversation === this.conversation;
     if (this.spoken?.is_on) this.spoken.end();
-    this.spoken = new Spoken(conversation);
+    this.spoken = new SpokenPage(conversation);
     this.spoken.on("change", () => is_open() && this.changed());
     conversation.on("change", () => is_open() && this.changed());
     conversation.on("refused", ({ status, message }) => {

@@ -26,6 +26,7 @@ pub struct App {
 #[derive(Clone, Debug, Default)]
 pub struct StartFacts {
     pub settings: Vec<ExplainedValue>,
+    pub device: String,
     pub notes: Vec<String>, // wishes of the configuration that the machine could not meet
     pub planned_bytes: Vec<(&'static str, u64)>,
 }

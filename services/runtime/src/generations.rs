@@ -31,6 +31,8 @@ struct Generation {
     /// True if the model shall answer without thinking, also when it is asked again.
     thinks_no_more: bool,
     span: Span,
+    /// True for a prompt that is read ahead and answers nothing.
+    warms: bool,
     generate: Option<Box<Generate>>,
     tries: u32,
     waits: bool,
@@ -38,7 +40,16 @@ struct Generation {
 
 impl Generation {
     fn new(cancel: CancellationToken, thinking_stopper: CancellationToken, span: Span) -> Generation {
-        Generation { cancel, thinking_stopper, thinks_no_more: false, span, generate: None, tries: 0, waits: false }
+        Generation {
+            cancel,
+            thinking_stopper,
+            thinks_no_more: false,
+            span,
+            warms: false,
+            generate: None,
+            tries: 0,
+            waits: false,
+        }
     }
 }
 
@@ -89,8 +100,9 @@ impl Generations {
             Some(request) => tracing::info_span!("beside", request = %request),
             None => tracing::debug_span!("ahead"),
         };
+        let warms = matches!(generate.purpose, GenerationPurpose::WarmHistory | GenerationPurpose::WarmPartial);
         let known = Generation::new(CancellationToken::new(), CancellationToken::new(), span);
-        self.open.insert(generate.generation, known);
+        self.open.insert(generate.generation, Generation { warms, ..known });
         let is_limited = is_reply || generate.purpose == GenerationPurpose::EarlyReply;
         self.ask(&generate, is_limited.then(|| self.tools.limits.hard_tokens()));
         if let Some(generation) = self.open.get_mut(&generate.generation).filter(|_| is_reply) {
@@ -161,6 +173,10 @@ impl Generations {
 
     pub fn remove(&mut self, id: GenerationId) -> bool {
         self.open.remove(&id).is_some()
+    }
+
+    pub fn warms(&self, id: GenerationId) -> bool {
+        self.open.get(&id).is_some_and(|generation| generation.warms)
     }
 
     pub fn span(&self, id: GenerationId) -> Span {

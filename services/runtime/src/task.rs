@@ -280,6 +280,11 @@ impl SessionTask {
                 return;
             }
         }
+        if let Delta::Done { report: Some(report), .. } = &delta
+            && self.generations.warms(generation)
+        {
+            self.turns.warmed(report.computed_tokens);
+        }
         let is_last = delta.is_last();
         self.feed(MachineInput::Delta { generation, delta });
         drop(entered);

@@ -21,6 +21,8 @@ pub struct TurnLog {
     most_responses: usize,
     spans: VecDeque<(String, Span)>,
     fill_tokens: u64,
+    /// Tokens that warm-ups read since the last measured turn.
+    warmed_tokens: u64,
     answered: Option<Option<String>>,
     /// Swaps since the last measured turn, with a summary or without one.
     compactions: u64,
@@ -45,8 +47,21 @@ impl TurnLog {
         most_responses: usize,
     ) -> TurnLog {
         let (responses, spans, answered) = (VecDeque::new(), VecDeque::new(), None);
-        let (fill_tokens, compactions, drops) = (0, 0, 0);
-        TurnLog { preset, arm, gpu, turns, responses, most_responses, spans, fill_tokens, answered, compactions, drops }
+        let (fill_tokens, warmed_tokens, compactions, drops) = (0, 0, 0, 0);
+        TurnLog {
+            preset,
+            arm,
+            gpu,
+            turns,
+            responses,
+            most_responses,
+            spans,
+            fill_tokens,
+            warmed_tokens,
+            answered,
+            compactions,
+            drops,
+        }
     }
 
     /// Notes that a response was asked for. Its report may come long after its last word.
@@ -63,6 +78,11 @@ impl TurnLog {
             Event::Compaction(Compaction { stage: CompactionStage::Dropped { .. }, .. }) => self.drops += 1,
             _ => {}
         }
+    }
+
+    /// Notes that a warm-up read this many tokens of the next prompt.
+    pub fn warmed(&mut self, tokens: u64) {
+        self.warmed_tokens += tokens;
     }
 
     pub fn is_turn(&self, response_id: &str) -> bool {
@@ -151,6 +171,7 @@ impl TurnLog {
             tokens_out: usage.output_tokens,
             fill_tokens: self.fill_tokens,
             reused_tokens: report.reused_tokens,
+            warm_tokens: std::mem::take(&mut self.warmed_tokens).min(report.reused_tokens),
             computed_tokens: report.computed_tokens,
             computed_reason: report.reason.map(str::to_owned),
             queue_ms: report.queue_ms,

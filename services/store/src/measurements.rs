@@ -20,6 +20,9 @@ pub struct Measurement {
     pub tokens_out: u64,
     pub fill_tokens: u64,
     pub reused_tokens: u64,
+    /// Reused tokens that were read ahead since the last turn, while no user waited.
+    #[serde(default)]
+    pub warm_tokens: u64,
     pub computed_tokens: u64,
     pub computed_reason: Option<String>,
     pub queue_ms: f64,
@@ -151,13 +154,13 @@ pub async fn insert_measurement(
         "INSERT INTO measurements (session, turn, response, experiment, arm, preset, ctx_size, tokens_in, tokens_out,
             fill_tokens, reused_tokens, computed_tokens, computed_reason, queue_ms, prefill_ms, first_token_ms,
             first_sentence_ms, total_ms, decode_ms, compactions, drops, barged_in, regenerated, feedback, memory,
-            created_at_ms)
+            created_at_ms, warm_tokens)
          VALUES (?1, ?2 ->> 'turn', ?2 ->> 'response', ?2 ->> 'experiment', ?2 ->> 'arm', ?2 ->> 'preset',
             ?2 ->> 'ctx_size', ?2 ->> 'tokens_in', ?2 ->> 'tokens_out', ?2 ->> 'fill_tokens', ?2 ->> 'reused_tokens',
             ?2 ->> 'computed_tokens', ?2 ->> 'computed_reason', ?2 ->> 'queue_ms', ?2 ->> 'prefill_ms',
             ?2 ->> 'first_token_ms', ?2 ->> 'first_sentence_ms', ?2 ->> 'total_ms', ?2 ->> 'decode_ms',
             ?2 ->> 'compactions', ?2 ->> 'drops', ?2 ->> 'barged_in', ?2 ->> 'regenerated', ?2 ->> 'feedback',
-            ?2 -> 'memory', ?2 ->> 'created_at_ms')",
+            ?2 -> 'memory', ?2 ->> 'created_at_ms', ?2 ->> 'warm_tokens')",
     );
     query.bind(session.key).bind(Json(measurement)).execute(connection).await?;
     Ok(())

@@ -149,6 +149,7 @@ pub fn measurement(turn: u64) -> Measurement {
         tokens_out: 40,
         fill_tokens: 100 * turn,
         reused_tokens: 90,
+        warm_tokens: 4,
         computed_tokens: 10,
         computed_reason: None,
         queue_ms: 0.25,

@@ -33,6 +33,12 @@ impl Hardware {
         }
     }
 
+    pub fn cpu_name(&self) -> String {
+        let Hardware { cpu, cores, .. } = self;
+        let (level, threads) = (self.level.unwrap_or("unknown"), self.threads.unwrap_or(*cores));
+        format!("{cpu}, {cores} cores, {level}, {threads} threads")
+    }
+
     /// Describes this machine for a service that runs elsewhere, or with other settings: only the client is here.
     pub fn asking(settings: &Settings) -> Hardware {
         Hardware { level: None, threads: None, ..Hardware::new(settings) }
@@ -41,9 +47,7 @@ impl Hardware {
 
 impl fmt::Display for Hardware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Hardware { version, cpu, cores, .. } = self;
-        let (level, threads) = (self.level.unwrap_or("unknown"), self.threads.unwrap_or(*cores));
-        write!(f, "{cpu}, {cores} cores, {level}, {threads} threads; Reprise {version}")
+        write!(f, "{}; Reprise {}", self.cpu_name(), self.version)
     }
 }
 

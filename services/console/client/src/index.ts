@@ -6,3 +6,6 @@ export type { ConversationEvents, Item, ItemStatus, Reply, Sentence } from "./co
 export { Link } from "./link.ts";
 export type { LinkOptions, LinkState, Refusal } from "./link.ts";
 export type * as events from "./events.ts";
+export { BrowserPlayer, Microphone } from "./browser.ts";
+export { AUDIO_RATE, PacedPlayer, Spoken } from "./spoken.ts";
+export type { Heard, Player } from "./spoken.ts";

@@ -38,6 +38,10 @@ arm: (string | null)
 ctx_size: number
 fill_tokens: number
 reused_tokens: number
+/**
+ * Reused tokens that were read ahead since the last turn, while no user waited.
+ */
+warm_tokens: number
 computed_tokens: number
 computed_reason: (string | null)
 output_tokens: number
@@ -59,6 +63,10 @@ before: (number | null)
 export interface ServerState {
 version: string
 model: string
+/**
+ * Processor, GPU or other server that computes.
+ */
+device: string
 preset: string
 ctx_size: number
 ready: boolean

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { WebSocket } from "ws";
 import { Service } from "../../test/service.ts";
-import { Api, ApiError, Conversation, type ConversationEvents, type Refusal } from "../src/index.ts";
+import { vowel, Wyoming } from "../../test/wyoming.ts";
+import { Api, ApiError, AUDIO_RATE, Conversation, type ConversationEvents, PacedPlayer, type Refusal, Spoken } from "../src/index.ts";
 
 let service: Service;
 before(async () => {
@@ -122,6 +123,41 @@ test("partial transcripts are said as they come, and the last one is the message
   assert.equal(conversation.items[0]!.text, "Good morning");
   assert.deepEqual([conversation.partial, refused.length], ["", 0]);
   conversation.close();
+});
+
+test("speech goes both ways, and what was not heard is not kept", async () => {
+  const wyoming = await Wyoming.start(200);
+  wyoming.hears.push("Tell me a story.", "Thank you.", "");
+  const own = await Service.start(`[speech]\nstt = "${wyoming.url}"\ntts = "${wyoming.url}"\npause_ms = 0\n`);
+  let played = 0;
+  const conversation = talk({ url: own.url });
+  const spoken = new Spoken(conversation, new PacedPlayer((samples) => (played += samples.length)));
+  spoken.begin();
+  await next(conversation, "session", ({ audio }) => audio.input.turn_detection !== null);
+  const speak = async (seconds: number) => {
+    // A second of silence ends the turn.
+    const samples = [...vowel(AUDIO_RATE, seconds), ...new Int16Array(AUDIO_RATE)];
+    for (let at = 0; at < samples.length; at += AUDIO_RATE / 50) {
+      spoken.hear(Int16Array.from(samples.slice(at, at + AUDIO_RATE / 50)));
+      await new Promise((done) => setTimeout(done, 20));
+    }
+  };
+  const report = next(conversation, "report");
+  await speak(1);
+  await until(conversation, () => conversation.items.some(({ role, text }) => role === "user" && text === "Tell me a story."));
+  await report;
+  const made = conversation.items.at(-1)?.text ?? "";
+  const cut = next(conversation, "event", (event) => event.type === "conversation.item.truncated");
+  await speak(1);
+  await cut;
+  assert.ok(played > 0, "nothing was played");
+  const kept = conversation.items.find(({ role, status }) => role === "assistant" && status === "incomplete")?.text ?? "";
+  assert.ok(made.startsWith(kept) && kept.length < made.length, `${kept} | ${made}`);
+  spoken.end();
+  assert.equal(spoken.is_on, false);
+  conversation.close();
+  await own.stop();
+  wyoming.stop();
 });
 
 test("a message is edited, and a reply is made again", async () => {

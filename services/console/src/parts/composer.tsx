@@ -120,7 +120,7 @@ function useListening(): { is_on: boolean; toggle: () => void } {
     if (state.conversation.state === "closed") state.conversation.connect();
     const { spoken } = state;
     if (await hears(state)) {
-      const problem = await spoken.begin();
+      const problem = await spoken.listen();
       if (problem) state.notice(problem, "problem");
       return;
     }

@@ -141,6 +141,9 @@ const REASONS: Record<string, string> = {
   resumed: "nothing: it went on",
 };
 
+const in_words = ({ reused_tokens, warm_tokens, computed_tokens }: TurnNumbers) =>
+  `${count(reused_tokens - warm_tokens)} known, ${count(warm_tokens)} read ahead, ${count(computed_tokens)} read anew`;
+
 /** Turns that are shown before more are asked for. */
 const FIRST_TURNS = 10;
 
@@ -153,7 +156,7 @@ function Turns({ turns }: { turns: TurnNumbers[] }): JSX.Element | null {
       <div class="card-head">
         <h2 id="turns-title">Turns</h2>
         <span class="key">
-          <span class="dot strip-reused" /> known already <span class="dot strip-computed" /> read anew
+          <span class="dot strip-reused" /> known already <span class="dot strip-warm" /> read ahead <span class="dot strip-computed" /> read anew
         </span>
       </div>
       <table class="turns">
@@ -172,13 +175,12 @@ function Turns({ turns }: { turns: TurnNumbers[] }): JSX.Element | null {
                 {turn.turn + 1}
               </th>
               <td>
-                <span class="strip" title={`${count(turn.reused_tokens)} known, ${count(turn.computed_tokens)} read anew`}>
-                  <span class="strip-reused" style={{ width: length(turn.reused_tokens / most) }} />
+                <span class="strip" title={in_words(turn)}>
+                  <span class="strip-reused" style={{ width: length((turn.reused_tokens - turn.warm_tokens) / most) }} />
+                  <span class="strip-warm" style={{ width: length(turn.warm_tokens / most) }} />
                   <span class="strip-computed" style={{ width: `max(2px, ${length(turn.computed_tokens / most)})` }} />
                 </span>
-                <span class="sr-only">
-                  {turn.reused_tokens} known, {turn.computed_tokens} read anew
-                </span>
+                <span class="sr-only">{in_words(turn)}</span>
               </td>
               <td class="number">{seconds(turn.first_token_ms)}</td>
               <td class="wide-only quiet-text">

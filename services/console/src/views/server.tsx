@@ -73,6 +73,7 @@ function Now({ seen }: { seen: Seen[] }): JSX.Element {
           <h2 id="model-title">{state.model}</h2>
           <span class={`badge ${state.ready ? "" : "is-off"}`}>{status}</span>
         </div>
+        {state.device && <p class="quiet-text">Computed by {state.device}</p>}
         <dl class="figures">
           <Figure name="Window" value={count(state.ctx_size)} unit={`tokens, preset ${state.preset}`} />
           <Figure name="Requests" value={count(waiting)} unit={`being worked on, ${count(requests.talk ?? 0)} that somebody waits for`} />

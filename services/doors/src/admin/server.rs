@@ -20,6 +20,8 @@ use tokio::time::{Instant, sleep};
 pub struct ServerState {
     version: &'static str,
     model: String,
+    /// Processor, GPU or other server that computes.
+    device: String,
     preset: String,
     ctx_size: u32,
     ready: bool,
@@ -61,6 +63,7 @@ fn state(app: &App) -> ServerState {
     ServerState {
         version: env!("CARGO_PKG_VERSION"),
         model: replies.runtime.presets().model.clone(),
+        device: app.start.device.clone(),
         preset: chosen.map(|preset| preset.name.clone()).unwrap_or_default(),
         ctx_size: chosen.map_or(0, |preset| preset.ctx_size),
         ready: status.ready,

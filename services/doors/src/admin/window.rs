@@ -73,6 +73,8 @@ pub struct TurnNumbers {
     ctx_size: u64,
     fill_tokens: u64,
     reused_tokens: u64,
+    /// Reused tokens that were read ahead since the last turn, while no user waited.
+    warm_tokens: u64,
     computed_tokens: u64,
     computed_reason: Option<String>,
     output_tokens: u64,
@@ -119,6 +121,7 @@ fn numbers(turn: Measurement) -> TurnNumbers {
         ctx_size: turn.ctx_size,
         fill_tokens: turn.fill_tokens,
         reused_tokens: turn.reused_tokens,
+        warm_tokens: turn.warm_tokens,
         computed_tokens: turn.computed_tokens,
         computed_reason: turn.computed_reason,
         output_tokens: turn.tokens_out,

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{KeyScope, Store};
 use suited::SuitedPreset;
+use terminal::hardware::Hardware;
 use terminal::opening;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -216,7 +217,8 @@ async fn serve(
     let _ = std::io::stdout().write_all(screen.to_string().as_bytes());
 
     let planned_bytes = started.plan.as_ref().map(model::Plan::shares).unwrap_or_default();
-    let facts = StartFacts { settings: explained, notes, planned_bytes };
+    let device = device_name(started.plan.as_ref(), &started.settings);
+    let facts = StartFacts { settings: explained, device, notes, planned_bytes };
     let presets = Presets::new(started.presets, chosen, &started.name).with_names(&started.settings)?;
     check_experiment(&started.settings, &presets)?;
     let drain = Duration::from_secs(settings.shutdown.drain_s);
@@ -249,6 +251,12 @@ async fn start(settings: &Settings) -> Result<model::Started, model::Error> {
             done => return done,
         }
     }
+}
+
+/// Names what computes.
+fn device_name(plan: Option<&model::Plan>, settings: &Settings) -> String {
+    let Some(plan) = plan else { return "another server".to_owned() };
+    plan.device.as_ref().map_or_else(|| Hardware::new(settings).cpu_name(), |device| device.name.clone())
 }
 
 /// Returns a token for the first signal, which asks to stop; a second one stops at once.
