@@ -17,7 +17,7 @@ use crate::cached_sequence::{CachedSequence, common_prefix, has_left};
 use crate::disk::{DiskCache, LoadedSequence, StoredSequence};
 use crate::executor::Executor;
 use crate::limits::EngineLimits;
-use crate::memory::MemoryMeter;
+use crate::memory::{KeptStates, MemoryMeter};
 use crate::network::Network;
 use crate::request::{OwnerId, PrefillReason, ReuseScope};
 use crate::state::{KvFormats, KvPages, PAGE_TOKENS, StateShape};
@@ -105,6 +105,10 @@ impl SequenceCache {
             disk: None,
             worth_reading_tokens: 0,
         }
+    }
+
+    pub fn kept_on_disk(&self) -> KeptStates {
+        self.disk.as_ref().map(DiskCache::kept).unwrap_or_default()
     }
 
     pub fn set_disk(&mut self, disk: DiskCache, worth_reading_tokens: usize) {

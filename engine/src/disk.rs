@@ -19,7 +19,7 @@ use kernels::cpu::Cpu;
 use kernels::format::Format;
 
 use crate::cached_sequence::{CachedSequence, has_left};
-use crate::memory::MemoryMeter;
+use crate::memory::{KeptStates, MemoryMeter};
 use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::Snapshot;
 use crate::state::{KvFormats, KvPages, StateShape};
@@ -71,6 +71,7 @@ pub(crate) struct DiskCache {
     done: Receiver<DiskNews>,
     thread: Option<JoinHandle<()>>,
     waiting: VecDeque<Vec<PageName>>,
+    held_bytes: u64,          // size of the files, since the last look at them
     forgetting: Vec<OwnerId>, // owners whose files the disk's thread has yet to delete
     pub notes: Vec<String>,
 }
@@ -115,7 +116,9 @@ impl DiskCache {
             .map_err(|error| format!("cached conversations are not kept on disk: {error}"))?;
         let (jobs, thread) = (Some(jobs), Some(thread));
         let (waiting, forgetting) = (VecDeque::new(), Vec::new());
-        let mut disk = DiskCache { limits, model, stored, uses: 0, jobs, done, thread, waiting, forgetting, notes };
+        let (uses, held_bytes) = (0, 0);
+        let mut disk =
+            DiskCache { limits, model, stored, uses, jobs, done, thread, waiting, held_bytes, forgetting, notes };
         disk.enforce();
         disk.sweep();
         Ok(disk)
@@ -261,6 +264,11 @@ impl DiskCache {
         self.stored.retain(|stored| stored.owner != Some(owner));
         let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(DiskJob::Forget(owner)).is_ok());
         self.forgetting.extend(sent.then_some(owner));
+        self.held_bytes = self.bytes();
+    }
+
+    pub fn kept(&self) -> KeptStates {
+        KeptStates { states: self.stored.len(), bytes: self.held_bytes }
     }
 
     /// Calls `done` when all files are gone that are forgotten by now.
@@ -324,7 +332,11 @@ impl DiskCache {
     /// last.
     fn enforce(&mut self) {
         let mut is_swept = true;
-        while self.bytes() > self.limits.max_bytes {
+        loop {
+            self.held_bytes = self.bytes();
+            if self.held_bytes <= self.limits.max_bytes {
+                break;
+            }
             let heads = self.heads();
             let rank = |at: usize| heads.iter().position(|head| *head == at).map(std::cmp::Reverse);
             let all = self.stored.iter().enumerate();

@@ -21,7 +21,7 @@ use crate::draft::{Draft, DraftLimits, Drafting};
 use crate::error::Error;
 use crate::executor::Executor;
 use crate::limits::EngineLimits;
-use crate::memory::{MemoryKind, MemoryMeter, SPARE_PART};
+use crate::memory::{KeptStates, MemoryKind, MemoryMeter, SPARE_PART};
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
 use crate::request::{EngineEvent, EngineRequest, OwnerId, Priority, RequestId};
@@ -461,6 +461,17 @@ impl Engine {
             sequence.add_bytes(&mut seen, &mut bytes);
         }
         MemoryKind::ALL.map(|kind| (kind, bytes[kind as usize]))
+    }
+
+    pub fn kept_in_memory(&self) -> KeptStates {
+        let kinds = [MemoryKind::Pages, MemoryKind::Snapshots, MemoryKind::RecurrenceLogs];
+        let bytes = kinds.iter().map(|kind| self.meter.bytes(*kind) as u64).sum();
+        KeptStates { states: self.cache.len(), bytes }
+    }
+
+    /// Returns nothing where states stay in memory.
+    pub fn kept_on_disk(&self) -> KeptStates {
+        self.cache.kept_on_disk()
     }
 
     pub fn cached_sequences(&self) -> usize {

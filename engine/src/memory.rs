@@ -43,6 +43,13 @@ struct MeteredDevice {
     failure: OnceLock<String>,
 }
 
+/// States of pasts that are kept in one place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptStates {
+    pub states: usize,
+    pub bytes: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     Pages, // keys and values

@@ -56,6 +56,7 @@ pub fn read_folder(folder: &Path, bytes: &[u8]) -> Result<Result<usize, String>,
         done,
         thread,
         waiting,
+        held_bytes: 0,
         forgetting: Vec::new(),
         notes,
     };

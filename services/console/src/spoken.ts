@@ -1,12 +1,16 @@
 // Speech of this page by the service's own ears and voice, with the browser's microphone and loudspeaker.
 import { BrowserPlayer, type Conversation, Microphone, Spoken } from "./client.ts";
 
+/** Pause between two looks at which sentence is being heard. */
+const LOOK_MS = 100;
+
 export class SpokenPage extends Spoken {
   private microphone?: Microphone;
   private readonly loudspeaker: BrowserPlayer;
+  private looks?: ReturnType<typeof setInterval>;
 
   constructor(conversation: Conversation) {
-    const loudspeaker = new BrowserPlayer(() => this.emit("change", undefined));
+    const loudspeaker = new BrowserPlayer(() => this.played());
     super(conversation, loudspeaker);
     this.loudspeaker = loudspeaker;
   }
@@ -32,5 +36,17 @@ export class SpokenPage extends Spoken {
     this.microphone?.close();
     this.microphone = undefined;
     super.end();
+  }
+
+  private played(): void {
+    clearInterval(this.looks);
+    let shown = this.current;
+    const look = () => {
+      if (this.current === shown) return;
+      shown = this.current;
+      this.emit("change", undefined);
+    };
+    this.looks = this.is_playing ? setInterval(look, LOOK_MS) : undefined;
+    this.emit("change", undefined);
   }
 }

@@ -35,6 +35,7 @@ test("a person speaks, is answered aloud, and speaks over the answer", { skip },
   await say(page, "Hello");
   assert.deepEqual(wyoming.said, []);
   await page.getByRole("button", { name: "Speak", exact: true }).click();
+  await page.locator("mark.spoken").first().waitFor();
   await page.locator(".message.user .bubble", { hasText: "Good morning" }).nth(1).waitFor();
   await page.getByText("Interrupted here.").first().waitFor();
   await page.getByRole("button", { name: "Stop listening" }).click();

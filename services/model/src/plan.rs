@@ -289,7 +289,7 @@ mod tests {
         };
         assert_eq!(of("1GiB", "0").snapshot_spacing_tokens, PAGE_TOKENS);
         // Less than two MiB are left, of which a window takes more than one.
-        let short = of("79MiB", "16662408");
+        let short = of("79MiB", "14177000");
         assert!(short.snapshot_spacing_tokens > PAGE_TOKENS, "{short}");
         let snapshots = u64::from(short.windows[0].ctx_size) / short.snapshot_spacing_tokens as u64;
         assert!(snapshots * short.snapshot_bytes <= short.left_bytes / 4, "{short}");

@@ -1,3 +1,4 @@
+use engine::memory::KeptStates;
 use session::Priority;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -10,6 +11,9 @@ pub struct ModelStatus {
     /// Bytes of sequences by kind (`pages`, `snapshots`, `recurrence_logs`, `live`) and fixed ones (`weights`). Empty if the
     /// model runs elsewhere.
     pub memory_bytes: Vec<(&'static str, u64)>,
+    /// States of pasts, zero if the model runs elsewhere.
+    pub in_memory: KeptStates,
+    pub on_disk: KeptStates,
     pub load: ModelLoad,
     pub restarts: u64,
     pub checks: u64,

@@ -20,9 +20,8 @@ pub struct Measurement {
     pub tokens_out: u64,
     pub fill_tokens: u64,
     pub reused_tokens: u64,
-    /// Reused tokens that were read ahead since the last turn, while no user waited.
     #[serde(default)]
-    pub warm_tokens: u64,
+    pub warm_tokens: u64, // reused ones that were read ahead, while no user waited
     pub computed_tokens: u64,
     pub computed_reason: Option<String>,
     pub queue_ms: f64,

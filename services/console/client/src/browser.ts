@@ -37,15 +37,21 @@ export class BrowserPlayer implements Player {
     this.sources.add(source);
   }
 
-  stop(): Heard | undefined {
+  heard(): Heard | undefined {
     if (!this.context || !this.is_playing) return undefined;
     const now = this.context.currentTime;
     const heard = this.pieces.map(({ begins, seconds }) => Math.min(Math.max(now - begins, 0), seconds));
+    return { item_id: this.item_id, audio_end_ms: Math.floor(heard.reduce((sum, seconds) => sum + seconds, 0) * 1000) };
+  }
+
+  stop(): Heard | undefined {
+    const heard = this.heard();
+    if (!heard) return undefined;
     for (const source of this.sources) source.stop();
     this.sources.clear();
     [this.ends, this.pieces] = [0, []];
     this.changed();
-    return { item_id: this.item_id, audio_end_ms: Math.floor(heard.reduce((sum, seconds) => sum + seconds, 0) * 1000) };
+    return heard;
   }
 }
 

@@ -89,6 +89,15 @@ memory_bytes: {
 planned_bytes: {
 [k: string]: number
 }
+/**
+ * States of pasts that a turn can go on from, by where they are: `memory`, `disk`.
+ */
+states: {
+[k: string]: {
+states: number
+bytes: number
+}
+}
 connections: number
 sessions_in_memory: number
 /**

@@ -1,7 +1,7 @@
 // Speech over the conversation's websocket: audio goes both ways, and the service finds the turns.
-import type { Conversation } from "./conversation.ts";
+import type { Conversation, Sentence } from "./conversation.ts";
 import { Emitter } from "./emitter.ts";
-import type { ServerEvent, SessionFields } from "./events.ts";
+import type { ResponseOutputAudioTranscriptDelta, ServerEvent, SessionFields } from "./events.ts";
 
 /** Samples a second of the protocol's audio, one channel of 16 bits. */
 export const AUDIO_RATE = 24_000;
@@ -15,7 +15,9 @@ export interface Heard {
 /** What plays replies, one piece behind another. */
 export interface Player {
   play(item_id: string, samples: Int16Array): void;
-  /** Stops. Returns undefined if all of it was heard. */
+  /** Returns undefined if nothing is being played. */
+  heard(): Heard | undefined;
+  /** Stops, and returns what was heard of what was being played. */
   stop(): Heard | undefined;
 }
 
@@ -31,6 +33,8 @@ export class Spoken extends Emitter<{ change: undefined }> {
   hears?: boolean;
   speaks = false;
   is_on = false;
+  /** Where sentences of the newest reply begin, in its words and in its audio. */
+  private begins: { item_id: string; chars: number; ms: number }[] = [];
 
   constructor(
     private readonly conversation: Conversation,
@@ -63,6 +67,14 @@ export class Spoken extends Emitter<{ change: undefined }> {
     if (heard) this.conversation.send({ type: "conversation.item.truncate", content_index: 0, ...heard });
   }
 
+  /** Sentence that is being heard, where the service tells when it begins. */
+  get current(): Sentence | undefined {
+    const heard = this.player.heard();
+    const begun = heard && this.begins.findLast(({ item_id, ms }) => item_id === heard.item_id && ms <= heard.audio_end_ms);
+    const item = begun && this.conversation.items.find(({ id }) => id === begun.item_id);
+    return item?.sentences.findLast(({ start }) => start <= begun!.chars);
+  }
+
   private turn(is_on: boolean): void {
     if (this.is_on === is_on) return;
     this.is_on = is_on;
@@ -92,13 +104,23 @@ export class Spoken extends Emitter<{ change: undefined }> {
       }
       case "input_audio_buffer.speech_started":
         return this.hush();
+      case "response.output_audio_transcript.delta":
+        return this.begun(event);
       case "response.output_audio.delta":
         if (this.is_on) this.player.play(event.item_id, decoded(event.delta));
     }
   }
+
+  private begun({ item_id, delta, start_time }: ResponseOutputAudioTranscriptDelta): void {
+    if (typeof start_time !== "number") return;
+    const text = this.conversation.items.find(({ id }) => id === item_id)?.text ?? "";
+    // The conversation has these words already. A space before them belongs to no sentence.
+    const chars = [...text].length - [...delta.trimStart()].length;
+    this.begins = [...this.begins.filter((known) => known.item_id === item_id), { item_id, chars, ms: start_time * 1000 }];
+  }
 }
 
-/** Samples that are written to a player, at a time. */
+/** Pause between two pieces that are written. */
 const STEP_MS = 20;
 
 /** Player for programs that write sound to a device or a pipe: it writes as fast as sound is played, so that little is on its way when it stops. */
@@ -126,11 +148,16 @@ export class PacedPlayer implements Player {
     this.waiting.push(samples);
   }
 
-  stop(): Heard | undefined {
+  heard(): Heard | undefined {
     if (!this.is_playing) return undefined;
+    return { item_id: this.item_id, audio_end_ms: Math.floor((this.written * 1000) / AUDIO_RATE) };
+  }
+
+  stop(): Heard | undefined {
+    const heard = this.heard();
     this.rest();
     this.waiting = [];
-    return { item_id: this.item_id, audio_end_ms: Math.floor((this.written * 1000) / AUDIO_RATE) };
+    return heard;
   }
 
   private go_on(): void {

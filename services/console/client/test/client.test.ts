@@ -147,6 +147,9 @@ test("speech goes both ways, and what was not heard is not kept", async () => {
   await until(conversation, () => conversation.items.some(({ role, text }) => role === "user" && text === "Tell me a story."));
   await report;
   const made = conversation.items.at(-1)?.text ?? "";
+  const late = Date.now() + PATIENCE_MS;
+  while (!spoken.current && Date.now() < late) await new Promise((done) => setTimeout(done, 20));
+  assert.ok(made.includes(spoken.current?.text ?? "no sentence"), `${spoken.current?.text} | ${made}`);
   const cut = next(conversation, "event", (event) => event.type === "conversation.item.truncated");
   await speak(1);
   await cut;

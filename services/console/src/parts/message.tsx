@@ -79,8 +79,8 @@ export function AssistantMessage({ item, is_last, mark }: { item: Item; is_last:
 
 /** Text of a reply, with the sentence that is being spoken marked. */
 function Said({ item }: { item: Item }): JSX.Element {
-  const { speaking } = useShared();
-  const spoken = speaking.current?.item_id === item.id ? speaking.current : undefined;
+  const { speaking, spoken: by_service } = useShared();
+  const spoken = [speaking.current, by_service.current].find((sentence) => sentence?.item_id === item.id);
   if (!spoken) return <Prose text={item.text} />;
   const letters = [...item.text];
   const piece = (from: number, to?: number) => letters.slice(from, to).join("");

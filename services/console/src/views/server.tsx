@@ -84,6 +84,7 @@ function Now({ seen }: { seen: Seen[] }): JSX.Element {
       <Waits samples={samples} />
       <Speed seen={seen} />
       <MemoryUse state={state} />
+      <States states={state.states} />
     </>
   );
 }
@@ -174,7 +175,6 @@ const KINDS: Record<string, string> = {
   snapshots: "Snapshots",
   recurrence_logs: "Recent steps",
   heads: "Instructions",
-  disk: "Conversations on disk",
 };
 
 function MemoryUse({ state }: { state: ServerState }): JSX.Element | null {
@@ -214,6 +214,34 @@ function MemoryUse({ state }: { state: ServerState }): JSX.Element | null {
           </div>
         )}
       </div>
+    </section>
+  );
+}
+
+const TIERS: Record<string, { name: string; text: string }> = {
+  memory: { name: "In memory", text: "the next turn begins at once" },
+  disk: { name: "On disk", text: "read again by the first turn after a restart or a pause" },
+};
+
+/** Pasts that a turn goes on from, by where they are. */
+function States({ states }: { states: ServerState["states"] }): JSX.Element {
+  return (
+    <section class="card" aria-labelledby="states-title">
+      <div class="card-head">
+        <h2 id="states-title">Conversations that need not be read again</h2>
+      </div>
+      <ul class="lines">
+        {Object.entries(TIERS).map(([tier, { name, text }]) => (
+          <li key={tier}>
+            <span class="grow">
+              {name} <span class="quiet-text">{text}</span>
+            </span>
+            <span class="number">
+              {count(states[tier]?.states ?? 0)}, {bytes(states[tier]?.bytes ?? 0)}
+            </span>
+          </li>
+        ))}
+      </ul>
     </section>
   );
 }

@@ -72,6 +72,8 @@ const TABLE: &[(MetricKind, &str, &str, Unit, &str)] = &[
     (Counter, "reprise_engine_restarts_total", "", Count, "how often the engine had to be started again"),
     (Gauge, "reprise_engine_requests", "priority", Count, "requests that are not done"),
     (Gauge, "reprise_engine_memory_bytes", "kind", Bytes, "what the engine holds of conversations"),
+    (Gauge, "reprise_engine_states", "tier", Count, "pasts that a turn can go on from, in memory and on disk"),
+    (Gauge, "reprise_engine_state_bytes", "tier", Bytes, "what they take"),
 ];
 
 /// Collects from now on, once for the process. Within a tokio runtime.
@@ -117,6 +119,10 @@ pub fn render(now: &Now) -> String {
     }
     for (kind, bytes) in &now.status.memory_bytes {
         gauge!("reprise_engine_memory_bytes", "kind" => *kind).set(*bytes as f64);
+    }
+    for (tier, kept) in [("memory", now.status.in_memory), ("disk", now.status.on_disk)] {
+        gauge!("reprise_engine_states", "tier" => tier).set(kept.states as f64);
+        gauge!("reprise_engine_state_bytes", "tier" => tier).set(kept.bytes as f64);
     }
     handle.render()
 }
@@ -249,8 +255,13 @@ mod tests {
         let untold: Vec<_> = table.difference(&told).filter(|name| !is_a_servers(name)).collect();
         assert!(untold.is_empty(), "{untold:?} are in the table, and /metrics has none of them");
         let units = ["_total", "_seconds", "_bytes", "_tokens", "_per_second"];
-        let now =
-            ["reprise_connections", "reprise_sessions_in_memory", "reprise_engine_ready", "reprise_engine_requests"];
+        let now = [
+            "reprise_connections",
+            "reprise_sessions_in_memory",
+            "reprise_engine_ready",
+            "reprise_engine_requests",
+            "reprise_engine_states",
+        ];
         for name in &table {
             assert!(units.iter().any(|unit| name.ends_with(unit)) || now.contains(name), "{name} has no unit");
         }

@@ -34,10 +34,18 @@ pub struct ServerState {
     memory_bytes: BTreeMap<&'static str, u64>,
     /// Memory as it was planned at the start, in bytes.
     planned_bytes: BTreeMap<&'static str, u64>,
+    /// States of pasts that a turn can go on from, by where they are: `memory`, `disk`.
+    states: BTreeMap<&'static str, StatesOfTier>,
     connections: usize,
     sessions_in_memory: usize,
     /// Counts since the start, as `/metrics` names them.
     samples: BTreeMap<String, f64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct StatesOfTier {
+    states: usize,
+    bytes: u64,
 }
 
 const SAMPLES: [&str; 8] = [
@@ -74,6 +82,9 @@ fn state(app: &App) -> ServerState {
         requests: [("talk", load.talk), ("speculate", load.speculate), ("background", load.background)].into(),
         memory_bytes: status.memory_bytes.into_iter().collect(),
         planned_bytes: app.start.planned_bytes.iter().copied().collect(),
+        states: [("memory", status.in_memory), ("disk", status.on_disk)]
+            .map(|(tier, kept)| (tier, StatesOfTier { states: kept.states, bytes: kept.bytes }))
+            .into(),
         connections: now.connections,
         sessions_in_memory: now.sessions_in_memory,
         samples: samples(&metrics::render(&now)),

@@ -3,6 +3,7 @@
 use super::{Command, Shared, stopped};
 use crate::preparation::give_memory_back;
 use crate::prepare::Preparer;
+use engine::memory::KeptStates;
 use session::{Failure, FailureCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +54,7 @@ impl Shared {
         let mut status = self.status.lock();
         status.asleep = true;
         status.memory_bytes.clear();
+        status.in_memory = KeptStates::default();
         drop(status);
         give_memory_back();
     }

@@ -552,6 +552,7 @@ impl<'a> Serving<'a> {
         status.memory_bytes.clear();
         let kinds = MemoryKind::ALL.iter().map(|kind| (kind.name(), self.engine.memory_bytes(*kind) as u64));
         status.memory_bytes.extend(kinds);
+        (status.in_memory, status.on_disk) = (self.engine.kept_in_memory(), self.engine.kept_on_disk());
     }
 }
 
