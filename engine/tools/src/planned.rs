@@ -132,7 +132,9 @@ impl Planned {
         values.resize(rows * cols, 0.0);
         self.values.read(first, cols, values);
         self.check_finite(first, values, source)?;
-        if let Some(bytes) = self.values.as_they_are(first, rows).filter(|_| self.format == self.values.format()) {
+        let as_they_are = self.values.as_they_are(first, rows).filter(|_| self.format == self.values.format());
+        self.values.let_go_of_rows(first, rows);
+        if let Some(bytes) = as_they_are {
             return Ok(bytes);
         }
         let row_bytes = cols / self.format.block_len() * self.format.block_bytes();
@@ -217,6 +219,15 @@ impl PlannedValues {
                 _ => None,
             },
             PlannedValues::Matrices { .. } | PlannedValues::Floats(_) => None,
+        }
+    }
+
+    /// Lets go of rows that lie together in the file: a whole matrix may be gigabytes.
+    fn let_go_of_rows(&self, first: usize, rows: usize) {
+        if let PlannedValues::Matrices { stack, rows: PlaceOrder::Kept, .. } = self
+            && let [one] = &stack[..]
+        {
+            one.part(first, rows).inspect(|part| part.data().let_go());
         }
     }
 

@@ -40,7 +40,7 @@ try {
   for (const fact of ["The bins go out on Tuesday evening.", "The gate's code is with the neighbours."]) await api.add_fact("", fact);
   const { page } = await open(browser, service.url, { viewport: { width: 1100, height: 680 }, colorScheme: "light" });
   for (const { words, title } of TALKS.toReversed()) {
-    await page.getByRole("button", { name: "New conversation" }).click();
+    await begin(page);
     for (const text of words) await say(page, text);
     const id = page.url().split("/").at(-1)!;
     if (title) await api.rename(id, title);
@@ -48,7 +48,7 @@ try {
   await page.getByRole("button", { name: "Good answer" }).last().click();
   await page.mouse.move(900, 20);
   await shoot(page, "console-talk");
-  await page.getByRole("button", { name: "New conversation" }).click();
+  await begin(page);
   for (let turn = 0; turn < 60 && !(await page.locator(".aside", { hasText: "told by a summary" }).count()); turn++) {
     await say(page, LONG[turn % LONG.length]!);
     const fill = await page.locator(".fill").textContent();
@@ -70,6 +70,11 @@ try {
 } finally {
   await browser.close();
   await service.stop();
+}
+
+async function begin(page: Page): Promise<void> {
+  await page.getByRole("button", { name: "New conversation" }).click();
+  await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
 }
 
 interface Clip {

@@ -253,12 +253,12 @@ const REMOVALS: [Removal; 14] = [
         )
     },
     || {
-        // The words of a version leave the index with it, which may take 60 ms a version: 4,000 bytes of them at once, or one version.
+        // The words of a version leave the index with it, which may take 60 ms a version: 2,000 bytes of them at once, or one version.
         sqlx::query(
             "DELETE FROM item_versions WHERE key IN (SELECT key FROM (
                 SELECT key, sum(octet_length(content)) OVER (ORDER BY key) - octet_length(content) AS before
                 FROM (SELECT key, content FROM item_versions WHERE session = ? ORDER BY key LIMIT ?)
-             ) WHERE before < 4000)",
+             ) WHERE before < 2000)",
         )
     },
     || sqlx::query("DELETE FROM summaries WHERE key IN (SELECT key FROM summaries WHERE session = ? LIMIT ?)"),

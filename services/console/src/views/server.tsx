@@ -76,7 +76,7 @@ function Now({ seen }: { seen: Seen[] }): JSX.Element {
         {state.device && <p class="quiet-text">Computed by {state.device}</p>}
         <dl class="figures">
           <Figure name="Window" value={count(state.ctx_size)} unit={`tokens, preset ${state.preset}`} />
-          <Figure name="Requests" value={count(waiting)} unit={`being worked on, ${count(requests.talk ?? 0)} that somebody waits for`} />
+          <Figure name="Requests" value={count(waiting)} unit={`being worked on, ${count(requests.talk ?? 0)} that a person waits for`} />
           <Figure name="Connections" value={count(state.connections)} unit={`${plural(state.sessions_in_memory, "conversation")} in memory`} />
           <Figure name="Reused" value={reused + computed ? percent(reused / (reused + computed)) : "–"} unit="of all that was read" />
         </dl>
