@@ -307,7 +307,6 @@ impl Bench {
         Ok(())
     }
 
-    /// Computes tokens up to a position and waits for them.
     fn fill(&mut self, state: &mut SequenceState, position: usize) -> Result<(), Failure> {
         while state.position < position {
             let count = (position - state.position).min(self.args.chunk_tokens);
@@ -473,7 +472,6 @@ fn name_of(kv: KvFormats) -> String {
     format!("{}:{}", kv.key.name(), kv.value.name())
 }
 
-/// Writes a random model of a real shape.
 fn make(shape: SynthShape, quant: &str, out: &Path) -> Result<(), Failure> {
     let mixture = Mixture::ALL.iter().find(|mixture| mixture.name().eq_ignore_ascii_case(quant));
     let mixture = *mixture.ok_or_else(|| format!("--quant {quant}: there is none of that name"))?;

@@ -12,7 +12,6 @@ pub fn divergence(exact: &[f32], theirs: &[f32]) -> f64 {
     if sum < 0.0 { 0.0 } else { sum }
 }
 
-/// Computes the surprise of a token, in nats.
 pub fn surprise(logits: &[f32], token: u32) -> f64 {
     logits.get(token as usize).map_or(f64::NAN, |logit| whole(logits) - f64::from(*logit))
 }

@@ -10,11 +10,9 @@ pub struct ExpectedTensor {
     pub part: &'static str,
     /// Text before the page's name: `blk.N.` of a layer's.
     pub prefix: String,
-    /// Name in GGUF.
-    pub name: String,
+    pub name: String, // in GGUF
     pub dims: Vec<usize>,
-    /// The dimensions as the page has them.
-    pub formula: String,
+    pub formula: String, // dimensions as the page has them
 }
 
 /// Returns a number of a shape by the name that the page has for it.
@@ -57,7 +55,6 @@ pub fn dimension(shape: &Shape, formula: &str) -> Option<usize> {
     formula.split('+').try_fold(0usize, |sum, term| sum.checked_add(product(term)?))
 }
 
-/// Lists the tensors that a model of this shape must hold.
 pub fn expected_tensors(family: &Family, shape: &Shape) -> Vec<ExpectedTensor> {
     let mut expected = Vec::new();
     let tables = &family.tensors;
@@ -106,7 +103,6 @@ pub fn expected_tensors(family: &Family, shape: &Shape) -> Vec<ExpectedTensor> {
     expected
 }
 
-/// Returns the published size that a model has.
 pub fn published_size<'f>(family: &'f Family, shape: &Shape) -> Option<&'f SizeVariant> {
     let is_one = |variant: &&SizeVariant| variant.numbers.iter().all(|(name, is)| number(shape, name) == Some(*is));
     family.variants.iter().find(is_one)

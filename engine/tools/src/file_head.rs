@@ -54,7 +54,6 @@ impl FileHead {
         }
     }
 
-    /// Returns the bytes of the file with these tensors.
     pub fn file_bytes(&self, tensors: &[TensorInfo]) -> io::Result<u64> {
         let mut head = ByteCounter(0);
         self.write(&mut head, tensors)?;

@@ -8,7 +8,6 @@ use kernels::format::Format;
 const VERSION: u32 = 3;
 pub const ALIGNMENT: u64 = 32;
 
-/// A metadata value, of the kinds that model files use.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GgufValue {
     U32(u32),
@@ -41,10 +40,8 @@ impl TensorInfo {
 
 pub struct GgufWriter<W: Write> {
     out: W,
-    /// (bytes of the tensor, zeros after it), in the order of the list.
-    sizes: std::vec::IntoIter<(u64, u64)>,
-    /// Bytes of the current tensor still to come, and the zeros after it.
-    left: u64,
+    sizes: std::vec::IntoIter<(u64, u64)>, // (bytes of the tensor, zeros after it), in the order of the list
+    left: u64,                             // bytes of the current tensor still to come, and the zeros after it
     padding: u64,
 }
 
@@ -131,7 +128,6 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The numbers that the format gives to the kinds of values.
 mod kind {
     pub const U32: u32 = 4;
     pub const I32: u32 = 5;

@@ -24,10 +24,8 @@ pub struct Imatrix {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImatrixEntry {
-    /// Sums of the squares of the inputs: [matrices of a stack, columns]
-    pub sums: Vec<f32>,
-    /// Number of rows summed, for each matrix of the stack.
-    pub counts: Vec<f32>,
+    pub sums: Vec<f32>,   // sums of the squares of the inputs: [matrices of a stack, columns]
+    pub counts: Vec<f32>, // number of rows summed, for each matrix of the stack
 }
 
 const SUMS: &str = ".in_sum2";

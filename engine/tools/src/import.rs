@@ -23,8 +23,7 @@ pub use crate::type_rule::TypeRule;
 
 #[derive(Debug, Clone)]
 pub struct ImportOptions<'a> {
-    /// Folder with safetensors, or an APR file.
-    pub source: &'a Path,
+    pub source: &'a Path, // folder with safetensors, or an APR file
     pub out: &'a Path,
     /// Types of the tensors. None: the checkpoint's own.
     pub choice: Option<FormatChoice>,
@@ -39,7 +38,6 @@ pub fn import(options: &ImportOptions, progress: &mut dyn FnMut(WriteStep)) -> R
     import_changed(options, None, progress)
 }
 
-/// Imports a model with an adapter's changes in its matrices.
 pub(crate) fn import_changed(
     options: &ImportOptions,
     addition: Option<&Addition>,

@@ -33,8 +33,7 @@ pub struct MergeOptions {
     pub recipe: PathBuf,
     pub method: Option<MergeMethod>,
     pub out: PathBuf,
-    /// Seed of the values that DARE drops.
-    pub seed: u64,
+    pub seed: u64, // of the values that DARE drops
     /// Folders where models are looked for, behind the recipe's own.
     pub search: Vec<PathBuf>,
 }
@@ -45,8 +44,7 @@ pub struct MergeReport {
     pub models: Vec<PathBuf>,
     pub tensors: usize,
     pub bytes: u64,
-    /// Parts that were taken from one model as they are.
-    pub notes: Vec<String>,
+    pub notes: Vec<String>, // parts that were taken from one model as they are
 }
 
 /// Merge whose models are open and whose tensors fit together.

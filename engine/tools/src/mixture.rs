@@ -65,7 +65,6 @@ impl Mixture {
         TABLE[self as usize].3
     }
 
-    /// Returns the format that the tensor has in such a file.
     pub fn format_of(self, name: &str, dims: &[u64], model: &MixtureModel) -> Format {
         let base = self.base();
         if base == Format::F32 || !is_matrix(name, dims) {
@@ -107,7 +106,6 @@ impl Mixture {
 pub struct MixtureModel {
     pub layers: usize,
     pub tied: bool,
-    /// Query heads that share a key head.
     pub queries_per_key: usize,
     pub has_importance: bool,
 }

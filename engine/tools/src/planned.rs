@@ -16,8 +16,7 @@ pub struct Planned {
     pub name: String,
     /// Name in GGUF files, by which mixtures and importance matrices know the tensor.
     pub known_as: String,
-    /// Dimensions, innermost first.
-    pub dims: Vec<u64>,
+    pub dims: Vec<u64>, // innermost first
     pub values: PlannedValues,
     pub format: Format,
     /// Weight of a column's error: [matrices of a stack, columns]
@@ -69,16 +68,13 @@ pub struct TensorChange {
     pub from: &'static str,
     pub to: &'static str,
     pub bytes: u64,
-    /// True if an importance matrix weights the tensor's errors.
-    pub weighted: bool,
+    pub weighted: bool, // true if an importance matrix weights the tensor's errors
 }
 
 /// Progress of a file that is written: done, and all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteStep {
-    /// Matrices whose formats were measured.
     Measured(u64, u64),
-    /// Bytes that were written.
     Written(u64, u64),
 }
 

@@ -124,12 +124,10 @@ pub struct TensorSink {
     path: PathBuf,
     format: Format,
     name: String,
-    /// Bytes of the tensor that are still to come.
-    left: u64,
+    left: u64, // bytes of the tensor that are still to come
 }
 
 impl TensorSink {
-    /// Takes bytes in the tensor's format.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.left = self
             .left

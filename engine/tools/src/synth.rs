@@ -30,7 +30,6 @@ pub struct SynthOptions {
     pub shape: SynthShape,
     pub mixture: Mixture,
     pub seed: u64,
-    /// Threads that make values; one more writes them. The file is the same for any number.
     pub threads: usize,
 }
 

@@ -65,7 +65,6 @@ impl TensorSource {
     }
 }
 
-/// Returns the format of a tensor, if the kernels can read it.
 pub fn format_of(tensor: &FileTensor) -> Result<Format, Error> {
     tensor.format.ok_or_else(|| {
         let known: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();

@@ -33,8 +33,7 @@ pub struct TensorStats {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScaleStats {
     pub groups: u64,
-    /// Groups whose scale or minimum is not finite.
-    pub bad: u64,
+    pub bad: u64, // groups whose scale or minimum is not finite
     /// Share of groups that hold nothing but zeros because scale and minimum are zero.
     pub zero_share: f64,
 }

@@ -2,7 +2,6 @@
 
 use kernels::format::{Format, is_weighted};
 
-/// Rule that gives the tensors with a pattern's names a format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeRule {
     /// A part of a name, or with `*` a whole name.

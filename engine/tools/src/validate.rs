@@ -35,7 +35,6 @@ pub struct ValidateOptions<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Against<'a> {
     pub path: &'a Path,
-    /// Text that both models read.
     pub text: &'a str,
     pub tokens: usize,
 }
@@ -50,7 +49,6 @@ pub struct ValidationReport {
     pub ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
-    /// Published sizes that the model has.
     pub sizes: Vec<String>,
     pub parameters: u64,
     pub bytes: u64,

@@ -98,7 +98,6 @@ fn read_by_theirs(bytes: &[u8], source: &Path) -> AprV2Reader {
     theirs
 }
 
-/// Returns metadata with their names of keys.
 fn their_metadata(config: &Value) -> AprV2Metadata {
     let mut metadata = json!({ "model_type": "qwen3_5", "tied_embeddings": true });
     for (theirs, of_checkpoint) in [

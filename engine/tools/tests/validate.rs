@@ -101,7 +101,6 @@ fn files_that_cannot_be_taken_apart() {
     expect("missing", &problems(&missing).join(""), &["No such file"]);
 }
 
-/// The reference model as a file that can be changed.
 fn taken_apart(name: &str) -> File {
     let contents = weights::contents(&reference(&format!("gguf/{name}.gguf")), false).unwrap();
     let weights::VocabSource::Gguf { tokens, types, merges, pre } = contents.vocab.unwrap() else { unreachable!() };

@@ -24,8 +24,7 @@ pub struct ExtractOptions {
     /// Folder in PEFT's form, or a `.gguf` file.
     pub out: PathBuf,
     pub size: LowRankSize,
-    /// Threads that multiply; 0: one for each core.
-    pub threads: usize,
+    pub threads: usize, // threads that multiply; 0: one for each core
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,11 +47,9 @@ pub struct ExtractReport {
     /// Share of the difference's squares that the adapter holds, over all modules, and of the module with the least.
     pub energy_share: f64,
     pub least_energy_share: f64,
-    /// ‖difference − adapter‖ / ‖difference‖ over all modules.
-    pub relative_error: f64,
+    pub relative_error: f64, // ‖difference − adapter‖ / ‖difference‖ over all modules
     pub bytes: u64,
-    /// Tensors that differ and that no adapter of this form changes.
-    pub left_out: Vec<String>,
+    pub left_out: Vec<String>, // tensors that differ and that no adapter of this form changes
 }
 
 pub struct Extraction {
@@ -269,7 +266,6 @@ fn in_rank(found: Option<LowRankFactors>, rank: usize, rows: usize, cols: usize)
     (a, b.chunks(own).flat_map(row).collect())
 }
 
-/// Finds the factors of a difference.
 fn factors(
     cpu: &Cpu,
     change: &[f32],

@@ -8,18 +8,15 @@ use kernels::product::{Activations, MatrixOrder, Precision, Weights, product};
 pub struct BothWays {
     rows: usize,
     cols: usize,
-    /// f32 as bytes: [rows, cols] and [cols, rows].
-    matrix: Vec<u8>,
+    matrix: Vec<u8>, // f32 as bytes: [rows, cols] and [cols, rows]
     transposed: Vec<u8>,
 }
 
 /// Largest singular values, and their vectors one after the other.
 pub struct Svd {
     pub values: Vec<f64>,
-    /// [values, rows]
-    pub left: Vec<f32>,
-    /// [values, cols]
-    pub right: Vec<f32>,
+    pub left: Vec<f32>,  // [values, rows]
+    pub right: Vec<f32>, // [values, cols]
 }
 
 impl BothWays {

@@ -14,7 +14,6 @@ use crate::safetensors_writer::NewTensor;
 use crate::streaming;
 use crate::tensor_source::StoredAs;
 
-/// Writes the merged model, and returns its bytes.
 pub fn write(plan: &MergePlan, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, Error> {
     let (source, out) = (&plan.reference().path, &plan.options.out);
     planned::check_out(source, out)?;

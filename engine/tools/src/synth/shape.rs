@@ -34,7 +34,6 @@ pub struct SynthShape {
     pub native_ctx: usize,
     pub tied: bool,
     pub moe: Option<MoeShape>,
-    /// Has a block for multi-token prediction.
     #[serde(default)]
     pub mtp: bool,
 }
@@ -45,11 +44,9 @@ pub struct MoeShape {
     pub experts: usize,
     pub used: usize,
     pub expert_ffn: usize,
-    /// 0: no expert that every token visits.
-    pub shared_ffn: usize,
+    pub shared_ffn: usize, // 0: no expert that every token visits
 }
 
-/// The shapes that come with the program.
 pub const NAMES: &[&str] = &["0.8B", "2B", "4B", "9B", "27B", "35B-A3B"];
 
 const BUILT_IN: [&str; 6] = [

@@ -47,7 +47,6 @@ impl TensorPlan {
         self.info.dims.iter().product()
     }
 
-    /// The values of whole rows from `first_row` on.
     pub fn fill(&self, first_row: u64, out: &mut [f32]) {
         let cols = self.cols();
         let first = first_row * cols;

@@ -159,7 +159,6 @@ fn experts_and_tied_heads_are_read_back() {
     assert!((deviation(&values(&ffn.experts[3].gate)) * 16.0 - 1.6).abs() < 0.05);
 }
 
-/// (name, format) of every matrix.
 fn formats(model: &ModelWeights) -> Vec<(String, &'static str)> {
     let mut list = vec![("embed".to_string(), model.embed.format().unwrap().name())];
     list.extend(model.output.iter().map(|head| ("head".to_string(), head.format().unwrap().name())));

@@ -109,7 +109,6 @@ fn loudness_of(bytes: &[u8]) -> Loudness {
     }
 }
 
-/// Grows a list of merges, word by word.
 struct Merger {
     limit: usize,
     /// Places of the 256 bytes in the list are those of the family: first the bytes that print, then the others.

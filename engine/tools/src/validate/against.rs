@@ -31,8 +31,7 @@ pub struct TensorDistance {
     #[serde(rename = "type")]
     pub type_name: &'static str,
     pub other_type: &'static str,
-    /// ‖a - b‖ / ‖b‖, b being the other file's.
-    pub error: f64,
+    pub error: f64, // ‖a - b‖ / ‖b‖, b being the other file's
     pub largest_difference: f32,
 }
 

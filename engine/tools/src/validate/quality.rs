@@ -11,8 +11,7 @@ use crate::tensors::TensorStats;
 /// Tensors of one kind, one of each layer that has it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QualityRow {
-    /// Name with N for the layer.
-    pub kind: String,
+    pub kind: String, // name with N for the layer
     pub tensors: usize,
     pub types: String,
     pub bits_per_weight: f64,

@@ -19,7 +19,6 @@ fn builtin() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/builtin/builtin.gguf")
 }
 
-/// Returns the mean divergence of a file's predictions from those of another.
 fn divergence(file: &Path, from: &Path) -> f64 {
     let against = Some(Against { path: from, text: TEXT, tokens: 256 });
     let options = ValidateOptions { mmap: true, quality: false, against };
@@ -31,7 +30,6 @@ fn bytes(path: &Path) -> u64 {
     std::fs::metadata(path).unwrap().len()
 }
 
-/// Writes an importance matrix of the text that divergences are measured on.
 fn imatrix_of(model: &Path, out: &Path) {
     let weights = weights::open(model, true).unwrap();
     let tokens = engine::vocabulary::tokenizer(weights.vocab.clone()).unwrap().encode(TEXT);

@@ -111,7 +111,6 @@ fn a_dry_run_writes_nothing_and_tells_the_same() {
     assert!(written.bytes > planned.bytes, "a file has a header");
 }
 
-/// An importance for all matrices of a file, with some columns that count much more than others.
 fn imatrix_of(source: &Path, out: &Path) -> Imatrix {
     let matrices = file(source).tensors.into_iter().filter(|tensor| tensor.dims.len() > 1);
     let entries = matrices.map(|tensor| {

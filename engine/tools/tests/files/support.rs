@@ -57,7 +57,6 @@ pub fn values(tensor: &GgufTensor) -> Vec<f32> {
     values
 }
 
-/// Relative error of the values, by norms.
 pub fn error(ours: &[f32], exact: &[f32]) -> f64 {
     let of = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
     let off = of(&mut ours.iter().zip(exact).map(|(a, b)| f64::from(a - b)));

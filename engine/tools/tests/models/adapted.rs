@@ -14,7 +14,6 @@ use crate::folders::{Values, values_of, write, write_model};
 const KV: engine::state::KvFormats =
     engine::state::KvFormats::new(kernels::format::Format::F32, kernels::format::Format::F32);
 
-/// Returns logits, and the fingerprint under which states are kept.
 pub fn logits(model: &Path, adapters: &[(&Path, f32)]) -> (Vec<f32>, [u8; 32]) {
     let adapters = adapters.iter().map(|(path, scale)| (path.to_path_buf(), *scale)).collect();
     let options = ModelOptions { adapters, ..ModelOptions::new(Precision::F32) };

@@ -68,7 +68,6 @@ fn changed(base: &Values, parts: &[&str], rank: usize) -> Values {
     changed
 }
 
-/// A folder of the reference model with experts in f32 as `base`, and a changed one as `fine`.
 fn experts(folder: &Path) -> [PathBuf; 2] {
     let model = testing::golden::reference_models().join("moe");
     let base = values_of(&model);

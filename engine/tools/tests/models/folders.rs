@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use kernels::format::{Format, dequantize};
 use tools::safetensors_writer::{NewTensor, write_safetensors};
 
-/// Shapes and values by name.
 pub type Values = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 pub fn data() -> PathBuf {

@@ -10,7 +10,6 @@ pub fn golden(part: &str) -> Values {
     values
 }
 
-/// The golden models `base`, `a` and `b`, with the recipes beside them.
 pub fn golden_models() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for model in ["base", "a", "b"] {

@@ -30,7 +30,6 @@ fn base() -> Values {
     numbered.map(value).collect()
 }
 
-/// Adds a change of this rank to every matrix of the layers.
 fn changed(base: &Values, rank: usize) -> Values {
     let mut changed = base.clone();
     let matrices = changed.iter_mut().filter(|(name, _)| name.contains("layers"));
@@ -315,7 +314,6 @@ fn an_extracted_gguf_file_is_the_change_on_a_folder_and_on_a_gguf_file() {
 /// Name, dimensions from the innermost, and values.
 type GgufHalf = (String, Vec<u64>, Vec<f32>);
 
-/// Writes an adapter in GGUF with these tensors.
 fn gguf_adapter(out: &Path, keys: &[(&str, &str)], alpha: f32, tensors: &[GgufHalf]) {
     let mut metadata: Vec<(String, GgufValue)> =
         keys.iter().map(|(key, text)| (key.to_string(), GgufValue::Text(text.to_string()))).collect();

@@ -18,7 +18,6 @@ fn merge(folder: &Path, recipe: &str, method: Option<&str>) -> Result<MergeRepor
     plan.run(&mut |_, _| ()).map_err(|error| error.to_string())
 }
 
-/// Change of a folder of models.
 type Damage = Box<dyn Fn(&Path)>;
 
 #[test]
