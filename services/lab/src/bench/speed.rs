@@ -209,6 +209,7 @@ impl SpeedBench<'_> {
         let mut prefill = Took::default();
         let mut seen = Vec::new();
         for ctx in self.contexts {
+            ProcessMemory::begin_peak();
             let mut last_chunk_tokens_per_s = 0.0;
             while state.position < *ctx {
                 let tokens = self.chunk.min(ctx - state.position);
@@ -291,8 +292,7 @@ impl SpeedBench<'_> {
             // Multiplications and additions with weights, as a share of the processor's peak with bytes.
             "prefill_share_of_int8": int8_gops.map(|peak| gops / peak),
             "decode": decode.collect::<Option<Vec<_>>>()?,
-            // Peak memory until here in the first round.
-            "peak_rss_bytes": seen.first()?.memory.map(|memory| memory.peak_rss_bytes),
+            "peak_rss_bytes": seen.iter().filter_map(|seen| Some(seen.memory?.peak_rss_bytes)).max(),
         });
         if let Some(bytes) = seen.first()?.gpu_bytes {
             context["gpu_bytes"] = bytes.into();
