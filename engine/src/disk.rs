@@ -264,7 +264,6 @@ impl DiskCache {
         self.stored.retain(|stored| stored.owner != Some(owner));
         let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(DiskJob::Forget(owner)).is_ok());
         self.forgetting.extend(sent.then_some(owner));
-        self.held_bytes = self.bytes();
     }
 
     pub fn kept(&self) -> KeptStates {

@@ -466,7 +466,7 @@ impl Engine {
     pub fn kept_in_memory(&self) -> KeptStates {
         let kinds = [MemoryKind::Pages, MemoryKind::Snapshots, MemoryKind::RecurrenceLogs];
         let bytes = kinds.iter().map(|kind| self.meter.bytes(*kind) as u64).sum();
-        KeptStates { states: self.cache.len(), bytes }
+        KeptStates { states: self.cached_sequences(), bytes }
     }
 
     /// Returns nothing where states stay in memory.

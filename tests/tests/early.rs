@@ -91,7 +91,6 @@ async fn a_conversation_is_the_same_with_replies_that_begin_early() {
     assert_eq!(is_early(&off), [false; 4]);
 }
 
-/// Client that asks before its user is done, breaks off and asks again.
 const WARMED: &str = r#"reprise_answers_total{purpose="warm_partial",priority="speculate",outcome="warm"}"#;
 
 #[tokio::test]
@@ -114,6 +113,7 @@ async fn a_turn_tells_what_was_read_while_the_user_spoke() {
     assert!(later[0] > first[0] && later[1] < 100, "{turns:#}");
 }
 
+/// Client that asks before its user is done, breaks off and asks again.
 #[tokio::test]
 async fn a_chat_completion_that_was_broken_off_goes_on_when_it_comes_again() {
     let service = Service::start(&["--set", "preset.speculation.tokens=200"]).await;

@@ -25,7 +25,7 @@ async fn a_long_past_that_left_the_prompt_is_told_to_its_end_and_nothing_is_skip
         let prompt = model.last_reply();
         let shown: BTreeSet<usize> = prompt.iter().filter_map(|message| number(content(message))).collect();
         let missing: Vec<usize> = (0..turns).filter(|turn| !told.contains(turn) && !shown.contains(turn)).collect();
-        // Turns that left while the last summary was made are told by the next.
+        // A turn that leaves the prompt while the model writes a summary stands in the next summary.
         if session["summary"]["kind"] == "summary" && missing.is_empty() {
             break requests;
         }

@@ -14,7 +14,7 @@ async fn a_conversation_without_a_silence_is_written_as_well() {
         let disk = [("memory.disk_path", folder.path().to_str().unwrap()), ("memory.disk_min_tokens", "16")];
         let when = [("memory.disk_idle_s", "3600"), ("memory.disk_busy_s", busy_s)];
         let stage = stage_with(&[disk, when].concat()).await;
-        stage.answer(stage.request(user("Is anybody there who can tell me what the weather is like?"), 5)).await;
+        stage.answer(stage.request(user("Can you please tell me what the weather will be like today?"), 5)).await;
         while is_written && !has_past(folder.path()) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
@@ -28,7 +28,7 @@ async fn pasts_are_counted_in_memory_and_on_disk() {
     let disk = [("memory.disk_path", folder.path().to_str().unwrap()), ("memory.disk_min_tokens", "16")];
     let disk = [&disk[..], &[("memory.disk_idle_s", "0")]].concat();
     let stage = stage_with(&disk).await;
-    stage.answer(stage.request(user("Is anybody there who can tell me what the weather is like?"), 5)).await;
+    stage.answer(stage.request(user("Can you please tell me what the weather will be like today?"), 5)).await;
     let written = async |stage: &Stage| {
         while stage.model.status().on_disk.states == 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
