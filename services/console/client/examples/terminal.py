@@ -3,6 +3,7 @@ import asyncio
 import sys
 
 from openai import AsyncOpenAI
+from websockets.exceptions import WebSocketException
 
 
 async def show(connection):
@@ -36,10 +37,10 @@ async def talk(url="http://127.0.0.1:8080", key="not-needed"):
                 query = {"session": (await connection.recv()).session.id}
                 tasks = [asyncio.create_task(work) for work in (ask(connection, lines), show(connection))]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                is_over = tasks[0].done()
+                is_over = tasks[0].done() and not tasks[0].exception()
                 for task in tasks:
                     task.cancel()
-        except OSError:
+        except (OSError, WebSocketException):  # A server that goes may take a connection and say nothing.
             await asyncio.sleep(1)
 
 
