@@ -7,13 +7,14 @@ mod delta;
 mod ffn;
 mod inputs;
 mod prediction;
+mod product;
 mod upload;
 mod workspace;
 
 use gpu::device::Processors;
 use gpu::matrix::DeviceFormat;
 use gpu::norm::{NormRowsArguments, norm_rows};
-use gpu::product::{Exactness, FEW_ROWS, embed, forms, product};
+use gpu::product::{Exactness, FEW_ROWS, embed, forms};
 use gpu::rotation::{TurnsArguments, turns};
 use gpu::rows::{Forms, RowsArguments};
 use gpu::{Buffer, Device, Error, GpuFeature};
@@ -25,8 +26,9 @@ use crate::network::{StepLane, rotation_of};
 use crate::snapshot::Snapshot;
 use crate::state::StateShape;
 use inputs::{InputAddresses, StepInputs};
+use product::GpuMatrix;
 use upload::{GpuFfn, GpuLayer, GpuMixer, GpuPrediction};
-use workspace::{BufferSizes, Floats, GraphKey};
+use workspace::{BufferSizes, Floats, GraphKey, StepWidths};
 
 pub use upload::device_bytes;
 pub use workspace::GpuWorkspace;
@@ -36,13 +38,14 @@ pub struct GpuNetwork {
     pub shape: Shape,
     pub state_shape: StateShape,
     exactness: Exactness,
-    output: gpu::matrix::DeviceMatrix,
-    // The embedding, if it is not the output matrix as well: a step reads a few of its rows, so that it stays on the host. `None`: the
-    // output matrix is the embedding.
+    output: GpuMatrix,
+    // The embedding, if it is not the output matrix as well or an adapter changes it: a step reads a few of its rows, so that it stays
+    // on the host. `None`: the output matrix is the embedding.
     embed: Option<Matrix>,
     output_norm: Buffer<f32>,
     layers: Vec<GpuLayer>,
     prediction: Option<GpuPrediction>,
+    largest_rank: usize, // of what adapters add to a matrix; 0: they add nothing
     frequencies: Buffer<f64>,
     magnitude: f32,
 }
@@ -51,8 +54,9 @@ pub struct GpuNetwork {
 /// hidden].
 pub type HostFfn<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
 
-pub fn scratch_bytes(shape: &Shape, processors: Processors, rows: usize, lanes: usize) -> usize {
-    BufferSizes::most(shape, processors, rows, lanes, most_wanted(lanes)).bytes()
+pub fn scratch_bytes(model: &ModelWeights, processors: Processors, rows: usize, lanes: usize) -> usize {
+    let widths = StepWidths { shape: &model.shape, largest_rank: upload::largest_rank(model), processors };
+    BufferSizes::most(widths, rows, lanes, most_wanted(lanes)).bytes()
 }
 
 /// Most rows with wanted logits: one of each lane, and reported tokens of prompts, or drafts, which are fewer.
@@ -83,12 +87,14 @@ impl GpuNetwork {
         gpu::delta::check(shape.key_dim, shape.value_dim)?;
         gpu::convolution::check(StateShape::new(&shape).conv_past, shape.delta_channels())?;
         let rotation = rotation_of(&shape);
+        let output = upload::matrix(device, model.output_matrix())?;
         let layers = (0..model.layers.len()).map(|number| upload::layer(device, model, number, number < ffn_layers));
         Ok(GpuNetwork {
             layers: layers.collect::<Result<_, Error>>()?,
             prediction: model.prediction.as_ref().map(|from| upload::prediction(device, &shape, from)).transpose()?,
-            output: upload::matrix(device, model.output_matrix())?,
-            embed: model.output.is_some().then(|| model.embed.clone()),
+            embed: (model.output.is_some() || output.low_rank.is_some()).then(|| model.embed.clone()),
+            output,
+            largest_rank: upload::largest_rank(model),
             output_norm: Buffer::of(device, &model.output_norm)?,
             frequencies: Buffer::of(device, &rotation.frequencies)?,
             magnitude: rotation.magnitude,
@@ -147,16 +153,17 @@ impl GpuNetwork {
     }
 
     pub fn reserve(&self, work: &mut GpuWorkspace, rows: usize, lanes: usize) -> Result<(), Error> {
-        work.reserve(
-            &self.device,
-            &BufferSizes::most(&self.shape, self.device.processors(), rows, lanes, most_wanted(lanes)),
-        )
+        work.reserve(&self.device, &BufferSizes::most(self.widths(), rows, lanes, most_wanted(lanes)))
+    }
+
+    fn widths(&self) -> StepWidths<'_> {
+        StepWidths { shape: &self.shape, largest_rank: self.largest_rank, processors: self.device.processors() }
     }
 
     fn step(&self, work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
         let (rows, lanes, longest) = work.inputs.sizes();
         let sizes = (rows, lanes, longest);
-        let needed = BufferSizes::new(&self.shape, self.device.processors(), sizes, work.inputs.wanted());
+        let needed = BufferSizes::new(self.widths(), sizes, work.inputs.wanted());
         work.reserve(&self.device, &needed)?;
         let [recurrent, conv] = [Floats::DraftRecurrent, Floats::DraftConv].map(|buffer| work.at(buffer));
         work.inputs.place_drafts([recurrent, conv], [self.state_shape.recurrent(), self.state_shape.conv()]);
@@ -183,7 +190,7 @@ impl GpuNetwork {
     fn embed(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let hidden = work.at(Floats::Hidden);
         match (&self.embed, &self.prediction) {
-            (None, _) => embed(&self.device, &self.output, step.at.tokens, step.rows, hidden),
+            (None, _) => embed(&self.device, &self.output.blocks, step.at.tokens, step.rows, hidden),
             (Some(_), None) => Ok(()),
             (Some(_), Some(_)) => {
                 gpu::snapshot::copy(&self.device, step.rows * self.shape.hidden, work.at(Floats::Embedded), hidden)
@@ -294,7 +301,7 @@ impl GpuNetwork {
             return Ok(());
         }
         let to = self.norm((wanted, step.at.wanted), work, &self.output_norm, false)?;
-        product(&self.device, self.exactness, to, wanted, &[(&self.output, work.at(Floats::Logits))], false)
+        self.product((to, wanted), &[(&self.output, work.at(Floats::Logits))], false, work)
     }
 
     /// Norms `rows` rows: those whose numbers lie at the address `chosen`, or the first ones if that is 0. `exact`: whether

@@ -1,9 +1,11 @@
 //! Low-rank additions to matrices (LoRA): the product with them is the product of the merged matrix.
 
 use engine::Executor;
+use engine::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes};
 use engine::memory::MemoryMeter;
-use engine::network::{Network, StepLane, WantedLogits, Workspace};
+use engine::network::{Network, PredictionLane, StepLane, WantedLogits, Workspace};
 use engine::state::{KvFormats, SequenceState};
+use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
@@ -14,7 +16,11 @@ use weights::{Ffn, LowRank, Matrix, Mixer, ModelBytes, ModelWeights};
 const KV: KvFormats = KvFormats::new(Format::F32, Format::F32);
 
 fn model() -> ModelWeights {
-    weights::open(&reference_models().join("dense-tied"), true).unwrap()
+    model_of("dense-tied")
+}
+
+fn model_of(name: &str) -> ModelWeights {
+    weights::open(&reference_models().join(name), true).unwrap()
 }
 
 /// Changes every matrix of the layers; the number makes each of them another one.
@@ -25,14 +31,23 @@ fn change(model: &mut ModelWeights, to: impl Fn(&Matrix, u64) -> Matrix) {
             Mixer::Attention(w) => matrices.extend([&mut w.q, &mut w.k, &mut w.v, &mut w.o]),
             Mixer::Delta(w) => matrices.extend([&mut w.qkv, &mut w.z, &mut w.a, &mut w.b, &mut w.out]),
         }
-        let Ffn::Dense(ffn) = &mut layer.ffn else { panic!("the model is dense") };
-        matrices.extend([&mut ffn.gate, &mut ffn.up, &mut ffn.down]);
+        match &mut layer.ffn {
+            Ffn::Dense(ffn) => matrices.extend([&mut ffn.gate, &mut ffn.up, &mut ffn.down]),
+            Ffn::Moe(moe) => {
+                let shared = moe.shared.iter_mut().map(|shared| &mut shared.expert);
+                // The last expert has no addition.
+                let last = moe.experts.len() - 1;
+                for expert in moe.experts[..last].iter_mut().chain(shared) {
+                    matrices.extend([&mut expert.gate, &mut expert.up, &mut expert.down]);
+                }
+            }
+        }
     }
     matrices.into_iter().zip(1..).for_each(|(matrix, number)| *matrix = to(matrix, number));
 }
 
 fn addition(matrix: &Matrix, seed: u64) -> LowRank {
-    let (rank, scale) = (3, 0.02);
+    let (rank, scale) = (2 + seed as usize % 2, 0.02);
     let (a, b) = (random(rank * matrix.cols(), seed), random(matrix.rows() * rank, seed + 1000));
     LowRank { rank, scale, a, b }
 }
@@ -79,11 +94,85 @@ fn a_model_with_additions_computes_as_the_merged_one() {
     assert!(far > 1e-2, "{far:e}: the addition makes no difference");
 }
 
+/// Returns the logits of a GPU: of all tokens but three in one step, and of these in a second one, which has few rows.
+fn logits_of_gpu(device: &Device, model: &ModelWeights, precision: Precision, tokens: &[u32]) -> Vec<f32> {
+    let network = GpuNetwork::new(device, model, precision, usize::MAX).unwrap();
+    let mut work = GpuWorkspace::new(device).unwrap();
+    let mut state = SequenceState::new(network.state_shape, KV, &MemoryMeter::on(device)).unwrap();
+    let (many, few) = tokens.split_at(tokens.len() - 3);
+    let step = |tokens| {
+        let (state, wanted) = (&mut state, WantedLogits::All);
+        let mut lanes = [StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }];
+        network
+            .forward(&mut lanes, &mut work, &mut |_, _| unreachable!("all layers are on the device"))
+            .unwrap()
+            .to_vec()
+    };
+    [many, few].into_iter().flat_map(step).collect()
+}
+
 #[test]
-fn a_gpu_refuses_additions_until_its_kernels_know_them() {
+fn a_gpu_computes_additions_as_the_cpu_does() {
     let Some(device) = testing::device_of_tests() else { return };
-    let mut added = model();
+    let tokens: Vec<u32> = (0..14).map(|i| i * 7 % 100).collect();
+    for name in ["dense-tied", "moe"] {
+        let mut added = model_of(name);
+        change(&mut added, with_addition);
+        // The output matrix is the embedding as well, where a model is tied.
+        let output = added.output.as_mut().unwrap_or(&mut added.embed);
+        *output = with_addition(output, 500);
+        let expected = logits(added.clone(), &tokens);
+        for (precision, most) in [(Precision::F32, 1e-3), (Precision::Integer, 0.05)] {
+            let ours = logits_of_gpu(&device, &added, precision, &tokens);
+            let (near, far) = (distance(&ours, &expected), distance(&ours, &logits(model_of(name), &tokens)));
+            println!("{name}, {precision:?}: {near:.1e} from the CPU, {far:.1e} from the model without additions");
+            assert!(near <= most, "{name}, {precision:?}: {near:e}");
+            assert!(far > 10.0 * most.min(0.01), "{name}: {far:e}: the addition makes no difference");
+        }
+    }
+}
+
+/// Returns four tokens that the block for multi-token prediction guesses behind 20 others.
+fn guesses(executor: &mut Executor, network: &Network) -> Vec<u32> {
+    let mut state = SequenceState::new(network.state_shape, KV, &executor.meter()).unwrap();
+    let tokens: Vec<u32> = (0..20).map(|i| i * 7 % 100).collect();
+    let (wanted, mut drafts) = (WantedLogits::Last, Vec::new());
+    let mut lanes =
+        [StepLane { state: &mut state, tokens: &tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }];
+    executor.forward(network, &mut lanes).unwrap();
+    state.reserve(4);
+    let mut lanes = [PredictionLane { state: &mut state, token: 40, count: 4, drafts: &mut drafts }];
+    executor.predict(network, &mut lanes, network.shape().vocab);
+    assert_eq!(executor.failure(), None);
+    drafts
+}
+
+#[test]
+fn a_gpu_guesses_with_additions_as_the_cpu_does() {
+    let Some(device) = testing::device_of_tests() else { return };
+    let (plain, mut added) = (model_of("dense-mtp"), model_of("dense-mtp"));
+    let block = added.prediction.as_mut().unwrap();
+    block.join = block.join.clone().with_low_rank(LowRank { scale: 0.2, ..addition(&block.join, 7) }).unwrap();
+    let [of_plain, of_added] = [plain, added].map(|model| {
+        let mut gpu = Executor::on_gpu(&device, &model, Precision::F32).unwrap();
+        let network = Network::new(model, Precision::F32);
+        let expected = guesses(&mut Executor::on_cpu(Cpu::new(2)), &network);
+        assert_eq!(guesses(&mut gpu, &network), expected);
+        expected
+    });
+    assert_ne!(of_plain, of_added, "the addition makes no difference");
+}
+
+#[test]
+fn a_plan_counts_what_additions_take_on_a_device() {
+    let (mut added, plain) = (model(), model());
     change(&mut added, with_addition);
-    let error = Executor::on_gpu(&device, &added, Precision::F32).err().unwrap().to_string();
-    assert!(error.contains("low-rank addition") && error.contains("the CPU computes this model"), "{error}");
+    let total = |model: &ModelWeights| {
+        let (always, layers) = device_bytes(model);
+        always + layers.into_iter().sum::<usize>()
+    };
+    // Rows are filled up to eight values of four bytes.
+    let of = |matrix: &Matrix| matrix.low_rank().map_or(0, |it| 4 * (it.rank * matrix.cols() + matrix.rows() * 8));
+    let expected: usize = added.layers.iter().flat_map(|layer| layer.matrices()).map(of).sum();
+    assert_eq!(total(&added) - total(&plain), expected);
 }

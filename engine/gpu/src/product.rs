@@ -154,8 +154,9 @@ pub fn product_of_experts(
     rows: usize,
     experts: Experts,
     jobs: &[(&DeviceMatrix, u64)],
+    accumulate: bool,
 ) -> Result<(), Error> {
-    let call = ProductCall { device, exactness, x, rows, experts, accumulate: false };
+    let call = ProductCall { device, exactness, x, rows, experts, accumulate };
     kind_by_kind(jobs, |kind, jobs| match () {
         () if experts.tiles == 0 && call.has_codes(kind) => call.by_one(kind, jobs),
         () if experts.tiles == 0 => call.by_warps(kind, jobs),

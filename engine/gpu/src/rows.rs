@@ -117,4 +117,13 @@ impl RowsArguments {
     pub fn has_halves(&self) -> bool {
         self.high != 0
     }
+
+    pub fn forms(&self) -> Forms {
+        let halves = match (self.high, self.low) {
+            (0, _) => Halves::No,
+            (_, 0) => Halves::One,
+            _ => Halves::Two,
+        };
+        Forms { values: self.values != 0, integers: self.codes != 0, halves }
+    }
 }

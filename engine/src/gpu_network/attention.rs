@@ -2,7 +2,6 @@
 
 use gpu::Error;
 use gpu::attention::{AttentionHeads, PastParts, PrepareArguments, Spread, attend, combine, prepare};
-use gpu::product::product;
 use gpu::rows::RowsArguments;
 
 use super::upload::GpuAttention;
@@ -22,7 +21,7 @@ impl GpuNetwork {
         let (device, shape) = (&self.device, &self.shape);
         let jobs =
             [(&weights.q, work.at(Floats::Q)), (&weights.k, work.at(Floats::K)), (&weights.v, work.at(Floats::V))];
-        product(device, self.exactness, normed, step.rows, &jobs, false)?;
+        self.product((normed, step.rows), &jobs, false, work)?;
         let heads = AttentionHeads {
             lanes: step.at.lanes,
             lane_of_row: step.at.lane_of_row,
@@ -63,6 +62,6 @@ impl GpuNetwork {
         attend(device, heads, step.lanes, step.rows, spread, parts)?;
         let inner = work.inner.arguments_of(shape.0 * shape.2, self.forms(step.rows));
         combine(device, heads, (step.rows, step.turns), spread.splits, parts, inner)?;
-        product(device, self.exactness, inner, step.rows, &[(&weights.o, work.at(Floats::Hidden))], true)
+        self.product((inner, step.rows), &[(&weights.o, work.at(Floats::Hidden))], true, work)
     }
 }

@@ -4,7 +4,6 @@ use gpu::Error;
 use gpu::convolution::{ConvolveArguments, ReadLogArguments, convolve, read_log};
 use gpu::delta::{DeltaArguments, advance};
 use gpu::norm::{NormHeadsArguments, norm_heads_gated};
-use gpu::product::{exact_product, product};
 use gpu::rows::RowsArguments;
 
 use super::inputs::RecurrenceSpan;
@@ -41,10 +40,10 @@ impl GpuNetwork {
         let device = &self.device;
         let heads = self.state_shape.heads;
         let jobs = [(&weights.qkv, work.at(Floats::Q)), (&weights.z, work.at(Floats::K))];
-        product(device, self.exactness, normed, step.rows, &jobs, false)?;
+        self.product((normed, step.rows), &jobs, false, work)?;
         // A decay is an exponential and acts on all earlier tokens: its few rows are worth exact activations.
         let exact = [(&weights.a, work.at(Floats::Decay)), (&weights.b, work.at(Floats::Beta))];
-        exact_product(device, normed, step.rows, &exact)?;
+        self.exact_product((normed, step.rows), &exact, work)?;
         self.recur(weights, layer, step, Inputs::Projected { log_rows: step.at.log_rows }, work)?;
         let inner = work.inner.arguments_of(heads.values(), self.forms(step.rows));
         let of_norm = NormHeadsArguments {
@@ -58,7 +57,7 @@ impl GpuNetwork {
             in_fours: 0,
         };
         norm_heads_gated(device, step.rows, of_norm)?;
-        product(device, self.exactness, inner, step.rows, &[(&weights.out, work.at(Floats::Hidden))], true)
+        self.product((inner, step.rows), &[(&weights.out, work.at(Floats::Hidden))], true, work)
     }
 
     /// Computes the part of a linear layer with a state: convolution and delta rule. Reads `work.q`, `decay` and

@@ -2,7 +2,7 @@
 
 use gpu::Error;
 use gpu::activation::silu_times;
-use gpu::product::{Experts, exact_product, product, product_of_experts, tile_rows};
+use gpu::product::{Experts, tile_rows};
 use gpu::routing::{ArrangeArguments, GatherArguments, RouteArguments, arrange, gather, most_tiles, route};
 use gpu::rows::RowsArguments;
 
@@ -34,10 +34,10 @@ impl GpuNetwork {
         accumulate: bool,
     ) -> Result<(), Error> {
         let (gate, up) = (work.at(Floats::Gate), work.at(Floats::Up));
-        product(&self.device, self.exactness, x, step.rows, &[(&weights.gate, gate), (&weights.up, up)], false)?;
-        let inner = work.inner.arguments_of(weights.gate.rows, self.forms(step.rows));
+        self.product((x, step.rows), &[(&weights.gate, gate), (&weights.up, up)], false, work)?;
+        let inner = work.inner.arguments_of(weights.gate.blocks.rows, self.forms(step.rows));
         silu_times(&self.device, step.rows, gate, up, inner)?;
-        product(&self.device, self.exactness, inner, step.rows, &[(&weights.down, out)], accumulate)
+        self.product((inner, step.rows), &[(&weights.down, out)], accumulate, work)
     }
 
     /// Computes pairs of a token and one of its experts. Many pairs are sorted by expert, so that the weights of each
@@ -50,7 +50,7 @@ impl GpuNetwork {
         // Small differences decide which expert is chosen.
         let mut exact = vec![(&moe.router, work.at(Floats::Scores))];
         exact.extend(moe.shared.iter().map(|shared| (&shared.router, work.at(Floats::SharedScore))));
-        exact_product(device, x, step.rows, &exact)?;
+        self.exact_product((x, step.rows), &exact, work)?;
         // Pairs of few rows stay unsorted: each reads its expert's weights for itself.
         let unsorted = |address: u64| if step.few { address } else { 0 };
         let of_route = RouteArguments {
@@ -84,7 +84,7 @@ impl GpuNetwork {
         if let Some(shared) = &moe.shared {
             self.swiglu(&shared.expert, x, step, work, work.at(Floats::Shared), false)?;
         }
-        let width = experts.gate.rows / count;
+        let width = experts.gate.blocks.rows / count;
         let pairs_of = Experts {
             source: work.numbers_at(Numbers::Source),
             of_row: unsorted(work.numbers_at(Numbers::Experts)),
@@ -96,12 +96,12 @@ impl GpuNetwork {
         };
         let (gate, up) = (work.at(Floats::Gate), work.at(Floats::Up));
         let jobs = [(&experts.gate, gate), (&experts.up, up)];
-        product_of_experts(device, self.exactness, x, pairs, pairs_of, &jobs)?;
+        self.product_of_experts((x, pairs), pairs_of, &jobs, work)?;
         let inner = work.inner.arguments_of(width, self.forms(step.rows));
         silu_times(device, pairs, gate, up, inner)?;
         let pairs_of = Experts { source: 0, rows_of_one: self.shape.hidden as u32, ..pairs_of };
         let jobs = [(&experts.down, work.at(Floats::Answers))];
-        product_of_experts(device, self.exactness, inner, pairs, pairs_of, &jobs)?;
+        self.product_of_experts((inner, pairs), pairs_of, &jobs, work)?;
         let of_gather = GatherArguments {
             answers: work.at(Floats::Answers),
             place: work.numbers_at(Numbers::PlaceOfPair),

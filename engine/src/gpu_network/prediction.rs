@@ -3,7 +3,6 @@
 
 use gpu::Error;
 use gpu::norm::{NormRowsArguments, norm_rows};
-use gpu::product::product;
 use gpu::rows::RowsArguments;
 use weights::Mixer;
 
@@ -72,7 +71,7 @@ impl GpuNetwork {
         let output = self.output.first_rows(vocab);
         let mut outputs: Vec<Vec<f32>> = lanes.iter().map(|lane| lane.state.outputs[..hidden].to_vec()).collect();
         let mut tokens: Vec<u32> = lanes.iter().map(|lane| lane.token).collect();
-        let mut logits = vec![0.0; output.rows];
+        let mut logits = vec![0.0; output.blocks.rows];
         for round in 0..lanes.iter().map(|lane| lane.count).max().unwrap_or(0) {
             let taking: Vec<usize> = (0..lanes.len()).filter(|lane| lanes[*lane].count > round).collect();
             work.inputs.clear();
@@ -93,9 +92,9 @@ impl GpuNetwork {
             // A further prediction reads the input of the output matrix: behind the last norm.
             self.norm_into(work.outputs.arguments(VALUES), step.rows, work.at(Floats::Hidden), &block.output_norm)?;
             let normed = self.norm((step.rows, 0), work, &block.output_norm, false)?;
-            product(&self.device, self.exactness, normed, step.rows, &[(&output, work.at(Floats::Logits))], false)?;
+            self.product((normed, step.rows), &[(&output, work.at(Floats::Logits))], false, work)?;
             for (row, lane) in taking.into_iter().enumerate() {
-                work.buffer(Floats::Logits).read(row * output.rows, &mut logits)?;
+                work.buffer(Floats::Logits).read(row * output.blocks.rows, &mut logits)?;
                 work.outputs.values.read(row * hidden, &mut outputs[lane])?;
                 tokens[lane] = best(&logits);
                 lanes[lane].drafts.push(tokens[lane]);
@@ -111,10 +110,10 @@ impl GpuNetwork {
     fn join(&self, block: &GpuPrediction, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let hidden = work.at(Floats::Hidden);
         let of_token = self.norm((step.rows, 0), work, &block.embed_norm, false)?;
-        product(&self.device, self.exactness, of_token, step.rows, &[(&block.of_token, hidden)], false)?;
+        self.product((of_token, step.rows), &[(&block.of_token, hidden)], false, work)?;
         let normed = work.normed.arguments(self.forms(step.rows));
         self.norm_into(normed, step.rows, work.at(Floats::Before), &block.state_norm)?;
-        product(&self.device, self.exactness, normed, step.rows, &[(&block.of_output, hidden)], true)
+        self.product((normed, step.rows), &[(&block.of_output, hidden)], true, work)
     }
 
     fn norm_into(&self, to: RowsArguments, rows: usize, x: u64, weight: &gpu::Buffer<f32>) -> Result<(), Error> {

@@ -5,9 +5,11 @@ use gpu::rows::PADDED_TO;
 use gpu::{Buffer, Device, Error};
 use kernels::format::Format;
 use weights::{
-    AttentionWeights, BlockMatrix, DeltaWeights, Ffn, LayerKind, Matrix, Mixer, ModelWeights, MoeWeights,
+    AttentionWeights, BlockMatrix, DeltaWeights, Ffn, LayerKind, LowRank, Matrix, Mixer, ModelWeights, MoeWeights,
     PredictionBlock, Shape, SharedExpert, SwigluWeights,
 };
+
+use super::product::{GpuLowRank, GpuMatrix};
 
 pub struct GpuLayer {
     pub index: usize, // number among the layers with the same mixer
@@ -19,35 +21,37 @@ pub struct GpuLayer {
 
 /// The block for multi-token prediction. The matrix that joins a token and an output is cut in two, one for each.
 pub struct GpuPrediction {
-    pub of_token: DeviceMatrix,
-    pub of_output: DeviceMatrix,
+    pub of_token: GpuMatrix,
+    pub of_output: GpuMatrix,
     pub embed_norm: Buffer<f32>,
     pub state_norm: Buffer<f32>,
     pub output_norm: Buffer<f32>,
     pub layer: GpuLayer,
 }
 
-pub type GpuMixer = Mixer<DeviceMatrix, Buffer<f32>>;
-pub type GpuAttention = AttentionWeights<DeviceMatrix, Buffer<f32>>;
-pub type GpuDelta = DeltaWeights<DeviceMatrix, Buffer<f32>>;
-pub type GpuFfn = Ffn<DeviceMatrix, DeviceMatrix>;
-pub type GpuMoe = MoeWeights<DeviceMatrix, DeviceMatrix>;
-pub type GpuSwiglu = SwigluWeights<DeviceMatrix>;
+pub type GpuMixer = Mixer<GpuMatrix, Buffer<f32>>;
+pub type GpuAttention = AttentionWeights<GpuMatrix, Buffer<f32>>;
+pub type GpuDelta = DeltaWeights<GpuMatrix, Buffer<f32>>;
+pub type GpuFfn = Ffn<GpuMatrix, GpuMatrix>;
+pub type GpuMoe = MoeWeights<GpuMatrix, GpuMatrix>;
+pub type GpuSwiglu = SwigluWeights<GpuMatrix>;
 
-pub fn matrix(device: &Device, matrix: &Matrix) -> Result<DeviceMatrix, Error> {
+pub fn matrix(device: &Device, matrix: &Matrix) -> Result<GpuMatrix, Error> {
     let BlockMatrix { format, rows, cols, data, .. } = blocks_of(matrix)?;
-    DeviceMatrix::of(device, *format, *rows, *cols, data)
+    let low_rank = GpuLowRank::of(device, &[matrix.low_rank()], (*rows, *cols))?;
+    Ok(GpuMatrix { blocks: DeviceMatrix::of(device, *format, *rows, *cols, data)?, low_rank })
 }
 
-/// Returns the blocks of a matrix; an error if it has parts that kernels for GPUs do not multiply yet.
+/// Returns the blocks of a matrix; an error if it has a layout that kernels for GPUs do not multiply yet.
 fn blocks_of(matrix: &Matrix) -> Result<&BlockMatrix, Error> {
-    let refused =
-        |what: &str| Error::Shape { what: what.to_string(), wanted: "blocks alone; the CPU computes this model" };
-    match matrix {
-        Matrix::Blocks(blocks) if blocks.low_rank.is_none() => Ok(blocks),
-        Matrix::Blocks(_) => Err(refused("a matrix has a low-rank addition")),
-        Matrix::Tiles(_) => Err(refused("a matrix has trellis tiles")),
-    }
+    matrix.blocks().ok_or_else(|| Error::Shape {
+        what: "a matrix has trellis tiles".to_string(),
+        wanted: "blocks; the CPU computes this model",
+    })
+}
+
+pub fn largest_rank(model: &ModelWeights) -> usize {
+    model.matrices().filter_map(|matrix| Some(matrix.low_rank()?.rank)).max().unwrap_or(0)
 }
 
 pub fn layer(device: &Device, model: &ModelWeights, number: usize, with_ffn: bool) -> Result<GpuLayer, Error> {
@@ -85,11 +89,10 @@ pub fn prediction(device: &Device, shape: &Shape, from: &PredictionBlock) -> Res
         return Err(Error::Shape { what, wanted: "whole multiples of 64 and of its format's blocks" });
     }
     let norm = |values: &[f32]| Buffer::of(device, values);
-    let [of_token, of_output] = halves(join);
-    let half = |bytes: &[u8]| DeviceMatrix::of(device, join.format, join.rows, join.cols / 2, bytes);
+    let [of_token, of_output] = halves(device, join)?;
     Ok(GpuPrediction {
-        of_token: half(&of_token)?,
-        of_output: half(&of_output)?,
+        of_token,
+        of_output,
         embed_norm: norm(&from.embed_norm)?,
         state_norm: norm(&from.state_norm)?,
         output_norm: norm(&from.output_norm)?,
@@ -104,11 +107,23 @@ pub fn prediction(device: &Device, shape: &Shape, from: &PredictionBlock) -> Res
     })
 }
 
-fn halves(matrix: &BlockMatrix) -> [Vec<u8>; 2] {
-    let row = matrix.data.len() / matrix.rows.max(1);
-    let of =
-        |from: usize| matrix.data.chunks_exact(row).flat_map(|row| &row[from..from + row.len() / 2]).copied().collect();
-    [of(0), of(row / 2)]
+fn halves(device: &Device, matrix: &BlockMatrix) -> Result<[GpuMatrix; 2], Error> {
+    let (rows, cols) = (matrix.rows, matrix.cols / 2);
+    let half = |number: usize| {
+        let bytes = half_of_rows(&matrix.data, matrix.data.len() / rows.max(1), number);
+        let low_rank = matrix
+            .low_rank
+            .as_deref()
+            .map(|all| LowRank { a: half_of_rows(&all.a, matrix.cols, number), ..all.clone() });
+        let low_rank = GpuLowRank::of(device, &[low_rank.as_ref()], (rows, cols))?;
+        Ok(GpuMatrix { blocks: DeviceMatrix::of(device, matrix.format, rows, cols, &bytes)?, low_rank })
+    };
+    Ok([half(0)?, half(1)?])
+}
+
+fn half_of_rows<T: Copy>(values: &[T], row: usize, number: usize) -> Vec<T> {
+    let start = number * row / 2;
+    values.chunks_exact(row.max(1)).flat_map(|row| &row[start..start + row.len() / 2]).copied().collect()
 }
 
 fn attention(device: &Device, from: &AttentionWeights) -> Result<GpuAttention, Error> {
@@ -131,7 +146,12 @@ fn feed_forward(device: &Device, from: &Ffn) -> Result<GpuFfn, Error> {
 
 /// Bytes of a model's matrices on a device: all but the embedding and the feed-forward parts, and the feed-forward part of each layer.
 pub fn device_bytes(model: &ModelWeights) -> (usize, Vec<usize>) {
-    let bytes = |m: &Matrix| m.format().map_or(m.bytes(), |format| matrix::device_bytes(format, m.rows(), m.cols()));
+    let bytes = |m: &Matrix| {
+        let added = m.low_rank().map_or(0, |it| {
+            matrix::device_bytes(Format::F32, it.rank, m.cols()) + matrix::device_bytes(Format::F32, m.rows(), it.rank)
+        });
+        m.format().map_or(m.bytes(), |format| added + matrix::device_bytes(format, m.rows(), m.cols()))
+    };
     let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());
     let predicting = model.prediction.iter().flat_map(PredictionBlock::matrices);
     // An embedding that is not the output matrix stays on the host.
@@ -156,20 +176,20 @@ fn experts(device: &Device, moe: &MoeWeights) -> Result<GpuMoe, Error> {
         let all =
             moe.experts.iter().map(|expert| blocks_of(of(expert))).collect::<Result<Vec<&BlockMatrix>, Error>>()?;
         let parts: Vec<&[u8]> = all.iter().map(|matrix| &matrix.data[..]).collect();
-        let (rows, first) = (all.iter().map(|matrix| matrix.rows).sum(), all.first());
-        let (format, cols) = first.map_or((Format::F32, 0), |first| (first.format, first.cols));
+        let (format, rows, cols) =
+            all.first().map_or((Format::F32, 0, 0), |first| (first.format, first.rows, first.cols));
         if all.iter().any(|matrix| matrix.format != format) {
             let what = "the experts of a layer differ in their formats".to_string();
             return Err(Error::Shape { what, wanted: "one format for all experts of a layer" });
         }
-        DeviceMatrix::of_parts(device, format, rows, cols, &parts)
+        let added: Vec<Option<&LowRank>> = all.iter().map(|matrix| matrix.low_rank.as_deref()).collect();
+        let low_rank = GpuLowRank::of(device, &added, (rows, cols))?;
+        Ok(GpuMatrix { blocks: DeviceMatrix::of_parts(device, format, all.len() * rows, cols, &parts)?, low_rank })
     };
     let shared = moe.shared.as_ref().map(|shared| {
         let router = bytemuck::cast_slice(&shared.router);
-        Ok(SharedExpert {
-            expert: swiglu(device, &shared.expert)?,
-            router: DeviceMatrix::of(device, Format::F32, 1, shared.router.len(), router)?,
-        })
+        let blocks = DeviceMatrix::of(device, Format::F32, 1, shared.router.len(), router)?;
+        Ok(SharedExpert { expert: swiglu(device, &shared.expert)?, router: GpuMatrix { blocks, low_rank: None } })
     });
     Ok(MoeWeights {
         router: matrix(device, &moe.router)?,

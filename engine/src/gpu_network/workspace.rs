@@ -16,8 +16,9 @@ pub struct GpuWorkspace {
     pub(super) inputs: StepInputs,
     pub(super) normed: DeviceRows, // input of products
     pub(super) inner: DeviceRows,
+    pub(super) low_rank: DeviceRows, // input of the second product of what an adapter adds
     pub(super) outputs: DeviceRows, // [rows, hidden]: the input of the output matrix, for the block for multi-token prediction
-    pub(super) floats: [Buffer<f32>; 24],
+    pub(super) floats: [Buffer<f32>; 25],
     numbers: [Buffer<u32>; 5],
     pub(super) logits_on_host: HostBuffer<f32>, // [wanted rows, vocab]
     /// [rows, hidden]: the residual stream, for feed-forward parts that the CPU computes.
@@ -55,6 +56,7 @@ pub(super) enum Floats {
     Before,
     // [rows, hidden]: rows of an embedding on the host, which a block for multi-token prediction reads again.
     Embedded,
+    LowRank, // [rows, rank]: the first product of what an adapter adds
 }
 
 #[derive(Clone, Copy)]
@@ -83,6 +85,7 @@ impl GpuWorkspace {
             inputs: StepInputs::new(device)?,
             normed: DeviceRows::new(device, 0, 0, ALL)?,
             inner: DeviceRows::new(device, 0, 0, ALL)?,
+            low_rank: DeviceRows::new(device, 0, 0, ALL)?,
             outputs: DeviceRows::new(device, 0, 0, VALUES)?,
             floats: empty(device)?,
             numbers: empty(device)?,
@@ -120,7 +123,8 @@ impl GpuWorkspace {
             grown |= grow(buffer, len)?;
         }
         let (normed, inner) = ((&mut self.normed, needed.normed, ALL), (&mut self.inner, needed.inner, ALL));
-        for (rows, (count, cols), forms) in [normed, inner, (&mut self.outputs, needed.outputs, VALUES)] {
+        let low_rank = (&mut self.low_rank, needed.low_rank, ALL);
+        for (rows, (count, cols), forms) in [normed, inner, low_rank, (&mut self.outputs, needed.outputs, VALUES)] {
             if rows.values.len() < count * cols.next_multiple_of(PADDED_TO) {
                 // The old buffers are freed first: both may not fit at the same time.
                 *rows = DeviceRows::new(device, 0, 0, forms)?;
@@ -140,36 +144,42 @@ impl GpuWorkspace {
 const MOST_GRAPHS: usize = 64;
 
 pub(super) struct BufferSizes {
-    floats: [usize; 24], // in the order of `Floats` and of `Numbers`
+    floats: [usize; 25], // in the order of `Floats` and of `Numbers`
     numbers: [usize; 5],
     normed: (usize, usize),
     inner: (usize, usize),
+    low_rank: (usize, usize),
     outputs: (usize, usize),
 }
 
+#[derive(Clone, Copy)]
+pub(super) struct StepWidths<'m> {
+    pub shape: &'m Shape,
+    pub largest_rank: usize,
+    pub processors: Processors,
+}
+
 impl BufferSizes {
-    pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
-        let none = BufferSizes { floats: [0; 24], numbers: [0; 5], normed: (0, 0), inner: (0, 0), outputs: (0, 0) };
+    pub fn most(widths: StepWidths, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
+        let (normed, inner, low_rank, outputs) = ((0, 0), (0, 0), (0, 0), (0, 0));
+        let none = BufferSizes { floats: [0; 25], numbers: [0; 5], normed, inner, low_rank, outputs };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
         steps.fold(none, |most, (lanes, longest)| {
             let rows = (lanes * longest).min(rows);
-            let one = BufferSizes::new(shape, processors, (rows, lanes, longest), wanted);
+            let one = BufferSizes::new(widths, (rows, lanes, longest), wanted);
             BufferSizes {
                 floats: std::array::from_fn(|i| most.floats[i].max(one.floats[i])),
                 numbers: std::array::from_fn(|i| most.numbers[i].max(one.numbers[i])),
                 normed: most.normed.max(one.normed),
                 inner: most.inner.max(one.inner),
+                low_rank: most.low_rank.max(one.low_rank),
                 outputs: most.outputs.max(one.outputs),
             }
         })
     }
 
-    pub fn new(
-        shape: &Shape,
-        processors: Processors,
-        (rows, lanes, longest): (usize, usize, usize),
-        wanted: usize,
-    ) -> BufferSizes {
+    pub fn new(widths: StepWidths, (rows, lanes, longest): (usize, usize, usize), wanted: usize) -> BufferSizes {
+        let StepWidths { shape, largest_rank, processors } = widths;
         // A lane with drafts has at least two rows, and a step with drafts has few.
         let (state, drafting) = (StateShape::new(shape), lanes.min(FEW_ROWS / 2));
         let predicting = if shape.mtp_blocks > 0 { rows } else { 0 };
@@ -212,16 +222,18 @@ impl BufferSizes {
                 drafting * state.conv(),
                 predicting * shape.hidden,
                 predicting * shape.hidden,
+                rows.max(pairs) * largest_rank,
             ],
             numbers: [pairs, pairs, pairs, pairs, routed(1 + 3 * most_tiles(pairs, experts, tile_rows(1)))],
             normed: (rows, shape.hidden),
             inner,
+            low_rank: (if largest_rank == 0 { 0 } else { rows.max(pairs) }, largest_rank),
             outputs: (predicting, shape.hidden),
         }
     }
 
     pub fn bytes(&self) -> usize {
-        let rows = [self.normed, self.inner].map(|(rows, cols)| DeviceRows::bytes(rows, cols, ALL));
+        let rows = [self.normed, self.inner, self.low_rank].map(|(rows, cols)| DeviceRows::bytes(rows, cols, ALL));
         let outputs = DeviceRows::bytes(self.outputs.0, self.outputs.1, VALUES);
         let numbers = self.floats.iter().chain(&self.numbers).sum::<usize>() * size_of::<f32>();
         rows.iter().sum::<usize>() + outputs + numbers

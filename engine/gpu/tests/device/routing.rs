@@ -136,7 +136,7 @@ proptest! {
             tile_rows: tile as u32,
             unused: 0,
         };
-        product_of_experts(&device, exactness, to, pairs, experts, &[(&matrix, answers.address())]).unwrap();
+        product_of_experts(&device, exactness, to, pairs, experts, &[(&matrix, answers.address())], false).unwrap();
         gather(&device, &GatherArguments {
             answers: answers.address(),
             place: place.address(),
