@@ -137,7 +137,7 @@ impl Runtime {
         let Some(commands) = self.commands(session) else { return };
         let (done, followed) = oneshot::channel();
         let following = async {
-            if commands.send(Command::Reload { done }).await.is_ok() {
+            if commands.send(Box::new(Command::Reload { done })).await.is_ok() {
                 let _ = followed.await;
             }
         };

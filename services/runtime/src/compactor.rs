@@ -87,8 +87,9 @@ pub enum FromCompactor {
 }
 
 pub struct Compactor {
-    to: mpsc::Sender<ToCompactor>,
-    from: mpsc::UnboundedReceiver<FromCompactor>,
+    // Messages are large, and a channel has room for many from its begin.
+    to: mpsc::Sender<Box<ToCompactor>>,
+    from: mpsc::UnboundedReceiver<Box<FromCompactor>>,
     /// Messages sent, and those that the compactor had handled when it was last quiet.
     sent: u64,
     quiet_after: Option<u64>,
@@ -96,7 +97,7 @@ pub struct Compactor {
 
 struct Task {
     tools: Arc<SessionTools>,
-    out: mpsc::UnboundedSender<FromCompactor>,
+    out: mpsc::UnboundedSender<Box<FromCompactor>>,
     now: Activity,
     phases: Phases,
     shown_past: ShownPast,
@@ -189,12 +190,12 @@ impl Compactor {
     pub async fn tell(&mut self, message: ToCompactor) {
         self.sent += 1;
         // A compactor that is gone is told nothing: the session ends.
-        let _ = self.to.send(message).await;
+        let _ = self.to.send(Box::new(message)).await;
     }
 
     /// Returns the next message; waits forever while there is no work.
     pub async fn next(&mut self) -> FromCompactor {
-        match self.from.recv().await {
+        match self.from.recv().await.map(|message| *message) {
             Some(FromCompactor::Quiet { heard }) => {
                 self.quiet_after = Some(heard);
                 FromCompactor::Quiet { heard }
@@ -211,7 +212,7 @@ impl Compactor {
 }
 
 impl Task {
-    async fn run(mut self, mut inbox: mpsc::Receiver<ToCompactor>) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Box<ToCompactor>>) {
         let (mut heard, mut quiet_at) = (0, None);
         loop {
             self.go_on();
@@ -231,7 +232,7 @@ impl Task {
                 message = inbox.recv() => match message {
                     Some(message) => {
                         heard += 1;
-                        self.heard(message);
+                        self.heard(*message);
                     }
                     None => return,
                 },
@@ -332,6 +333,6 @@ impl Task {
 
     fn say(&self, message: FromCompactor) {
         // A session that is gone hears nothing.
-        let _ = self.out.send(message);
+        let _ = self.out.send(Box::new(message));
     }
 }

@@ -51,7 +51,7 @@ struct LiveSessions {
 #[derive(Clone)]
 struct Entry {
     id: u64,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<Box<Command>>,
     departures: mpsc::UnboundedSender<ConnId>,
     written: Arc<Notify>,
     connections: Arc<AtomicU64>,
@@ -83,7 +83,7 @@ pub struct Attach {
 pub struct Connected {
     pub conn: ConnId,
     pub outgoing: Outgoing,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<Box<Command>>,
     _departure: Departure,
 }
 
@@ -129,7 +129,7 @@ impl Runtime {
         &self.shared.store
     }
 
-    pub(super) fn commands(&self, session: &SessionRef) -> Option<mpsc::Sender<Command>> {
+    pub(super) fn commands(&self, session: &SessionRef) -> Option<mpsc::Sender<Box<Command>>> {
         self.live.sessions.lock().get(session).map(|entry| entry.commands.clone())
     }
 
@@ -220,7 +220,7 @@ impl Runtime {
             let (interest, person) = (attach.interest.clone(), attach.person.clone());
             let connection = Connection { outgoing: session_end, interest, person, mark: 0 };
             let command = Command::Attach { conn, connection, replay: attach.replay.clone(), answer };
-            if entry.commands.send(command).await.is_ok()
+            if entry.commands.send(Box::new(command)).await.is_ok()
                 && let Ok(attached) = attached.await
             {
                 attached?;
@@ -256,7 +256,7 @@ impl Runtime {
 
     async fn end(&self, session: &SessionRef, command: Command) {
         if let Some(commands) = self.commands(session) {
-            let _ = commands.send(command).await;
+            let _ = commands.send(Box::new(command)).await;
             commands.closed().await;
         }
     }
@@ -270,7 +270,7 @@ impl Runtime {
                 return;
             }
             for entry in entries.iter().filter(|entry| told.insert(entry.id)) {
-                let _ = entry.commands.send(Command::Drain { by }).await;
+                let _ = entry.commands.send(Box::new(Command::Drain { by })).await;
             }
             left.await;
         }
@@ -325,7 +325,8 @@ impl Runtime {
         let session = session.clone();
         let task = async move {
             let loaded = loop {
-                match load(shared.clone(), &session, written.clone()).await {
+                // In a box, so that a session has no room for it for as long as it lives.
+                match Box::pin(load(shared.clone(), &session, written.clone())).await {
                     // A session without a connection makes room.
                     Err(Error::NoRoom) if live.one_leaves(&session).await => {}
                     loaded => break loaded,
@@ -362,7 +363,7 @@ fn idlest(sessions: &HashMap<SessionRef, Entry>, may_leave: impl Fn(&SessionRef)
 
 impl Entry {
     async fn leaves(&self) -> bool {
-        let _ = self.commands.send(Command::Leave).await;
+        let _ = self.commands.send(Box::new(Command::Leave)).await;
         tokio::time::timeout(LEAVING, self.commands.closed()).await.is_ok()
     }
 
@@ -376,11 +377,11 @@ impl Entry {
 impl Connected {
     /// Sends an input, and waits while the session has much to do. False: the session has left memory.
     pub async fn say(&self, input_id: Option<String>, input: Input) -> bool {
-        self.commands.send(Command::Said { conn: self.conn, input_id, input }).await.is_ok()
+        self.commands.send(Box::new(Command::Said { conn: self.conn, input_id, input })).await.is_ok()
     }
 
     pub async fn mark(&self, mark: u64, bytes: usize) -> bool {
-        self.commands.send(Command::Mark { conn: self.conn, mark, bytes }).await.is_ok()
+        self.commands.send(Box::new(Command::Mark { conn: self.conn, mark, bytes })).await.is_ok()
     }
 }
 

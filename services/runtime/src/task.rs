@@ -84,7 +84,7 @@ impl SessionTask {
     /// channel.
     pub async fn run(
         mut self,
-        commands: &mut mpsc::Receiver<Command>,
+        commands: &mut mpsc::Receiver<Box<Command>>,
         departures: &mut mpsc::UnboundedReceiver<ConnId>,
     ) -> bool {
         let idle = Duration::from_secs(self.shared.settings.limits.live_session_idle_s);
@@ -105,7 +105,7 @@ impl SessionTask {
                 command = commands.recv() => match command {
                     Some(mut command) => {
                         self.assign(&mut command);
-                        self.receive(command);
+                        self.receive(*command);
                     }
                     None => {
                         self.stop_looking();
@@ -564,10 +564,10 @@ impl SessionTask {
     }
 }
 
-pub fn refuse(commands: &mut mpsc::Receiver<Command>, error: &Error) {
+pub fn refuse(commands: &mut mpsc::Receiver<Box<Command>>, error: &Error) {
     commands.close();
     while let Ok(command) = commands.try_recv() {
-        if let Command::Attach { answer, .. } = command {
+        if let Command::Attach { answer, .. } = *command {
             let _ = answer.send(Err(error.clone()));
         }
     }

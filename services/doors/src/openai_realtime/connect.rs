@@ -94,10 +94,12 @@ pub async fn connect(
     let speaker = SpeakingClient { caller, headers, clues };
     let (to_talk, inputs) = mpsc::channel(WAITING_INPUTS);
     let place_in_session = (session, connected.clone());
-    let talk = hears_or_speaks.then(|| Talk::new(app.clone(), place_in_session, speaker.clone(), inputs, &audio));
+    let talk =
+        hears_or_speaks.then(|| Box::new(Talk::new(app.clone(), place_in_session, speaker.clone(), inputs, &audio)));
     let to_talk = talk.is_some().then_some(to_talk);
     renderer.audio = audio;
-    let client = RealtimeClient { app: app.clone(), speaker, connected, limits, extensions, own, own_frames, to_talk };
+    let client =
+        Box::new(RealtimeClient { app: app.clone(), speaker, connected, limits, extensions, own, own_frames, to_talk });
     let converse = |reader, writer| client.converse(reader, writer, written, renderer, talk);
     Ok(upgrade_socket(&app, opened, (upgrade, &["realtime"]), span, converse))
 }

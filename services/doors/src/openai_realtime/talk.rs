@@ -48,7 +48,7 @@ pub struct Talk {
     session: SessionRef,
     connected: Arc<Connected>,
     speaker: SpeakingClient,
-    inputs: mpsc::Receiver<ClientInput>,
+    inputs: mpsc::Receiver<Box<ClientInput>>,
     microphone: Microphone,
     turns: SpokenTurns,
     // Requests of the client that wait for the words before them.
@@ -89,7 +89,7 @@ impl Talk {
         app: App,
         (session, connected): (SessionRef, Arc<Connected>),
         speaker: SpeakingClient,
-        inputs: mpsc::Receiver<ClientInput>,
+        inputs: mpsc::Receiver<Box<ClientInput>>,
         audio: &AudioConfig,
     ) -> Talk {
         let servers = app.speech.clone();
@@ -137,7 +137,7 @@ impl Talk {
             }
         };
         tokio::select! {
-            input = self.inputs.recv() => Some(Happened::Input(Box::new(input?))),
+            input = self.inputs.recv() => Some(Happened::Input(input?)),
             turn = self.turns.next() => Some(Happened::Heard(turn)),
             audio = audio => Some(Happened::Audio(audio)),
             () = idle => Some(Happened::Idle),

@@ -31,7 +31,7 @@ pub struct RealtimeClient {
     pub own: Renderer,
     pub own_frames: OwnFrames,
     /// Task that hears and speaks. `None`: there are neither ears nor a voice.
-    pub to_talk: Option<mpsc::Sender<ClientInput>>,
+    pub to_talk: Option<mpsc::Sender<Box<ClientInput>>>,
 }
 
 /// Bytes of a message that takes little memory while it is read.
@@ -40,12 +40,12 @@ const SMALL_BYTES: usize = 64 << 10; // not a window: bytes of a message
 impl RealtimeClient {
     /// Reads and writes until one of the two sides ends the connection.
     pub async fn converse(
-        mut self,
+        mut self: Box<Self>,
         mut reader: SocketReader,
         writer: SocketWriter,
         written: Written,
         renderer: Renderer,
-        talk: Option<Talk>,
+        talk: Option<Box<Talk>>,
     ) {
         tracing::debug!(user = %self.speaker.caller.identity.user, "connected");
         let outgoing = self.connected.outgoing.clone();
@@ -153,7 +153,7 @@ impl RealtimeClient {
             }
             return self.refuse(error_body(&Refusal::NoRoom, event_id)).await;
         };
-        talk.send(ClientInput { event_id, input, audio, _held: held }).await.is_ok()
+        talk.send(Box::new(ClientInput { event_id, input, audio, _held: held })).await.is_ok()
     }
 
     async fn refuse(&mut self, error: ErrorBody) -> bool {
@@ -176,7 +176,7 @@ struct Writing {
     writer: SocketWriter,
     written: Written,
     renderer: Renderer,
-    talk: Option<Talk>,
+    talk: Option<Box<Talk>>,
     own_frames: OwnFrames,
     /// End that the reader found.
     found: Arc<OnceLock<SocketEnd>>,
@@ -258,7 +258,7 @@ impl Writing {
 }
 
 /// Waits for what a connection that hears and speaks does next. `None`: nothing any more.
-async fn happens(talk: &mut Option<Talk>) -> Option<Happened> {
+async fn happens(talk: &mut Option<Box<Talk>>) -> Option<Happened> {
     match talk {
         Some(talk) => talk.next().await,
         None => std::future::pending().await,

@@ -49,7 +49,8 @@ pub fn upgrade<F: Future<Output = ()> + Send + 'static>(
         let revoked = app.access.revoked.clone().until(key).boxed();
         let reader = SocketReader::new(stream, peer.half_open.clone(), revoked, limits);
         let writer = SocketWriter::new(sink, Duration::from_secs(limits.ping_s));
-        let conversation = converse(reader, writer);
+        // It is as large as all that a connection does: moved into the task it would be there twice.
+        let conversation = Box::pin(converse(reader, writer));
         async move {
             conversation.await;
             drop((peer, place));
