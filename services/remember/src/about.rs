@@ -1,7 +1,7 @@
 //! The subject of a sentence, so that a newer one about the same can take its place; and secrets.
 
 use crate::languages::{LANGUAGES, all, has};
-use crate::text::{contains_phrase, folded, stems, words};
+use crate::text::{contains_phrase, folded, stems, stems_within, words};
 
 /// Returns a key that is equal for sentences of which only one is true at a time: 'my sister lives in Lisbon' and 'my
 /// sister moved to Porto'. A sentence of another kind is about all of its words, whether it says yes or no.
@@ -13,11 +13,15 @@ pub fn about(sentence: &str) -> String {
     let possessive = said.iter().position(|word| has(|language| &language.lasting.possessives, word));
     // 'I have a new dentist' is about the dentist.
     let own = possessive.or_else(|| said.iter().position(|word| is_new(word)).filter(|at| at + 1 < said.len()));
-    let first = said.first().map(|word| word.split('\'').next().unwrap_or(word)).unwrap_or_default();
+    let first = said.first().map(|word| without_ending(word)).unwrap_or_default();
     let is_self = own.is_none() && has(|language| &language.first_person, first);
     let from = own.map_or(0, |at| at + 1);
-    // 'My favourite colour is': a word of the relation may stand before its value.
-    let ends = |(at, word): (usize, &&str)| is_copula(word) || is_verb(word) || at > 0 && is_relation_word(word);
+    // 'My favourite colour is': a word of the relation may stand before its value. A noun comes behind 'my', also where it is a
+    // verb in another language: 'my son'.
+    let is_noun = |at: usize| at == 0 && own.is_some();
+    let ends = |(at, word): (usize, &&str)| {
+        (is_copula(word) || is_verb(word)) && !is_noun(at) || at > 0 && is_relation_word(word)
+    };
     let end = said[from..].iter().enumerate().position(ends).map(|at| from + at);
     let end = end.or((possessive.is_none() && own.is_some()).then_some(from + 1));
     let ending = end.and_then(|end| said.get(end));
@@ -25,9 +29,10 @@ pub fn about(sentence: &str) -> String {
         Some(end) if !is_self => {
             // 'my sister's name': the word with the ending belongs to the subject.
             let end = end + usize::from(said.get(end).is_some_and(|word| word.contains('\'')));
-            let plain = said[from..end].iter().map(|word| word.split('\'').next().unwrap_or(word));
+            let parts = said_before(&text, &said, possessive).iter().chain(&said[from..end]).chain(owned(&said, end));
+            let plain = parts.map(|word| without_ending(word));
             let words: Vec<&str> = plain.filter(|word| !is_relation_word(word) && !is_new(word)).collect();
-            stems(&words.join(" "))
+            stems_within(&text, &words.join(" "))
         }
         _ => Vec::new(),
     };
@@ -44,6 +49,33 @@ pub fn about(sentence: &str) -> String {
             format!("={}", stems(&kept).join(" "))
         }
     }
+}
+
+fn without_ending(word: &str) -> &str {
+    word.split('\'').next().unwrap_or(word)
+}
+
+/// Lists the words that a clause has before the speaker's own: the dog of 'the dog of my sister' is not the sister. A clause
+/// that begins with the speaker is about the own.
+fn said_before<'a>(text: &str, said: &'a [&'a str], possessive: Option<usize>) -> &'a [&'a str] {
+    let Some(own) = possessive else { return &[] };
+    let at = |word: &str| word.as_ptr().addr() - text.as_ptr().addr();
+    let clause = text[..at(said[own])].rfind([',', ';', ':']).unwrap_or_default();
+    let first = said[..own].iter().position(|word| at(word) >= clause && !says_little(word) && !is_filler(word));
+    let before = &said[first.unwrap_or(own)..own];
+    let is_of_speaker = before.first().is_some_and(|word| has(|language| &language.first_person, without_ending(word)));
+    if is_of_speaker { &[] } else { before }
+}
+
+/// Lists the words between 'has' and a word of the relation: 'my sister has a dog called Rex' is about the dog.
+fn owned<'a>(said: &'a [&'a str], end: usize) -> &'a [&'a str] {
+    let behind = said.get(end + 1..).filter(|_| is_verb(said[end])).unwrap_or_default();
+    let count = behind.iter().position(|word| is_relation_word(word));
+    &behind[..count.unwrap_or_default()]
+}
+
+fn is_filler(word: &str) -> bool {
+    all(|language| &language.wishes.fillers).any(|filler| filler == word)
 }
 
 fn says_little(word: &str) -> bool {

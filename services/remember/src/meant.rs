@@ -111,19 +111,26 @@ pub fn may_replace(newer: &str, older: &str) -> bool {
 
 /// Tells whether two sentences are about different persons or things of the speaker: 'my cousin ...' and 'my niece ...'.
 pub fn are_of_others(newer: &str, older: &str) -> bool {
-    let (newer, older) = (possessed(newer), possessed(older));
-    !newer.is_empty() && !older.is_empty() && newer.iter().all(|noun| !older.contains(noun))
+    let (newer, older) = (folded(newer), folded(older));
+    let (newer, older) = (possessed(&newer), possessed(&older));
+    let is_there = |noun: &&str| older.iter().any(|other| is_same_noun(noun, other));
+    !newer.is_empty() && !older.is_empty() && !newer.iter().any(is_there)
 }
 
-fn possessed(sentence: &str) -> Vec<String> {
-    let text = folded(sentence);
-    let words = words(&text);
+/// True if two nouns differ in their ending alone: 'sister' and 'sisters', and not 'grandfather' and 'grandmother'.
+fn is_same_noun(one: &str, other: &str) -> bool {
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    long.strip_prefix(short).is_some_and(|ending| ending.chars().count() <= LONGEST_NOUN_ENDING)
+}
+
+fn possessed(text: &str) -> Vec<&str> {
+    let words = words(text);
     let is_possessive = |word: &&str| has(|language| &language.lasting.possessives, word);
     let says_little =
         |word: &&&str| has(|language| &language.lasting.small, word) || has(|language| &language.lasting.new, word);
     let behind = |at: usize| words[at + 1..].iter().find(|word| !says_little(word));
     let places = (0..words.len()).filter(|at| is_possessive(&words[*at]));
-    places.filter_map(behind).map(|noun| stems(noun).pop().unwrap_or_else(|| (*noun).to_owned())).collect()
+    places.filter_map(behind).map(|noun| noun.split('\'').next().unwrap_or(noun)).collect()
 }
 
 fn content(sentence: &str) -> Vec<String> {
@@ -132,6 +139,7 @@ fn content(sentence: &str) -> Vec<String> {
     stems
 }
 
+const LONGEST_NOUN_ENDING: usize = 2;
 const FEWEST_CHARS: usize = 5;
 const MOST_CHARS: usize = 300;
 const FEWEST_WORDS: usize = 3;
@@ -159,6 +167,8 @@ mod tests {
     #[test]
     fn what_is_said_of_one_corrects_nothing_of_another() {
         assert!(are_of_others("My niece has a flat in Oslo.", "You know, my cousin has a flat in Bergen."));
+        assert!(are_of_others("My grandmother sings.", "My grandfather's choir meets on Mondays."));
+        assert!(!are_of_others("My cousins sing.", "My cousin's choir meets on Mondays."));
         assert!(are_of_others("Our cat is called Tom", "The dog of my uncle is called Rex"));
         assert!(!are_of_others("The dog of my uncle is called Odin", "My uncle's dog is called Rex"));
         assert!(!are_of_others("No, the dog's name is Odin", "My dog is called Rex"));

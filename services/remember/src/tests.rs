@@ -121,6 +121,8 @@ fn a_newer_statement_is_about_the_same() {
         ("My dentist is Doctor Harper.", "I have a new dentist, Doctor Silva."),
         ("I have a new dentist, Doctor Harper.", "I have a new dentist, Doctor Silva."),
         ("My dog is called Rex.", "We have a new dog called Milo."),
+        ("My aunt has a boat called Marlin.", "No, the boat of my aunt is called Heron."),
+        ("My son lives in Lisbon.", "Well, my son moved to Porto."),
         ("Meine Schwester wohnt in Lissabon.", "Meine Schwester ist nach Porto gezogen."),
     ] {
         assert_eq!(about(old), about(new), "{old} {new}");
@@ -129,6 +131,10 @@ fn a_newer_statement_is_about_the_same() {
         ("My sister lives in Lisbon.", "My brother lives in Lisbon."),
         ("My sister lives in Lisbon.", "My sister is called Ann."),
         ("My sister lives in Lisbon.", "I live in Lisbon."),
+        ("My aunt is called Ada.", "The boat of my aunt is called Heron."),
+        ("The dentist of my aunt is Doctor Silva.", "The tailor of my aunt is Mister Silva."),
+        ("My aunt lives in Leeds.", "The recital of my aunt was moved to Friday."),
+        ("My son is called Tom.", "My car is called Tom."),
         ("I like coffee.", "I like tea."),
         ("I'm allergic to nuts.", "I'm allergic to milk."),
     ] {

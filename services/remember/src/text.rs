@@ -128,6 +128,11 @@ pub fn stems(text: &str) -> Vec<String> {
     stems_besides(&CommonWords::of(&words(&text)), &text)
 }
 
+/// Stems of a part of a text. The whole tells its language: 'son' alone may be French.
+pub fn stems_within(whole: &str, part: &str) -> Vec<String> {
+    stems_besides(&CommonWords::of(&words(whole)), part)
+}
+
 fn stems_besides(common: &CommonWords, text: &str) -> Vec<String> {
     let mut stems: Vec<String> = Vec::new();
     for word in words(text) {
