@@ -28,7 +28,7 @@ pub fn language_of(text: &str) -> Option<&'static LanguageWords> {
     (most >= LEAST_COMMON_WORDS && most >= second * 2).then_some(language)
 }
 
-pub(crate) fn is_foreign(text: &str, codes: &[String]) -> bool {
+pub fn is_foreign(text: &str, codes: &[String]) -> bool {
     if main_script(text).is_some_and(|script| script != Script::Latin) {
         return true;
     }

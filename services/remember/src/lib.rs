@@ -2,6 +2,7 @@
 
 mod about;
 mod asked;
+mod aspects;
 mod block;
 mod by_model;
 mod details;
@@ -19,6 +20,7 @@ mod wishes;
 
 pub use about::{about, is_secret};
 pub use asked::{asked_to_keep, asked_to_keep_before};
+pub use aspects::Aspects;
 pub use block::{TellableFact, block, choose};
 pub use by_model::{LEARN_ANSWER, LearnedChange, ShownFact, learn_request, learned};
 pub use details::{
@@ -28,7 +30,7 @@ pub use details::{
 pub use escape::escape;
 pub use extract::{FactChange, Statement, asks_to_forget, extract, forgets, is_meant};
 pub use heads::{Heads, SaidKind, Shares};
-pub use language_guess::{differs, language_of};
+pub use language_guess::{differs, is_foreign, language_of};
 pub use languages::LanguageWords;
 pub use meant::{
     LEAST_CORRECTED_LIKENESS, LEAST_FORGOTTEN, Meant, MeantFact, are_of_others, least_corrected, may_replace, meant,

@@ -118,12 +118,12 @@ pub fn are_of_others(newer: &str, older: &str) -> bool {
 }
 
 /// True if two nouns differ in their ending alone: 'sister' and 'sisters', and not 'grandfather' and 'grandmother'.
-fn is_same_noun(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_noun(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     long.strip_prefix(short).is_some_and(|ending| ending.chars().count() <= LONGEST_NOUN_ENDING)
 }
 
-fn possessed(text: &str) -> Vec<&str> {
+pub(crate) fn possessed(text: &str) -> Vec<&str> {
     let words = words(text);
     let is_possessive = |word: &&str| has(|language| &language.lasting.possessives, word);
     let says_little =

@@ -3,7 +3,7 @@
 use crate::first_time;
 use encoder::nearest;
 use remember::{
-    LEAST_CORRECTED_LIKENESS, LEAST_FORGOTTEN, MeantFact, Statement, are_of_others, is_meant, is_secret,
+    Aspects, LEAST_CORRECTED_LIKENESS, LEAST_FORGOTTEN, MeantFact, Statement, are_of_others, is_meant, is_secret,
     least_corrected, may_replace, meant_fact,
 };
 use std::collections::HashMap;
@@ -197,6 +197,7 @@ impl Remembered {
     /// Keeps a newer state of what was told before. Returns true if two facts are near: both stay, and the newer stands beside them.
     pub fn correct(&mut self, statement: Statement, share: f32, vector: &[i8], source: &SaidAt) -> Result<bool, Error> {
         let own = folded(&statement.text);
+        let said = Aspects::of(&statement.text);
         let at_ms = source.message.created_at_ms;
         let is_older = |fact: &HeldFact| {
             fact.person == self.person
@@ -205,6 +206,7 @@ impl Remembered {
                 && fact.folded != own
                 && fact.said_at_ms <= at_ms
                 && fact.item_id.as_ref() != Some(&source.message.item_id)
+                && !said.is_of_another_thing(&Aspects::of(&fact.text))
         };
         let id_of = |at: usize| self.held[at].id.clone();
         let least = (least_corrected(share), LEAST_CORRECTED_LIKENESS);
@@ -390,6 +392,13 @@ mod tests {
             assert!(!correct("We moved house", vector, at_ms, &mut remembered));
             assert_eq!(texts(&remembered).len(), 4);
         }
+    }
+
+    #[test]
+    fn a_correction_leaves_facts_of_another_thing() {
+        let mut remembered = near_facts();
+        assert!(!correct("No, we drink coffee here", [90, 20, 10], 20, &mut remembered));
+        assert_eq!(texts(&remembered).len(), 4);
     }
 
     #[test]
