@@ -1,12 +1,13 @@
 //! Search of the past for the model, and the text that tells its results.
 
 use crate::clock::wall_ms;
-use crate::metrics;
 use crate::near_facts::{QuestionVector, first_words, near_facts, place_of, sources_of};
 use crate::near_messages::near_messages;
 use crate::prompts::RecallPlace;
 use crate::word_weights::{YOUNG_HOME, beginnings, end_of, question_stems, weigh};
+use crate::{heavy, metrics};
 use prompt::{search_result, words_of};
+use remember::Aspects;
 use serde_json::Value;
 use session::machine::RecallResult;
 use session::{Item, NoteSource};
@@ -48,19 +49,23 @@ pub async fn recall(
 /// Place of the past that a query means: a message, or a fact that was learned from one.
 pub struct FoundPlace {
     pub hit: Hit,
-    fact: Option<RememberedFact>,
-    likeness: f32,
+    pub fact: Option<RememberedFact>,
+    pub likeness: f32,
+    /// Mark of a place that words alone found: its likeness is not known.
+    pub is_unread: bool,
+    /// Gains and losses by the persons and things that it is about. Below 0: it does not answer.
+    pub fit: f64,
 }
 
 impl FoundPlace {
-    fn item_id(&self) -> Option<&str> {
+    pub fn item_id(&self) -> Option<&str> {
         match &self.fact {
             Some(fact) => fact.item_id.as_deref(),
             None => Some(&self.hit.item_id),
         }
     }
 
-    fn sources(&self) -> Vec<NoteSource> {
+    pub fn sources(&self) -> Vec<NoteSource> {
         sources_of(&self.hit, self.fact.as_slice())
     }
 }
@@ -75,23 +80,22 @@ pub async fn find_past(
 ) -> Vec<FoundPlace> {
     let stems = question_stems(end_of(query), settings.limits.search_words);
     let question = QuestionVector::of(end_of(query), place).await;
-    let searched = if question.is_some() { limit.max(CANDIDATES) } else { limit };
     let words = search_words(query, &stems);
-    let mut by_words = search_past(settings, place, &words, searched, excerpt_words, false).await;
+    let mut by_words = search_past(settings, place, &words, limit.max(CANDIDATES), excerpt_words, false).await;
     by_words.retain(|hit| hit.current && hit.role.is_some());
-    let Some(question) = question else {
-        by_words.truncate(limit as usize);
-        return by_words.into_iter().map(|hit| FoundPlace { hit, fact: None, likeness: 0.0 }).collect();
+    let mut found = match &question {
+        Some(question) => meant_places(settings, place, question, excerpt_words as usize).await,
+        None => Vec::new(),
     };
-    let mut found = meant_places(settings, place, &question, excerpt_words as usize).await;
     let farthest = found.iter().map(|place| place.likeness).fold(FARTHEST, f32::min);
     for hit in by_words {
         if !found.iter().any(|found| found.item_id() == Some(&hit.item_id)) {
-            found.push(FoundPlace { hit, fact: None, likeness: farthest });
+            found.push(FoundPlace { hit, fact: None, likeness: farthest, is_unread: true, fit: 0.0 });
         }
     }
-    let weights = weigh(place.store, stems, &[], YOUNG_HOME).await.map(|(weights, _)| weights);
-    best_of(found, weights.unwrap_or_default(), limit as usize)
+    let weights = weigh(place.store, stems, &[], YOUNG_HOME).await.map(|(weights, _)| weights).unwrap_or_default();
+    let (query, work) = (end_of(query), found.iter().map(|place| place.hit.excerpt.len()).sum::<usize>());
+    heavy::run(work.saturating_mul(WORK_FOR_A_BYTE), || best_of(query, found, weights, limit as usize)).await
 }
 
 fn search_words(query: &str, stems: &[String]) -> String {
@@ -113,6 +117,8 @@ async fn meant_places(
         hit: place_of(&fact, excerpt_words),
         fact: Some(fact),
         likeness,
+        is_unread: false,
+        fit: 0.0,
     };
     let mut found: Vec<FoundPlace> = facts.into_iter().map(fact).collect();
     for (likeness, message) in near_messages(place, &question.vector, CANDIDATES as usize).await {
@@ -121,7 +127,8 @@ async fn meant_places(
             Some(same) => same.likeness = same.likeness.max(likeness),
             None => {
                 let excerpt = first_words(&message.hit.excerpt, excerpt_words);
-                found.push(FoundPlace { hit: Hit { excerpt, ..message.hit }, fact: None, likeness });
+                let hit = Hit { excerpt, ..message.hit };
+                found.push(FoundPlace { hit, fact: None, likeness, is_unread: false, fit: 0.0 });
             }
         }
     }
@@ -129,18 +136,25 @@ async fn meant_places(
 }
 
 /// Chooses places by likeness and by the share of the question's words that they have. A word that a place before has counts
-/// less: a question about two persons wants both.
-fn best_of(mut found: Vec<FoundPlace>, mut weights: HashMap<String, f64>, limit: usize) -> Vec<FoundPlace> {
+/// less: a question about two persons wants both. Last come places of others, and those that a newer place corrects.
+fn best_of(
+    query: &str,
+    mut found: Vec<FoundPlace>,
+    mut weights: HashMap<String, f64>,
+    limit: usize,
+) -> Vec<FoundPlace> {
     let all: f64 = weights.values().sum::<f64>().max(f64::MIN_POSITIVE);
     let mut words: Vec<HashSet<String>> = found.iter().map(|place| words_of(&place.hit.excerpt)).collect();
+    let fits = fits(query, &found.iter().map(|place| &place.hit).collect::<Vec<_>>());
+    found.iter_mut().zip(fits).for_each(|(place, fit)| place.fit = fit);
     let mut best = Vec::with_capacity(limit.min(found.len()));
     while best.len() < limit && !found.is_empty() {
         for (place, words) in found.iter_mut().zip(&words) {
             let has: f64 = weights.iter().filter(|(stem, _)| words.contains(*stem)).map(|(_, weight)| weight).sum();
-            place.hit.score = f64::from(place.likeness) + SHARE * has / all;
+            place.hit.score = f64::from(place.likeness) + place.fit + SHARE * has / all;
         }
-        let said = |place: &FoundPlace| (place.hit.created_at_ms, place.hit.seq);
-        let by_score = |a: &FoundPlace, b: &FoundPlace| a.hit.score.total_cmp(&b.hit.score).then(said(a).cmp(&said(b)));
+        let by_score =
+            |a: &FoundPlace, b: &FoundPlace| a.hit.score.total_cmp(&b.hit.score).then(said(&a.hit).cmp(&said(&b.hit)));
         let Some(at) = (0..found.len()).max_by(|a, b| by_score(&found[*a], &found[*b])) else { break };
         let told = words.swap_remove(at);
         weights.iter_mut().filter(|(stem, _)| told.contains(*stem)).for_each(|(_, weight)| *weight *= TOLD_BEFORE);
@@ -149,14 +163,44 @@ fn best_of(mut found: Vec<FoundPlace>, mut weights: HashMap<String, f64>, limit:
     best
 }
 
+/// Computes the gains and losses of each place by the persons and things that it is about. Below 0: it does not answer.
+pub fn fits(query: &str, found: &[&Hit]) -> Vec<f64> {
+    let question = Aspects::of_question(query);
+    let aspects: Vec<Aspects> = found.iter().map(|hit| Aspects::of(&hit.excerpt)).collect();
+    let fit = |(hit, own): (&&Hit, &Aspects)| {
+        let is_newer = |other: &Hit| other.role.as_deref() == Some("user") && said(other) > said(hit);
+        let mut others = found.iter().zip(&aspects);
+        let is_corrected = others.any(|(other, newer)| is_newer(other) && newer.corrects(own));
+        let counts = |counts: bool, weight: f64| if counts { weight } else { 0.0 };
+        counts(question.is_of_the_same_thing(own), SAME_THING)
+            - counts(question.is_of_another_thing(own), ANOTHER_THING)
+            - counts(question.asks_of_others(own), OF_OTHERS)
+            - counts(remember::is_question(&hit.excerpt), QUESTION)
+            - counts(is_corrected, CORRECTED)
+    };
+    found.iter().zip(&aspects).map(fit).collect()
+}
+
+fn said(hit: &Hit) -> (i64, u64) {
+    (hit.created_at_ms, hit.seq)
+}
+
 // Places of each kind among which the best are chosen.
-const CANDIDATES: u32 = 24;
+const CANDIDATES: u32 = 32;
+/// Bytes of a request that are read in the time in which one byte of a place is compared.
+const WORK_FOR_A_BYTE: usize = 16;
 const LEAST_LIKENESS: f32 = 0.3;
 /// Likeness of what only words found, at most: nearer ones are found by meaning.
 const FARTHEST: f32 = 0.3;
 // Weight of the question's words beside the likeness.
 const SHARE: f64 = 0.75;
 const TOLD_BEFORE: f64 = 0.7;
+// Gains and losses beside a likeness from 0 to 1.
+const SAME_THING: f64 = 0.1;
+const ANOTHER_THING: f64 = 0.2;
+const OF_OTHERS: f64 = 0.5;
+const QUESTION: f64 = 0.75;
+const CORRECTED: f64 = 1.0;
 
 pub async fn search_past(
     settings: &Settings,
@@ -195,4 +239,57 @@ pub async fn search_past(
 fn query_of(arguments: &str) -> String {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     arguments["query"].as_str().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(said: &[(&str, f32)]) -> Vec<FoundPlace> {
+        let place = |(at, (text, likeness)): (usize, &(&str, f32))| {
+            let hit = Hit {
+                session_id: "sess".to_owned(),
+                session_title: String::new(),
+                item_id: format!("item_{at}"),
+                seq: at as u64,
+                version: 1,
+                current: true,
+                kind: "message".to_owned(),
+                role: Some("user".to_owned()),
+                excerpt: (*text).to_owned(),
+                created_at_ms: 1,
+                score: 0.0,
+            };
+            FoundPlace { hit, fact: None, likeness: *likeness, is_unread: false, fit: 0.0 }
+        };
+        said.iter().enumerate().map(place).collect()
+    }
+
+    fn best(query: &str, said: &[(&str, f32)]) -> Vec<String> {
+        let best = best_of(query, found(said), HashMap::new(), said.len());
+        best.into_iter().map(|place| place.hit.excerpt).collect()
+    }
+
+    #[test]
+    fn the_own_statement_comes_before_anothers_and_before_the_question_itself() {
+        let said = [
+            ("Where does my niece sing?", 0.99),
+            ("My nephew sings in the harbour choir.", 0.8),
+            ("My niece sings in Bergen.", 0.6),
+            ("My niece works at Halvard.", 0.65),
+        ];
+        let best = best("Where does my niece sing?", &said);
+        assert_eq!(best[..2], ["My niece sings in Bergen.", "My niece works at Halvard."]);
+    }
+
+    #[test]
+    fn the_newest_state_comes_first_and_the_one_that_it_corrects_last() {
+        let said = [
+            ("My uncle has a job at Lumen.", 0.7),
+            ("My uncle plays the cello.", 0.3),
+            ("My uncle works at Orion now.", 0.6),
+        ];
+        let best = best("Who employs my uncle?", &said);
+        assert_eq!(best, ["My uncle works at Orion now.", "My uncle plays the cello.", "My uncle has a job at Lumen."]);
+    }
 }
