@@ -2,13 +2,16 @@
 //! in the prompt. They become a note before the question, behind everything that is warm.
 
 use crate::clock::wall_ms;
+use crate::encode::encode;
 use crate::fact_block::owners;
 use crate::heavy;
 use crate::near_facts::{QuestionVector, near_facts, place_of, sources_of};
 use crate::prompts::RecallPlace;
-use crate::recall::search_past;
+use crate::recall::{FoundPlace, find_past, fits, search_past};
 use crate::word_weights::{YOUNG_HOME, end_of, question_stems, weigh};
+use encoder::{nearest, rounded};
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, words_of};
+use remember::{Aspects, Heads};
 use session::machine::{Machine, RecallResult};
 use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem};
 use settings::Settings;
@@ -61,12 +64,70 @@ const WORK_FOR_A_BYTE: usize = 16;
 const HITS: u32 = 24;
 
 pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
+    let encoder = place.encoding.ready();
+    let languages = encoder.as_ref().and_then(|encoder| Heads::of(encoder.name())).map(|heads| &heads.languages[..]);
+    if place.person.is_some() && languages.is_some_and(|languages| !remember::is_foreign(past.question, languages)) {
+        return look_back_by_both(settings, place, past).await;
+    }
     match look_back_by_words(settings, place, past).await {
         Some(found) => Some(found),
         None => look_back_by_meaning(settings, place, past).await,
     }
 }
 
+/// Tells the places that are about the question by their words and their meaning; none where none is near enough to answer.
+async fn look_back_by_both(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
+    let excerpt_words = settings.conversation.recall_note_words / NOTED_PLACES as u32;
+    let question = QuestionVector::of(past.question, place).await?;
+    let mut found = find_past(settings, place, past.question, JUDGED_PLACES, excerpt_words).await;
+    let asked = words_of(past.question);
+    let says_more = |text: &str| !remember::asks(text) && !words_of(text).is_subset(&asked);
+    found
+        .retain(|place| place.fit >= 0.0 && place.hit.role.as_deref() == Some("user") && says_more(&place.hit.excerpt));
+    read_likeness(place, &question, &mut found).await;
+    found.retain(|place| f64::from(place.likeness) + place.fit >= LEAST_NOTED);
+    let (asks, mut told): (Aspects, Vec<FoundPlace>) = (Aspects::of(past.question), Vec::new());
+    for place in found {
+        let said = words_of(&place.hit.excerpt);
+        let is_shown = past.shown.iter().any(|item| Some(item.id.as_str()) == place.item_id());
+        if is_shown || past.preface.lines().any(|line| said.is_subset(&words_of(line))) {
+            // The words that the model sees answer.
+            break;
+        }
+        let before: Vec<Aspects> = told.iter().map(|place| Aspects::of(&place.hit.excerpt)).collect();
+        let before: Vec<&Aspects> = before.iter().collect();
+        if told.is_empty() || asks.newly_told(&Aspects::of(&place.hit.excerpt), &before) > 0 {
+            told.push(place);
+        }
+    }
+    told.truncate(NOTED_PLACES);
+    told.sort_by_key(|place| (place.hit.created_at_ms, place.hit.seq));
+    let used: Vec<String> = told.iter().filter_map(|place| Some(place.fact.as_ref()?.id.clone())).collect();
+    if !used.is_empty() {
+        place.store.use_facts(used, wall_ms());
+    }
+    let text = note_of_past(&settings.conversation.recall_note, told.iter().map(|place| place.hit.excerpt.as_str()));
+    let sources = told.iter().flat_map(FoundPlace::sources).collect();
+    (!told.is_empty()).then(|| RecallResult { query: past.question.to_owned(), text, places: told.len(), sources })
+}
+
+/// Reads the likeness of the first places that words alone found, such as of what was said a moment ago.
+async fn read_likeness(place: RecallPlace<'_>, question: &QuestionVector, found: &mut [FoundPlace]) {
+    let Some(encoder) = place.encoding.ready() else { return };
+    let mut unread: Vec<&mut FoundPlace> =
+        found.iter_mut().filter(|place| place.is_unread).take(READ_AT_ONCE).collect();
+    let texts = unread.iter().map(|place| place.hit.excerpt.clone()).collect();
+    for (place, vector) in unread.iter_mut().zip(encode(&encoder, texts).await) {
+        let near = nearest(&question.vector, &rounded(&vector), 1);
+        place.likeness = near.first().map_or(0.0, |(_, likeness)| *likeness);
+    }
+}
+
+const JUDGED_PLACES: u32 = 12;
+const READ_AT_ONCE: usize = 4;
+/// Least likeness of a place that answers, with what it gains where lists know the thing: of five played households, 97 of 100 answers
+/// are nearer.
+const LEAST_NOTED: f64 = 0.48;
 const LEAST_LIKENESS: f32 = 0.55;
 
 async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
@@ -95,6 +156,9 @@ async fn look_back_by_words(settings: &Settings, place: RecallPlace<'_>, past: &
     let mut hits = search_past(settings, place, &query, HITS, excerpt_words, true).await;
     hits.extend(facts.iter().map(|fact| place_of(fact, excerpt_words as usize)));
     hits.retain(|hit| hit.current && hit.role.as_deref() == Some("user"));
+    let fits = fits(past.question, &hits.iter().collect::<Vec<_>>());
+    let mut fits = fits.into_iter();
+    hits.retain(|_| fits.next().is_some_and(|fit| fit >= 0.0));
     let found: Vec<PastWords> = hits.iter().map(past_words).collect();
     let work = past.preface.len().saturating_mul(WORK_FOR_A_BYTE);
     let told = heavy::run(work, || choose(&found, &weights, past)).await;
