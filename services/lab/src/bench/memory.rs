@@ -54,14 +54,16 @@ const POLL: Duration = Duration::from_millis(50);
 struct MemoryRow {
     by: &'static str,
     facts: usize,
-    /// Shares of questions: the answer is among the first five places; the newest comes and no older one; the answer's note is
-    /// empty where nothing was said.
+    /// Shares of questions: the answer is among the first five places; the newest comes and no older one, and comes before any
+    /// older one; the answer's note has it, and is empty where nothing was said.
     recall_at_5: f64,
     single: f64,
     several: f64,
     time: f64,
     update: f64,
     newest: f64,
+    newest_first: f64,
+    noted: f64,
     refused: f64,
     /// Others' values that a lookup could have shown, and those that it showed.
     tries: usize,
@@ -205,6 +207,8 @@ fn asker_and_another(person: &'static str) -> [&'static str; 2] {
 struct MemoryTally {
     found: BTreeMap<QuestionShape, [usize; 2]>,
     newest: [usize; 2],
+    newest_first: [usize; 2],
+    noted: [usize; 2],
     refused: [usize; 2],
     tries: usize,
     leaks: usize,
@@ -240,9 +244,13 @@ impl MemoryTally {
                 let is_found =
                     question.right.iter().all(|value| places.iter().any(|place| place.contains(value.as_str())));
                 count(self.found.entry(shape).or_default(), is_found);
+                count(&mut self.noted, question.right.iter().all(|value| note.contains(value.as_str())));
                 let has_older = question.older.iter().any(shown);
                 if shape == QuestionShape::Update {
                     count(&mut self.newest, is_found && !has_older);
+                    let place_of = |value: &String| places.iter().position(|place| place.contains(value.as_str()));
+                    let older = question.older.iter().filter_map(place_of).min().unwrap_or(places.len());
+                    count(&mut self.newest_first, question.right.iter().filter_map(place_of).any(|at| at < older));
                 }
                 is_found && !has_older
             }
@@ -269,6 +277,8 @@ impl MemoryTally {
             time,
             update,
             newest: share(self.newest),
+            newest_first: share(self.newest_first),
+            noted: share(self.noted),
             refused: share(self.refused),
             tries: self.tries,
             leaks: self.leaks,
