@@ -55,8 +55,8 @@ fn without_ending(word: &str) -> &str {
     word.split('\'').next().unwrap_or(word)
 }
 
-/// Lists the words that a clause has before the speaker's own: the dog of 'the dog of my sister' is not the sister. A clause
-/// that begins with the speaker is about the own.
+// Words that a clause has before the speaker's own: the dog of 'the dog of my sister' is not the sister. A clause
+// that begins with the speaker is about the own.
 fn said_before<'a>(text: &str, said: &'a [&'a str], possessive: Option<usize>) -> &'a [&'a str] {
     let Some(own) = possessive else { return &[] };
     let at = |word: &str| word.as_ptr().addr() - text.as_ptr().addr();
@@ -67,7 +67,7 @@ fn said_before<'a>(text: &str, said: &'a [&'a str], possessive: Option<usize>) -
     if is_of_speaker { &[] } else { before }
 }
 
-/// Lists the words between 'has' and a word of the relation: 'my sister has a dog called Rex' is about the dog.
+// Words between 'has' and a word of the relation: 'my sister has a dog called Rex' is about the dog.
 fn owned<'a>(said: &'a [&'a str], end: usize) -> &'a [&'a str] {
     let behind = said.get(end + 1..).filter(|_| is_verb(said[end])).unwrap_or_default();
     let count = behind.iter().position(|word| is_relation_word(word));

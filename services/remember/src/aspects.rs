@@ -11,8 +11,7 @@ use std::sync::LazyLock;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Aspects {
-    /// Nouns behind 'my'.
-    own: Vec<String>,
+    own: Vec<String>, // nouns behind 'my'
     names: Vec<String>,
     words: Vec<String>,
     things: BTreeSet<&'static str>,
@@ -35,7 +34,7 @@ impl Aspects {
         Aspects { names: names(text), ..Aspects::of(text) }
     }
 
-    /// True if a statement is about other persons or things of the speaker than this question, or lacks the names in it.
+    // True where a statement is of another of the speaker's, or lacks the names.
     pub fn asks_of_others(&self, statement: &Aspects) -> bool {
         let has = |name: &String| statement.words.iter().any(|word| is_same_noun(name, word));
         let has_names = self.names.is_empty() || self.names.iter().any(has);
@@ -51,7 +50,6 @@ impl Aspects {
         !self.things.is_disjoint(&other.things)
     }
 
-    /// True if this newer statement corrects the same thing of the same.
     pub fn corrects(&self, older: &Aspects) -> bool {
         self.is_correction && self.is_of_the_same_thing(older) && self.shares_own(older)
     }
@@ -94,7 +92,6 @@ fn things(text: &str) -> BTreeSet<&'static str> {
 static THINGS: LazyLock<ThingWords> = LazyLock::new(|| ThingWords::of(|language| &language.things));
 static THINGS_ALONE: LazyLock<ThingWords> = LazyLock::new(|| ThingWords::of(|language| &language.things_alone));
 
-/// Things by their words, and by phrases of several words.
 #[derive(Default)]
 struct ThingWords {
     words: HashMap<&'static str, Vec<&'static str>>,

@@ -117,7 +117,7 @@ pub fn are_of_others(newer: &str, older: &str) -> bool {
     !newer.is_empty() && !older.is_empty() && !newer.iter().any(is_there)
 }
 
-/// True if two nouns differ in their ending alone: 'sister' and 'sisters', and not 'grandfather' and 'grandmother'.
+// True if two nouns differ in their ending alone: 'sister' and 'sisters', and not 'grandfather' and 'grandmother'.
 pub(crate) fn is_same_noun(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     long.strip_prefix(short).is_some_and(|ending| ending.chars().count() <= LONGEST_NOUN_ENDING)

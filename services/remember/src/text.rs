@@ -128,7 +128,7 @@ pub fn stems(text: &str) -> Vec<String> {
     stems_besides(&CommonWords::of(&words(&text)), &text)
 }
 
-/// Stems of a part of a text. The whole tells its language: 'son' alone may be French.
+// The whole tells the language: 'son' alone may be French.
 pub fn stems_within(whole: &str, part: &str) -> Vec<String> {
     stems_besides(&CommonWords::of(&words(whole)), part)
 }

@@ -111,7 +111,7 @@ async fn look_back_by_both(settings: &Settings, place: RecallPlace<'_>, past: &P
     (!told.is_empty()).then(|| RecallResult { query: past.question.to_owned(), text, places: told.len(), sources })
 }
 
-/// Reads the likeness of the first places that words alone found, such as of what was said a moment ago.
+// Reads the likeness of the first places that words alone found, such as of what was said a moment ago.
 async fn read_likeness(place: RecallPlace<'_>, question: &QuestionVector, found: &mut [FoundPlace]) {
     let Some(encoder) = place.encoding.ready() else { return };
     let mut unread: Vec<&mut FoundPlace> =

@@ -51,8 +51,7 @@ pub struct FoundPlace {
     pub hit: Hit,
     pub fact: Option<RememberedFact>,
     pub likeness: f32,
-    /// Mark of a place that words alone found: its likeness is not known.
-    pub is_unread: bool,
+    pub is_unread: bool, // words alone found it: its likeness is not known
     /// Gains and losses by the persons and things that it is about. Below 0: it does not answer.
     pub fit: f64,
 }
