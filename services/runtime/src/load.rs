@@ -17,7 +17,7 @@ use std::sync::Arc;
 use store::SessionRef;
 use tokio::sync::Notify;
 
-pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify>) -> Result<SessionTask, Error> {
+pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify>) -> Result<Box<SessionTask>, Error> {
     let bytes = shared.store.text_bytes(session).await?;
     let held = shared.held.taken(usize::try_from(bytes).unwrap_or(usize::MAX)).ok_or(Error::NoRoom)?;
     let view = shared.store.load(session).await?;
@@ -60,7 +60,7 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
     let logs_text = shared.settings.logging.user_text;
     let generations = Generations::new(tools.clone(), sentences, logs_text, placement.arm.clone());
     let shown_past = Arc::new(shown_past);
-    Ok(SessionTask {
+    Ok(Box::new(SessionTask {
         machine,
         queue,
         connections: Connections::new(written),
@@ -75,7 +75,7 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
         held,
         life: Life::begin(),
         shared,
-    })
+    }))
 }
 
 pub fn wording(settings: &Settings) -> Wording {

@@ -83,7 +83,7 @@ impl SessionTask {
     /// Runs until the session leaves memory, and returns whether it was large. Commands that come too late stay in the
     /// channel.
     pub async fn run(
-        mut self,
+        mut self: Box<Self>,
         commands: &mut mpsc::Receiver<Box<Command>>,
         departures: &mut mpsc::UnboundedReceiver<ConnId>,
     ) -> bool {

@@ -98,8 +98,12 @@ impl Hearing {
             let unframed = self.turns.as_ref().map_or(0, |turns| turns.unframed.len());
             let (piece, more) = rest.split_at((FRAME - unframed).min(rest.len()));
             rest = more;
-            self.kept.extend(piece);
             let Some(turns) = &mut self.turns else { break };
+            if turns.detector.start().is_none() {
+                // No doubling: this is all that a silent microphone keeps.
+                self.kept.reserve_exact(piece.len());
+            }
+            self.kept.extend(piece);
             turns.unframed.extend_from_slice(piece);
             let step = turns.step();
             self.follow(step, &mut paused, &mut events);
