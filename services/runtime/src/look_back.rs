@@ -7,7 +7,7 @@ use crate::fact_block::owners;
 use crate::heavy;
 use crate::near_facts::{QuestionVector, near_facts, place_of, sources_of};
 use crate::prompts::RecallPlace;
-use crate::recall::{FoundPlace, find_past, fits, search_past};
+use crate::recall::{FoundPlace, WORK_FOR_A_BYTE, find_past_near, fits, search_past};
 use crate::word_weights::{YOUNG_HOME, end_of, question_stems, weigh};
 use encoder::{nearest, rounded};
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, words_of};
@@ -59,8 +59,6 @@ fn person_of(speaker: Option<&NamedSpeaker>) -> Option<String> {
     speaker.and_then(|speaker| speaker.person.clone())
 }
 
-/// Bytes of a request that are read in the time in which one byte of the prompt is compared.
-const WORK_FOR_A_BYTE: usize = 16;
 const HITS: u32 = 24;
 
 pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
@@ -78,8 +76,9 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
 /// Tells the places that are about the question by their words and their meaning; none where none is near enough to answer.
 async fn look_back_by_both(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
     let excerpt_words = settings.conversation.recall_note_words / NOTED_PLACES as u32;
-    let question = QuestionVector::of(past.question, place).await?;
-    let mut found = find_past(settings, place, past.question, JUDGED_PLACES, excerpt_words).await;
+    let question = QuestionVector::of(end_of(past.question), place).await?;
+    let query = (past.question, Some(&question));
+    let mut found = find_past_near(settings, place, query, JUDGED_PLACES, excerpt_words).await;
     let asked = words_of(past.question);
     let says_more = |text: &str| !remember::asks(text) && !words_of(text).is_subset(&asked);
     found

@@ -77,12 +77,23 @@ pub async fn find_past(
     limit: u32,
     excerpt_words: u32,
 ) -> Vec<FoundPlace> {
-    let stems = question_stems(end_of(query), settings.limits.search_words);
     let question = QuestionVector::of(end_of(query), place).await;
+    find_past_near(settings, place, (query, question.as_ref()), limit, excerpt_words).await
+}
+
+/// Finds what was said as `find_past` does, with the query's vector at hand.
+pub async fn find_past_near(
+    settings: &Settings,
+    place: RecallPlace<'_>,
+    (query, question): (&str, Option<&QuestionVector>),
+    limit: u32,
+    excerpt_words: u32,
+) -> Vec<FoundPlace> {
+    let stems = question_stems(end_of(query), settings.limits.search_words);
     let words = search_words(query, &stems);
     let mut by_words = search_past(settings, place, &words, limit.max(CANDIDATES), excerpt_words, false).await;
     by_words.retain(|hit| hit.current && hit.role.is_some());
-    let mut found = match &question {
+    let mut found = match question {
         Some(question) => meant_places(settings, place, question, excerpt_words as usize).await,
         None => Vec::new(),
     };
@@ -186,8 +197,8 @@ fn said(hit: &Hit) -> (i64, u64) {
 
 // Places of each kind among which the best are chosen.
 const CANDIDATES: u32 = 32;
-/// Bytes of a request that are read in the time in which one byte of a place is compared.
-const WORK_FOR_A_BYTE: usize = 16;
+/// Bytes of a request that are read in the time in which one byte of a place, or of the prompt, is compared.
+pub const WORK_FOR_A_BYTE: usize = 16;
 const LEAST_LIKENESS: f32 = 0.3;
 /// Likeness of what only words found, at most: nearer ones are found by meaning.
 const FARTHEST: f32 = 0.3;
