@@ -30,8 +30,9 @@ struct Turns {
     blank: u32,
 }
 
-// Loudest sample of a frame in which nothing can be heard.
-const BLANK: u16 = 3;
+// Loudest sample of a frame in which nothing can be heard, under a thousandth of the loudest there is: a spoken sentence as
+// quiet gets a score of at most 0.49, and one with 64 is heard.
+const BLANK: u16 = 24;
 // Blank frames after which the detector of voice remembers no others.
 const FORGETS: u32 = 8;
 
@@ -226,7 +227,7 @@ impl Turns {
         let Ok(frame) = <&[i16; FRAME]>::try_from(self.unframed.as_slice()) else { return Step::None };
         let is_blank = frame.iter().all(|sample| sample.unsigned_abs() <= BLANK);
         self.blank = if is_blank { self.blank.saturating_add(1) } else { 0 };
-        // A microphone that is off costs nothing.
+        // A microphone that is off or in a quiet room costs nothing.
         let score = if self.blank > FORGETS { 0.0 } else { self.voice.predict_i16(frame) };
         self.unframed.clear();
         self.detector.frame(score)
@@ -261,6 +262,17 @@ mod tests {
         // The whole at once is the same.
         let mut at_once = Hearing::new(Detection::silence(0.5, 300, 500), 16_000 * 60);
         assert_eq!(at_once.hear(&audio), events);
+    }
+
+    #[test]
+    fn what_is_blank_would_not_be_heard() {
+        let mut voice = Detector::default_boxed();
+        let sound = vowel(3000);
+        let loudest = sound.iter().map(|sample| sample.unsigned_abs()).max().unwrap();
+        let quiet = |sample: &i16| (f32::from(*sample) * f32::from(BLANK) / f32::from(loudest)) as i16;
+        for frame in sound.as_chunks::<FRAME>().0 {
+            assert!(voice.predict_i16(&frame.each_ref().map(quiet)) < 0.5);
+        }
     }
 
     #[test]

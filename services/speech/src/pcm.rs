@@ -8,24 +8,15 @@ pub struct SampleBytes {
 
 impl SampleBytes {
     pub fn push(&mut self, bytes: &[u8]) -> Vec<i16> {
-        let mut bytes = bytes.iter().copied();
-        let mut samples = Vec::with_capacity(bytes.len() / 2 + 1);
-        loop {
-            let low = match self.half.take() {
-                Some(low) => low,
-                None => match bytes.next() {
-                    Some(low) => low,
-                    None => return samples,
-                },
-            };
-            match bytes.next() {
-                Some(high) => samples.push(i16::from_le_bytes([low, high])),
-                None => {
-                    self.half = Some(low);
-                    return samples;
-                }
-            }
+        let (mut samples, mut bytes) = (Vec::with_capacity(bytes.len() / 2 + 1), bytes);
+        if let (Some(low), [high, rest @ ..]) = (self.half, bytes) {
+            samples.push(i16::from_le_bytes([low, *high]));
+            (self.half, bytes) = (None, rest);
         }
+        let (pairs, left) = bytes.as_chunks();
+        samples.extend(pairs.iter().map(|pair| i16::from_le_bytes(*pair)));
+        self.half = left.first().copied().or(self.half);
+        samples
     }
 
     pub fn is_inside(&self) -> bool {

@@ -24,12 +24,13 @@ pub struct Resampler {
     // `phases` sets of `2 * half` taps.
     taps: Vec<f32>,
     phases: u64,
-    // Input that outputs still need, and the place of its first sample. Places begin at `half` of silence.
+    // Input that outputs still need. It begins with `half` of silence.
     kept: Vec<f32>,
-    first: u64,
-    // Place of the next output.
-    next: u64,
-    // Input samples so far.
+    // Place in `kept` at which the next output begins, and the part of a sample behind it, in `to`ths.
+    begin: usize,
+    part: u64,
+    // Outputs so far, and input samples so far.
+    told: u64,
     taken: u64,
 }
 
@@ -46,7 +47,7 @@ impl Resampler {
         let phases = to.min(PHASES);
         let taps = (0..phases).flat_map(|phase| taps(phase as f32 / phases as f32, half, narrow * PASSES)).collect();
         let kept = vec![0.0; half as usize];
-        Some(Resampler { from, to, half, taps, phases, kept, first: 0, next: 0, taken: 0 })
+        Some(Resampler { from, to, half, taps, phases, kept, begin: 1, part: 0, told: 0, taken: 0 })
     }
 
     /// Takes the next samples, and returns those that can be told already.
@@ -60,9 +61,10 @@ impl Resampler {
         while let Some(sample) = self.output() {
             out.push(sample);
         }
-        let unneeded = (self.begin() - self.first).min(self.kept.len() as u64);
-        self.kept.drain(..unneeded as usize);
-        self.first += unneeded;
+        self.told += out.len() as u64;
+        let unneeded = self.begin.min(self.kept.len());
+        self.kept.drain(..unneeded);
+        self.begin -= unneeded;
         out
     }
 
@@ -71,28 +73,27 @@ impl Resampler {
             return Vec::new();
         }
         let whole = (self.taken * self.to).div_ceil(self.from);
-        let missing = whole.saturating_sub(self.next) as usize;
+        let missing = whole.saturating_sub(self.told) as usize;
         let mut rest = self.push(&vec![0; self.half as usize + 1]);
         rest.truncate(missing);
         self.kept = vec![0.0; self.half as usize];
-        (self.first, self.next, self.taken) = (0, 0, 0);
+        (self.begin, self.part, self.told, self.taken) = (1, 0, 0, 0);
         rest
     }
 
-    // Place of the first input of the next output.
-    fn begin(&self) -> u64 {
-        self.next * self.from / self.to + 1
-    }
-
     fn output(&mut self) -> Option<i16> {
-        let part = self.next * self.from % self.to;
-        let (phase, width) = ((part * self.phases / self.to) as usize, 2 * self.half as usize);
+        let phase = if self.phases == self.to { self.part } else { self.part * self.phases / self.to };
+        let (phase, width) = (phase as usize, 2 * self.half as usize);
         // The first tap of a set belongs to the sample before `begin`, where it is nothing.
         let taps = &self.taps[phase * width + 1..(phase + 1) * width];
-        let from = (self.begin() - self.first) as usize;
-        let sum = product(taps, self.kept.get(from..from + taps.len())?);
-        self.next += 1;
-        Some(sum.round().clamp(f32::from(i16::MIN), f32::from(i16::MAX)) as i16)
+        let sum = product(taps, self.kept.get(self.begin..self.begin + taps.len())?);
+        self.part += self.from;
+        while self.part >= self.to {
+            self.part -= self.to;
+            self.begin += 1;
+        }
+        // Rounded, and clamped by the cast.
+        Some((sum + 0.5_f32.copysign(sum)) as i16)
     }
 }
 
