@@ -1,4 +1,5 @@
-"""Sentences as people say them, from templates: a file a kind in templates/, and the words in slots.toml."""
+"""Sentences as people say them: from templates, a file a kind in templates/ with the words in slots.toml; and as seven writers wrote
+them, in written/."""
 
 import pathlib
 import random
@@ -62,3 +63,9 @@ def made(kind: str, each: int, seed: int) -> list[tuple[str, int]]:
         count = each if "{" in template else max(2, each // 2)
         sentences += [(styled(filled(template, draw), kind, draw), at) for _ in range(count)]
     return sentences
+
+
+def written() -> list[tuple[str, str]]:
+    """Kind and sentence of the writers' files: as written, and as a recogniser writes it."""
+    lines = [line.split("\t") for file in sorted((HERE / "written").glob("*.tsv")) for line in file.read_text().splitlines()]
+    return [(line[0], text) for line in lines for text in (line[1], re.sub(r"[.,:;!?—]", "", line[1]).lower())]

@@ -4,7 +4,7 @@
     python train.py FOLDER_OF_THE_ENCODER NAME_OF_ITS_WEIGHTS OUT.toml [HELD_OUT.tsv ...]
 
 The name is what the service's log tells when it opens the encoder. Every sixth template is held out first, to measure; then all
-templates train the heads that are written. Held-out files (kind, sentence) are only measured.
+templates and all that the writers wrote train the heads that are written. Held-out files (kind, sentence) are only measured.
 """
 
 import hashlib
@@ -15,14 +15,15 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from encode import Encoder
-from said import KINDS, made
+from said import KINDS, made, written
 
 EACH = {"person": 4, "home": 4, "passing": 4, "question": 5, "order": 5, "correction": 6, "remember": 9, "forget": 6, "secret": 9}
-C = 5.0  # inverse strength of the regularisation
+C = 2.0  # inverse strength of the regularisation
+WRITTEN = 3.0  # weight of a written sentence beside one from a template
 
 
-def fit(x, y):
-    return LogisticRegression(C=C, max_iter=3000, class_weight="balanced").fit(x, y)
+def fit(x, y, weights=None):
+    return LogisticRegression(C=C, max_iter=3000, class_weight="balanced").fit(x, y, sample_weight=weights)
 
 
 def figures(name, model, x, y):
@@ -41,7 +42,10 @@ def main(folder, name, out, *files):
     x, y = encoder([text for text, _, _ in sentences]), np.array([at for _, at, _ in sentences])
     held = np.array([int(hashlib.md5(template.encode()).hexdigest(), 16) % 6 == 0 for _, _, template in sentences])
     figures("held-out templates", fit(x[~held], y[~held]), x[held], y[held])
-    model = fit(x, y)
+    more = written()
+    weights = np.concatenate([np.ones(len(y)), np.full(len(more), WRITTEN)])
+    x = np.concatenate([x, encoder([text for _, text in more])])
+    model = fit(x, np.concatenate([y, [KINDS.index(kind) for kind, _ in more]]), weights)
     for file in files:
         lines = [line.split("\t") for line in pathlib.Path(file).read_text().splitlines()]
         figures(file, model, encoder([line[1] for line in lines]), np.array([KINDS.index(line[0]) for line in lines]))

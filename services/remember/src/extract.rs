@@ -6,6 +6,7 @@
 use crate::about::{about, has_relation, is_copula, is_of_home};
 use crate::asked::{asked_to_keep, asked_to_keep_before};
 use crate::details::{is_first_person, is_negated};
+use crate::language_guess::is_foreign;
 use crate::languages::{all, has};
 use crate::orders::is_order_like;
 use crate::text::{asks, contains_phrase, folded, sentences, stems, words};
@@ -110,17 +111,26 @@ fn lasting(sentence: &str) -> Option<Statement> {
     let begins = all(|language| &language.lasting.begins).any(|phrase| begins_with(start, phrase));
     let is_possessive = |word: &&str| has(|language| &language.lasting.possessives, word);
     let has_article = has(|language| &language.lasting.articles, said[0]);
-    let is_own = said.iter().skip(usize::from(has_article)).take(1).any(is_possessive) && has_relation(start);
+    // What is said in English meaning tells better. Verbs are more than a list has: 'Mein Schwager Torben repariert Orgeln'.
+    let is_foreign = said.len() >= FEWEST_WORDS_WITH_VERB && is_foreign(sentence, &["en".to_owned()]);
+    let says = is_foreign || has_relation(start);
+    let is_own = said.iter().skip(usize::from(has_article)).take(1).any(is_possessive) && says;
     // 'Carla is my daughter.'
     let is_of_own = is_name(words(sentence)[0]) && is_copula(said[1]) && said.iter().skip(2).take(1).any(is_possessive);
-    let says = is_first_person(sentence) && (begins || is_own || is_of_own);
-    says.then(|| Statement {
+    let is_kept = is_foreign && said.iter().any(|word| is_storage(word));
+    let is_lasting = begins || is_first_person(sentence) && (is_own || is_of_own) || is_kept;
+    is_lasting.then(|| Statement {
         text: sentence.trim().to_owned(),
         about: about(sentence),
         asked: false,
         of_home: is_of_home(sentence),
         confidence: if is_negated(sentence) { 0.7 } else { 0.8 },
     })
+}
+
+// Compounds end with it: 'Küchenschublade'.
+fn is_storage(word: &str) -> bool {
+    all(|language| &language.lasting.storage).any(|place| word.ends_with(place))
 }
 
 fn is_name(word: &str) -> bool {
@@ -143,4 +153,5 @@ fn begins_with(text: &str, phrase: &str) -> bool {
 
 const LONGEST_TEXT_CHARS: usize = 1000; // a longer text was pasted, and is about its writer
 const FEWEST_WORDS: usize = 2;
+const FEWEST_WORDS_WITH_VERB: usize = 4;
 const MOST_WORDS: usize = 40;

@@ -101,6 +101,7 @@ pub struct LastingWords {
     pub verbs: HashSet<String>,
     pub articles: HashSet<String>,
     pub passing: Vec<String>,
+    pub storage: Vec<String>,
     pub small: HashSet<String>,
     pub new: HashSet<String>,
     pub one_at_a_time: HashMap<String, Vec<String>>,

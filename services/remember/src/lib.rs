@@ -32,10 +32,7 @@ pub use extract::{FactChange, Statement, asks_to_forget, extract, forgets, is_me
 pub use heads::{Heads, SaidKind, Shares};
 pub use language_guess::{differs, is_foreign, language_of};
 pub use languages::LanguageWords;
-pub use meant::{
-    LEAST_CORRECTED_LIKENESS, LEAST_FORGOTTEN, Meant, MeantFact, are_of_others, least_corrected, may_replace, meant,
-    meant_fact,
-};
+pub use meant::{Meant, MeantFact, MeantWeights, are_of_others, is_of_unnamed, may_replace, meant, meant_fact};
 pub use orders::{has_order, has_role_tokens, is_order_like};
 pub use text::{asks, estimate_tokens, folded, is_question, said_lines, sentences, stems, stems_of_question};
 pub use wishes::{WishScope, wish_of};

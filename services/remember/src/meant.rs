@@ -66,34 +66,56 @@ pub enum MeantFact {
     Unsure(usize, usize),
 }
 
-// Least likeness of the fact that a correction replaces. Less is of the same person and says something else.
-pub const LEAST_CORRECTED_LIKENESS: f32 = 0.42;
+/// Weights of the fact that a sentence means: of its likeness, and of its lead before the next. `models/heads/recipe/pairs.py` fits them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeantWeights {
+    bias: f32,
+    likeness: f32,
+    lead: f32,
+    // Less is of the same person and says something else.
+    least_likeness: f32,
+    // Of two that are nearer to each other, neither is chosen.
+    least_lead: f32,
+}
 
-/// Finds the fact that a correction or a wish to forget means: the nearest by meaning, raised where words are the same, of those that
-/// score `least`. `facts`: text and likeness of each.
-pub fn meant_fact(sentence: &str, facts: &[(&str, f32)], least: f32) -> MeantFact {
+impl MeantWeights {
+    /// Weights of a wish to forget.
+    pub const FORGOTTEN: MeantWeights =
+        MeantWeights { bias: -2.96, likeness: 6.86, lead: 8.49, least_likeness: 0.0, least_lead: 0.0 };
+
+    /// Weights of a correction: what is less surely one has to be nearer.
+    pub fn corrected(share: f32) -> MeantWeights {
+        let bias = 1.11 * share.max(LEAST_CORRECTION).ln() - 2.5;
+        MeantWeights { bias, likeness: 5.78, lead: 7.41, least_likeness: 0.42, least_lead: 0.03 }
+    }
+
+    fn are_met(&self, likeness: f32, lead: f32) -> bool {
+        self.bias + self.likeness * likeness + self.lead * lead.min(MOST_LEAD) >= 0.0
+    }
+}
+
+/// Finds the fact that a correction or a wish to forget means: the nearest by meaning, where same words bring it nearer. `facts`: text
+/// and likeness of each.
+pub fn meant_fact(sentence: &str, facts: &[(&str, f32)], weights: &MeantWeights) -> MeantFact {
     let said = content(sentence);
     let score = |(at, (text, likeness)): (usize, &(&str, f32))| {
         let there = stems(text);
         let shared = said.iter().filter(|stem| there.contains(stem)).count();
-        (at, likeness + SAME_WORD * shared.min(MOST_SAME_WORDS) as f32)
+        (at, *likeness, likeness + SAME_WORD * shared.min(MOST_SAME_WORDS) as f32)
     };
-    let mut scores: Vec<(usize, f32)> = facts.iter().enumerate().map(score).collect();
-    scores.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
-    scores.retain(|(_, score)| *score >= least);
-    match scores[..] {
-        [(first, best), (second, next), ..] if best - next < LEAST_LEAD => MeantFact::Unsure(first, second),
-        [(first, _), ..] => MeantFact::One(first),
-        [] => MeantFact::None,
+    let mut scores: Vec<(usize, f32, f32)> = facts.iter().enumerate().map(score).collect();
+    scores.retain(|(_, likeness, _)| *likeness >= weights.least_likeness);
+    scores.sort_by(|a, b| b.2.total_cmp(&a.2).then(b.0.cmp(&a.0)));
+    let Some((first, likeness, best)) = scores.first().copied() else { return MeantFact::None };
+    let second = scores.get(1).copied();
+    let lead = second.map_or(MOST_LEAD, |(_, _, next)| best - next);
+    match second {
+        Some((second, ..)) if lead < weights.least_lead && weights.are_met(likeness, MOST_LEAD) => {
+            MeantFact::Unsure(first, second)
+        }
+        _ if weights.are_met(likeness, lead) => MeantFact::One(first),
+        _ => MeantFact::None,
     }
-}
-
-/// Least score of the fact that a wish to forget means.
-pub const LEAST_FORGOTTEN: f32 = 0.36;
-
-/// Returns the least score of the fact that a correction replaces: what is less surely a correction has to be nearer.
-pub fn least_corrected(share: f32) -> f32 {
-    if share >= SURE_CORRECTION { LEAST_CORRECTED } else { LEAST_CORRECTED_UNSURE }
 }
 
 /// Tells whether a newer statement may take the place of an older one, by what they are `about`: where each says something of which one
@@ -115,6 +137,14 @@ pub fn are_of_others(newer: &str, older: &str) -> bool {
     let (newer, older) = (possessed(&newer), possessed(&older));
     let is_there = |noun: &&str| older.iter().any(|other| is_same_noun(noun, other));
     !newer.is_empty() && !older.is_empty() && !newer.iter().any(is_there)
+}
+
+/// Tells whether a sentence that is not surely a correction is about a person or thing of the speaker that the older one does not name.
+pub fn is_of_unnamed(newer: &str, share: f32, older: &str) -> bool {
+    let (newer, older) = (folded(newer), folded(older));
+    let (nouns, named) = (possessed(&newer), words(&older));
+    let is_named = |noun: &&str| named.iter().any(|word| is_same_noun(noun, word));
+    share < SURE_CORRECTION && !nouns.is_empty() && !nouns.iter().any(is_named)
 }
 
 // True if two nouns differ in their ending alone: 'sister' and 'sisters', and not 'grandfather' and 'grandmother'.
@@ -143,16 +173,14 @@ const LONGEST_NOUN_ENDING: usize = 2;
 const FEWEST_CHARS: usize = 5;
 const MOST_CHARS: usize = 300;
 const FEWEST_WORDS: usize = 3;
-const LEAST_FORGET: f32 = 0.5;
+const LEAST_FORGET: f32 = 0.35;
 const LEAST_WISH: f32 = 0.6;
 const LEAST_CORRECTION: f32 = 0.12;
 const SURE_CORRECTION: f32 = 0.5;
-const LEAST_CORRECTED: f32 = 0.57;
-const LEAST_CORRECTED_UNSURE: f32 = 0.8;
 const LEAST_LASTING: f32 = 0.6;
 const LEAST_LASTING_SHORT: f32 = 0.8;
 const MOST_PASSING: f32 = 0.3;
-const LEAST_LEAD: f32 = 0.03;
+const MOST_LEAD: f32 = 0.3;
 const SAME_WORD: f32 = 0.12;
 const MOST_SAME_WORDS: usize = 3;
 
@@ -174,6 +202,9 @@ mod tests {
         assert!(!are_of_others("No, the dog's name is Odin", "My dog is called Rex"));
         assert!(!are_of_others("My son moved to Porto", "My son lives in Lisbon"));
         assert!(!are_of_others("My new car is red", "My car is blue"));
+        assert!(is_of_unnamed("my doctor is Dr Halvorsen", 0.2, "I do the early shift at the clinic"));
+        assert!(!is_of_unnamed("my doctor is Dr Halvorsen", 0.9, "I do the early shift at the clinic"));
+        assert!(!is_of_unnamed("my mum lives in Cardiff now", 0.2, "Mum lives in Swansea"));
     }
 
     #[test]
@@ -202,10 +233,17 @@ mod tests {
     #[test]
     fn the_nearest_fact_is_meant_and_words_raise_it() {
         let facts = [("My dog is called Rex.", 0.5), ("My cat is called Tom.", 0.5), ("I like tea.", 0.1)];
-        assert_eq!(meant_fact("No, the dog's name is Odin", &facts, 0.4), MeantFact::One(0));
-        assert_eq!(meant_fact("That name is wrong", &facts, 0.4), MeantFact::Unsure(1, 0));
-        assert_eq!(meant_fact("Erase the thing about the necklace", &[("I like tea.", 0.1)], 0.4), MeantFact::None);
-        assert_eq!(meant_fact("Erase that", &[], 0.4), MeantFact::None);
+        let sure = MeantWeights::corrected(0.9);
+        assert_eq!(meant_fact("No, the dog's name is Odin", &facts, &sure), MeantFact::One(0));
+        assert_eq!(meant_fact("That name is wrong", &facts, &sure), MeantFact::Unsure(1, 0));
+        assert_eq!(meant_fact("We sleep", &facts[2..], &sure), MeantFact::None);
+        assert_eq!(meant_fact("Erase that", &[], &MeantWeights::FORGOTTEN), MeantFact::None);
+        // What is less surely a correction has to be nearer.
+        let near = [("My dog is called Rex.", 0.6), ("My cat is called Tom.", 0.5)];
+        assert_eq!(meant_fact("He sleeps", &near, &sure), MeantFact::One(0));
+        assert_eq!(meant_fact("He sleeps", &near, &MeantWeights::corrected(0.1)), MeantFact::None);
+        let far = [("I like tea.", 0.2), ("We have a car.", 0.15)];
+        assert_eq!(meant_fact("Erase the thing about the necklace", &far, &MeantWeights::FORGOTTEN), MeantFact::None);
         let [lives, called] = ["My sister moved to Porto.", "My sister is called Ann."].map(about);
         assert!(may_replace(&lives, &about("My sister lives in Lisbon.")) && !may_replace(&lives, &called));
         assert!(!may_replace(&lives, &about("My brother lives in Lisbon.")));

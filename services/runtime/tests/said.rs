@@ -6,6 +6,7 @@ use runtime::{Attach, NewSession, Presets, Runtime, RuntimeParts, store_options}
 use session::machine::Replay;
 use session::{Delta, Failure, Finish, Input, ItemBody, ItemPlace, NewItem, Prompt, Role};
 use settings::Learn;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,21 +186,25 @@ async fn what_people_say_is_learned_by_meaning() {
         assert!(std::env::var_os("REQUIRE_ENCODER").is_none(), "REPRISE_ENCODER names no folder of an encoder");
         return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
     };
-    let half = std::env::var("SAID").unwrap_or_else(|_| "closed.tsv".to_owned());
-    let half = half.as_str();
-    let home = Home::open("").await;
-    let words = tally(&home, half).await;
-    home.close().await;
-    let home = Home::open(&encoder.to_string_lossy()).await;
-    let meaning = tally(&home, half).await;
-    home.close().await;
-    println!("{half}, words: {words:?}\n{half}, meaning: {meaning:?}");
     let share = |[right, all]: [usize; 2]| right as f64 / all as f64;
-    assert!(share(meaning.lasting) >= 0.8, "{meaning:?}");
-    assert!(share(meaning.passing) >= 0.9, "{meaning:?}");
-    assert!(share(meaning.corrected) >= 0.6, "{meaning:?}");
-    assert!(share(meaning.forgotten) >= 0.75, "{meaning:?}");
-    assert!(share(meaning.lasting) > share(words.lasting) && share(meaning.forgotten) > share(words.forgotten));
+    // What holds today of lasting and passing sentences, corrections, and wishes to forget.
+    let mut halves =
+        vec![("closed.tsv".to_owned(), [0.85, 0.9, 0.8, 0.85]), ("second-closed.tsv".to_owned(), [0.8, 0.9, 0.5, 0.5])];
+    if let Ok(half) = std::env::var("SAID") {
+        halves = vec![(half, [0.0; 4])];
+    }
+    for (half, least) in halves {
+        let home = Home::open("").await;
+        let words = tally(&home, &half).await;
+        home.close().await;
+        let home = Home::open(&encoder.to_string_lossy()).await;
+        let meaning = tally(&home, &half).await;
+        home.close().await;
+        println!("{half}, words: {words:?}\n{half}, meaning: {meaning:?}");
+        let found = [meaning.lasting, meaning.passing, meaning.corrected, meaning.forgotten].map(share);
+        assert!(found.iter().zip(least).all(|(found, least)| *found >= least), "{half}: {meaning:?}");
+        assert!(share(meaning.lasting) > share(words.lasting) && share(meaning.forgotten) > share(words.forgotten));
+    }
 }
 
 /// Other languages than the encoder's are left to the words.
@@ -207,12 +212,15 @@ async fn what_people_say_is_learned_by_meaning() {
 async fn what_people_say_in_other_languages_is_learned_by_words() {
     let encoder = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from).unwrap_or_default();
     let home = Home::open(&encoder.to_string_lossy()).await;
-    let languages = tally(&home, "languages.tsv").await;
-    home.close().await;
-    println!("languages: {languages:?}");
     // What holds today. Wanted: four of five, and all.
-    assert!(languages.lasting[0] * 10 >= languages.lasting[1] * 7, "{languages:?}");
-    assert!(languages.passing[0] + 1 >= languages.passing[1], "{languages:?}");
+    for (half, least) in [("languages.tsv", 0.7), ("languages-open.tsv", 0.7), ("languages-closed.tsv", 0.5)] {
+        let languages = tally(&home, half).await;
+        println!("{half}: {languages:?}");
+        let [right, all] = languages.lasting;
+        assert!(right as f64 >= all as f64 * least, "{half}: {languages:?}");
+        assert!(languages.passing[0] + 1 >= languages.passing[1], "{half}: {languages:?}");
+    }
+    home.close().await;
 }
 
 /// Plays a household of three in loose words (`household.tsv`): what they tell, correct and take back. At the end their facts are
@@ -223,12 +231,31 @@ async fn a_household_of_three_is_known_as_it_is_now() {
         assert!(std::env::var_os("REQUIRE_ENCODER").is_none(), "REPRISE_ENCODER names no folder of an encoder");
         return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
     };
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/said/household.tsv");
+    // What holds today. Wanted: nine of ten.
+    for (file, least, most_told) in [("household.tsv", 0.9, 0), ("household-closed.tsv", 0.7, 2)] {
+        let Played { current, all, told_again } = play(&encoder, file).await;
+        println!("{file}: {current} of {all} facts are current, told again {told_again:?}");
+        assert!(current as f64 >= all as f64 * least, "{file}: {current} of {all}");
+        assert!(told_again.len() <= most_told, "{file}: {told_again:?}");
+    }
+}
+
+struct Played {
+    current: usize,
+    all: usize,
+    // What was to be forgotten and is still there or told.
+    told_again: Vec<String>,
+}
+
+async fn play(encoder: &Path, file: &str) -> Played {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/said").join(file);
     let played = std::fs::read_to_string(path).unwrap();
     let lines: Vec<Vec<&str>> = played.lines().map(|line| line.split('\t').collect()).collect();
+    let persons: BTreeSet<&str> =
+        lines.iter().filter(|line| line[0] == "say").map(|line| line[1]).chain([""]).collect();
     let home = Home::open(&encoder.to_string_lossy()).await;
     let is_known = |facts: &[String], words: &str| facts.iter().any(|fact| fact.contains(words));
-    let (mut current, mut all) = (0, 0);
+    let (mut current, mut all, mut told_again) = (0, 0, Vec::new());
     for line in &lines {
         match line[..] {
             ["wait"] => home.learned().await,
@@ -240,25 +267,31 @@ async fn a_household_of_three_is_known_as_it_is_now() {
                     println!("not current: {person} {value} {older:?}");
                 }
                 (current, all) = (current + usize::from(is_current), all + 1);
-                for other in ["mara", "jonas", "otto", ""].into_iter().filter(|other| *other != person) {
+                for other in persons.iter().filter(|other| **other != person) {
                     assert!(!is_known(&home.facts(other).await, value), "{other} has what {person} said: {value}");
                 }
             }
-            ["gone", person, value] => assert!(!is_known(&home.facts(person).await, value), "{value} is forgotten"),
+            ["gone", person, value] => {
+                if is_known(&home.facts(person).await, value) {
+                    told_again.push(format!("{person} {value}"));
+                }
+            }
             ["ask", person, question, never] => {
                 let places = home.runtime.told_about("home", person, question, 5).await;
                 let preset = home.runtime.presets().of_session("default", 0);
                 let note = home.runtime.note_of_past("home", person, &preset, question, "").await.unwrap_or_default();
                 let is_told = is_known(&places, never) || note.contains(never);
-                assert!(!is_told, "{person}: {question}: {places:?} {note}");
+                let is_own = lines.iter().any(|line| line[0] == "say" && line[1] == person && line[2].contains(never));
+                assert!(!is_told || is_own, "{person}: {question}: {places:?} {note}");
+                if is_told {
+                    told_again.push(format!("{person}: {question}"));
+                }
             }
             _ => panic!("no line of a household: {line:?}"),
         }
     }
     home.close().await;
-    println!("household: {current} of {all} facts are current");
-    // What holds today. Wanted: nine of ten.
-    assert!(current * 20 >= all * 17, "{current} of {all}");
+    Played { current, all, told_again }
 }
 
 /// A new conversation waits for what was said before it: no encoder is opened meanwhile, and a wish that words did not carry out is

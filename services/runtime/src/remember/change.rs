@@ -3,8 +3,8 @@
 use crate::first_time;
 use encoder::nearest;
 use remember::{
-    Aspects, LEAST_CORRECTED_LIKENESS, LEAST_FORGOTTEN, MeantFact, Statement, are_of_others, is_meant, is_secret,
-    least_corrected, may_replace, meant_fact,
+    Aspects, MeantFact, MeantWeights, Statement, are_of_others, is_meant, is_of_unnamed, is_secret, may_replace,
+    meant_fact,
 };
 use std::collections::HashMap;
 use store::{Error, FactChanges, FactVector, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
@@ -203,14 +203,14 @@ impl Remembered {
             fact.person == self.person
                 && may_replace(&statement.about, &fact.about)
                 && !are_of_others(&statement.text, &fact.text)
+                && !is_of_unnamed(&statement.text, share, &fact.text)
                 && fact.folded != own
                 && fact.said_at_ms <= at_ms
                 && fact.item_id.as_ref() != Some(&source.message.item_id)
                 && !said.is_of_another_thing(&Aspects::of(&fact.text))
         };
         let id_of = |at: usize| self.held[at].id.clone();
-        let least = (least_corrected(share), LEAST_CORRECTED_LIKENESS);
-        let (meant, near) = match self.meant(&statement.text, vector, least, is_older) {
+        let (meant, near) = match self.meant(&statement.text, vector, &MeantWeights::corrected(share), is_older) {
             MeantFact::One(at) => (Some(id_of(at)), Vec::new()),
             MeantFact::None => (None, Vec::new()),
             MeantFact::Unsure(first, second) => (None, vec![id_of(first), id_of(second)]),
@@ -234,18 +234,16 @@ impl Remembered {
     pub fn forget_meant(&mut self, wish: &str, vector: &[i8], source: &SaidMessage) {
         let is_older =
             |fact: &HeldFact| fact.said_at_ms <= source.created_at_ms && fact.item_id.as_ref() != Some(&source.item_id);
-        match self.meant(wish, vector, (LEAST_FORGOTTEN, 0.0), is_older) {
-            MeantFact::One(at) | MeantFact::Unsure(at, _) => self.forget_all(&[self.held[at].id.clone()]),
-            MeantFact::None => {}
+        if let MeantFact::One(at) = self.meant(wish, vector, &MeantWeights::FORGOTTEN, is_older) {
+            self.forget_all(&[self.held[at].id.clone()]);
         }
     }
 
-    /// `least`: of the score, and of the likeness alone.
     fn meant(
         &self,
         sentence: &str,
         vector: &[i8],
-        (least, least_likeness): (f32, f32),
+        weights: &MeantWeights,
         may_be: impl Fn(&HeldFact) -> bool,
     ) -> MeantFact {
         let facts = self.held.iter().enumerate().filter(|(_, fact)| may_be(fact));
@@ -253,12 +251,11 @@ impl Remembered {
             facts.filter_map(|(at, fact)| Some((at, fact.vector.as_ref().filter(|own| own.len() == vector.len())?)));
         let (places, rows): (Vec<usize>, Vec<&Vec<i8>>) = facts.unzip();
         let rows: Vec<i8> = rows.into_iter().flatten().copied().collect();
-        let mut near = nearest(vector, &rows, MOST_NEAR);
-        near.retain(|(_, likeness)| *likeness >= least_likeness);
+        let near = nearest(vector, &rows, MOST_NEAR);
         let texts: Vec<(&str, f32)> =
             near.iter().map(|(at, likeness)| (self.held[places[*at]].text.as_str(), *likeness)).collect();
         let place = |at: usize| places[near[at].0];
-        match meant_fact(sentence, &texts, least) {
+        match meant_fact(sentence, &texts, weights) {
             MeantFact::None => MeantFact::None,
             MeantFact::One(at) => MeantFact::One(place(at)),
             MeantFact::Unsure(first, second) => MeantFact::Unsure(place(first), place(second)),
