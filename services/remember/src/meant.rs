@@ -72,7 +72,7 @@ pub struct MeantWeights {
     bias: f32,
     likeness: f32,
     lead: f32,
-    // Less is of the same person and says something else.
+    // Less is of something else.
     least_likeness: f32,
     // Of two that are nearer to each other, neither is chosen.
     least_lead: f32,
@@ -81,7 +81,7 @@ pub struct MeantWeights {
 impl MeantWeights {
     /// Weights of a wish to forget.
     pub const FORGOTTEN: MeantWeights =
-        MeantWeights { bias: -2.96, likeness: 6.86, lead: 8.49, least_likeness: 0.0, least_lead: 0.0 };
+        MeantWeights { bias: -2.96, likeness: 6.86, lead: 8.49, least_likeness: 0.2, least_lead: 0.0 };
 
     /// Weights of a correction: what is less surely one has to be nearer.
     pub fn corrected(share: f32) -> MeantWeights {
@@ -104,11 +104,13 @@ pub fn meant_fact(sentence: &str, facts: &[(&str, f32)], weights: &MeantWeights)
         (at, *likeness, likeness + SAME_WORD * shared.min(MOST_SAME_WORDS) as f32)
     };
     let mut scores: Vec<(usize, f32, f32)> = facts.iter().enumerate().map(score).collect();
-    scores.retain(|(_, likeness, _)| *likeness >= weights.least_likeness);
     scores.sort_by(|a, b| b.2.total_cmp(&a.2).then(b.0.cmp(&a.0)));
-    let Some((first, likeness, best)) = scores.first().copied() else { return MeantFact::None };
-    let second = scores.get(1).copied();
-    let lead = second.map_or(MOST_LEAD, |(_, _, next)| best - next);
+    let Some(at) = scores.iter().position(|(_, likeness, _)| *likeness >= weights.least_likeness) else {
+        return MeantFact::None;
+    };
+    let (first, likeness, best) = scores.remove(at);
+    let second = scores.get(at).copied();
+    let lead = second.map_or(LONE_LEAD, |(_, _, next)| best - next);
     match second {
         Some((second, ..)) if lead < weights.least_lead && weights.are_met(likeness, MOST_LEAD) => {
             MeantFact::Unsure(first, second)
@@ -181,6 +183,7 @@ const LEAST_LASTING: f32 = 0.6;
 const LEAST_LASTING_SHORT: f32 = 0.8;
 const MOST_PASSING: f32 = 0.3;
 const MOST_LEAD: f32 = 0.3;
+const LONE_LEAD: f32 = 0.1; // of a fact that has no other beside it
 const SAME_WORD: f32 = 0.12;
 const MOST_SAME_WORDS: usize = 3;
 
@@ -244,6 +247,10 @@ mod tests {
         assert_eq!(meant_fact("He sleeps", &near, &MeantWeights::corrected(0.1)), MeantFact::None);
         let far = [("I like tea.", 0.2), ("We have a car.", 0.15)];
         assert_eq!(meant_fact("Erase the thing about the necklace", &far, &MeantWeights::FORGOTTEN), MeantFact::None);
+        assert_eq!(
+            meant_fact("Erase the thing about the necklace", &far[..1], &MeantWeights::FORGOTTEN),
+            MeantFact::None
+        );
         let [lives, called] = ["My sister moved to Porto.", "My sister is called Ann."].map(about);
         assert!(may_replace(&lives, &about("My sister lives in Lisbon.")) && !may_replace(&lives, &called));
         assert!(!may_replace(&lives, &about("My brother lives in Lisbon.")));
