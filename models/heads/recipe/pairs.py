@@ -3,8 +3,9 @@
     python pairs.py FOLDER_OF_THE_ENCODER
 
 A candidate is the nearest fact of the writer, where each shared word counts 0.12. Its features: likeness, lead before the next, and the
-logarithm of the share of the kind, by heads that did not see this writer. Each writer in turn is held out. The numbers that are printed
-are those of services/remember/src/meant.rs, whose bias is less by what makes 'right' surer.
+logarithm of the share of the kind, by heads that did not see this writer. Each writer in turn is held out.
+services/remember/src/meant.rs has the weights that are printed. Its biases differ: a wrong correction costs more than a missed one, and
+a missed wish more than a wrong one.
 """
 
 import pathlib

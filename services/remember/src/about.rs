@@ -1,7 +1,7 @@
 //! The subject of a sentence, so that a newer one about the same can take its place; and secrets.
 
 use crate::languages::{LANGUAGES, all, has};
-use crate::text::{contains_phrase, folded, stems, stems_within, words};
+use crate::text::{contains_phrase, folded, stems, stems_within, without_ending, words};
 
 /// Returns a key that is equal for sentences of which only one is true at a time: 'my sister lives in Lisbon' and 'my
 /// sister moved to Porto'. A sentence of another kind is about all of its words, whether it says yes or no.
@@ -49,10 +49,6 @@ pub fn about(sentence: &str) -> String {
             format!("={}", stems(&kept).join(" "))
         }
     }
-}
-
-fn without_ending(word: &str) -> &str {
-    word.split('\'').next().unwrap_or(word)
 }
 
 // Words that a clause has before the speaker's own: the dog of 'the dog of my sister' is not the sister. A clause

@@ -4,7 +4,7 @@
 use crate::details::{details_of, is_correction};
 use crate::languages::{LANGUAGES, LanguageWords};
 use crate::meant::{is_same_noun, possessed};
-use crate::text::{contains_phrase, folded, words};
+use crate::text::{contains_phrase, folded, without_ending, words};
 use crate::{Detail, DetailKind};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -113,7 +113,7 @@ impl ThingWords {
     }
 
     fn named_in(&self, text: &str) -> BTreeSet<&'static str> {
-        let plain = |word: &str| self.words.get(word.split('\'').next().unwrap_or(word)).into_iter().flatten().copied();
+        let plain = |word: &str| self.words.get(without_ending(word)).into_iter().flatten().copied();
         let by_phrase =
             self.phrases.iter().filter(|(phrase, _)| contains_phrase(text, phrase)).map(|(_, thing)| *thing);
         words(text).into_iter().flat_map(plain).chain(by_phrase).collect()

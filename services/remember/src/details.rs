@@ -7,7 +7,7 @@ pub use held::{HeldDetails, is_negated};
 pub use values::{FoundValue, SaidValue, values};
 
 use crate::languages::{self, all, has};
-use crate::text::{folded, is_katakana, is_unspaced, stems, words};
+use crate::text::{folded, is_katakana, is_unspaced, stems, without_ending, words};
 use strum::IntoStaticStr;
 use unicode_script::{Script, UnicodeScript};
 
@@ -46,7 +46,7 @@ pub fn details_of(sentence: &str, nouns_have_capitals: bool) -> Vec<Detail> {
 /// Returns true if a sentence speaks of its speaker.
 pub fn is_first_person(sentence: &str) -> bool {
     let folded = folded(sentence);
-    let is_first = |word: &&str| has(|language| &language.first_person, word.split('\'').next().unwrap_or(word));
+    let is_first = |word: &&str| has(|language| &language.first_person, without_ending(word));
     words(&folded).iter().any(is_first)
         || all(|language| &language.first_person_inside).any(|part| folded.contains(part))
 }

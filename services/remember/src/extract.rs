@@ -111,14 +111,14 @@ fn lasting(sentence: &str) -> Option<Statement> {
     let begins = all(|language| &language.lasting.begins).any(|phrase| begins_with(start, phrase));
     let is_possessive = |word: &&str| has(|language| &language.lasting.possessives, word);
     let has_article = has(|language| &language.lasting.articles, said[0]);
-    // What is said in English meaning tells better. Verbs are more than a list has: 'Mein Schwager Torben repariert Orgeln'.
-    let is_foreign = said.len() >= FEWEST_WORDS_WITH_VERB && is_foreign(sentence, &["en".to_owned()]);
-    let says = is_foreign || has_relation(start);
-    let is_own = said.iter().skip(usize::from(has_article)).take(1).any(is_possessive) && says;
+    // Other languages have more verbs than the lists: 'Mein Schwager Torben repariert Orgeln'. Meaning tells what English ones say.
+    let is_other_language = || said.len() >= FEWEST_WORDS_WITH_VERB && is_foreign(sentence, &["en".to_owned()]);
+    let is_own = said.iter().skip(usize::from(has_article)).take(1).any(is_possessive)
+        && (has_relation(start) || is_other_language());
     // 'Carla is my daughter.'
     let is_of_own = is_name(words(sentence)[0]) && is_copula(said[1]) && said.iter().skip(2).take(1).any(is_possessive);
-    let is_kept = is_foreign && said.iter().any(|word| is_storage(word));
-    let is_lasting = begins || is_first_person(sentence) && (is_own || is_of_own) || is_kept;
+    let is_kept = || said.iter().any(|word| is_storage(word)) && is_other_language();
+    let is_lasting = begins || is_first_person(sentence) && (is_own || is_of_own) || is_kept();
     is_lasting.then(|| Statement {
         text: sentence.trim().to_owned(),
         about: about(sentence),

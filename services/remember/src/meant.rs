@@ -7,7 +7,7 @@ use crate::heads::{SaidKind, Shares};
 use crate::language_guess::is_foreign;
 use crate::languages::has;
 use crate::orders::is_order_like;
-use crate::text::{asks, folded, is_question, stems, words};
+use crate::text::{asks, folded, is_question, stems, without_ending, words};
 use crate::wishes::{WishScope, wish_of};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -162,7 +162,7 @@ pub(crate) fn possessed(text: &str) -> Vec<&str> {
         |word: &&&str| has(|language| &language.lasting.small, word) || has(|language| &language.lasting.new, word);
     let behind = |at: usize| words[at + 1..].iter().find(|word| !says_little(word));
     let places = (0..words.len()).filter(|at| is_possessive(&words[*at]));
-    places.filter_map(behind).map(|noun| noun.split('\'').next().unwrap_or(noun)).collect()
+    places.filter_map(behind).map(|noun| without_ending(noun)).collect()
 }
 
 fn content(sentence: &str) -> Vec<String> {

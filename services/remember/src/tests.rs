@@ -68,6 +68,25 @@ fn what_is_of_the_moment_is_not() {
 }
 
 #[test]
+fn where_things_are_kept_is_told_from_words_that_sound_alike() {
+    for text in ["Die Sicherungen sind in der Küchenschublade.", "Les ampoules sont dans le tiroir sous le four."] {
+        assert_eq!(kept(text).len(), 1, "{text}");
+    }
+    for text in [
+        "Die Schokolade schmeckt heute wirklich gut nicht wahr.",
+        "Die Schokolade ist für den Kuchen.",
+        "Le petit est malade depuis la rentrée.",
+        "Wij vinden het eten hier altijd lekker.",
+        "De boodschap is voor iedereen duidelijk.",
+        "Ja, das Wetter ist in der Stadt wie immer.",
+    ] {
+        assert_eq!(kept(text), [], "{text}");
+    }
+    // Words of other languages take nothing from English.
+    assert_eq!(kept("My sister is even taller than me.").len(), 1);
+}
+
+#[test]
 fn a_new_thing_at_the_end_of_a_sentence_is_what_it_is_about() {
     assert_eq!(about("Sven is looking for a new flat"), about("Sven has found a new flat"));
 }

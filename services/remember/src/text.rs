@@ -45,7 +45,7 @@ pub fn asks(text: &str) -> bool {
     let text = folded(text);
     let first = words(&text).first().copied().unwrap_or_default();
     // 'What's' is 'what is'.
-    let first = first.split('\'').next().unwrap_or(first);
+    let first = without_ending(first);
     languages::has(|language| &language.questions, first)
         || ends_as_question(&text)
         || sentences(&text).into_iter().any(is_question)
@@ -109,6 +109,11 @@ pub fn stems_of_question(text: &str) -> Vec<String> {
     let said: Vec<&str> = words.into_iter().filter(|word| !asks(word)).collect();
     // Scripts without spaces have no words.
     if text.contains(is_unspaced) { stems_besides(&common, &text) } else { stems_besides(&common, &said.join(" ")) }
+}
+
+// Cuts a word at its apostrophe: 'sister's' is the sister.
+pub(crate) fn without_ending(word: &str) -> &str {
+    word.split('\'').next().unwrap_or(word)
 }
 
 pub fn contains_phrase(text: &str, phrase: &str) -> bool {
