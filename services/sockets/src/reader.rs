@@ -7,9 +7,10 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::SplitStream;
 use settings::LimitSettings;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 pub struct SocketReader {
     stream: SplitStream<WebSocket>,
@@ -17,6 +18,8 @@ pub struct SocketReader {
     revoked: BoxFuture<'static, ()>,
     last_heard: Instant,
     silent_until: Instant,
+    /// Timer that looks at both of them. It is set again when it rings, not with each message.
+    alarm: Pin<Box<Sleep>>,
     has_spoken: bool,
     /// True while the last message is in memory: until the next one is awaited.
     has_message: bool,
@@ -41,15 +44,18 @@ impl SocketReader {
         limits: &LimitSettings,
     ) -> Self {
         let now = Instant::now();
+        let silent_until = now + Duration::from_millis(limits.first_message_ms);
+        let dead = Duration::from_secs(limits.ping_s) * PINGS;
         SocketReader {
             stream,
             half_open,
             revoked,
             last_heard: now,
-            silent_until: now + Duration::from_millis(limits.first_message_ms),
+            silent_until,
+            alarm: Box::pin(sleep_until(silent_until.min(now + dead))),
             has_spoken: false,
             has_message: false,
-            dead: Duration::from_secs(limits.ping_s) * PINGS,
+            dead,
             idle: Duration::from_secs(limits.idle_s),
         }
     }
@@ -63,10 +69,17 @@ impl SocketReader {
             let message = tokio::select! {
                 message = self.stream.next() => message,
                 () = &mut self.revoked => return Err(SocketEnd::KeyRevoked),
-                () = sleep_until(self.silent_until) => {
-                    return Err(if self.has_spoken { SocketEnd::Idle } else { SocketEnd::NeverSpoke });
+                () = &mut self.alarm => {
+                    let (now, dead_at) = (Instant::now(), self.last_heard + self.dead);
+                    if now >= self.silent_until {
+                        return Err(if self.has_spoken { SocketEnd::Idle } else { SocketEnd::NeverSpoke });
+                    }
+                    if now >= dead_at {
+                        return Err(SocketEnd::Dead);
+                    }
+                    self.alarm.as_mut().reset(dead_at.min(self.silent_until));
+                    continue;
                 }
-                () = sleep_until(self.last_heard + self.dead) => return Err(SocketEnd::Dead),
             };
             self.last_heard = Instant::now();
             let message = match message {
@@ -84,6 +97,9 @@ impl SocketReader {
             };
             (self.has_message, self.has_spoken) = (true, true);
             self.silent_until = self.last_heard + self.idle;
+            if self.silent_until < self.alarm.deadline() {
+                self.alarm.as_mut().reset(self.silent_until);
+            }
             return Ok(message);
         }
     }

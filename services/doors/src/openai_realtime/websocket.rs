@@ -227,6 +227,9 @@ impl Writing {
                 let has_room = frames.iter().map(String::len).sum::<usize>() < BYTES_TOGETHER;
                 next = if taken < EVENTS_TOGETHER && has_room { self.written.try_next() } else { None };
             }
+            if taken == 0 && frames.is_empty() && end.is_none() {
+                continue;
+            }
             let sending = self.sending.clone();
             let counting = sending.lock().await;
             let sent = tokio::select! {
