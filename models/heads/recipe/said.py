@@ -1,5 +1,5 @@
-"""Sentences as people say them: from templates, a file a kind in templates/ with the words in slots.toml; and as seven writers wrote
-them, in written/."""
+"""Sentences as people say them: from templates, a file a kind in templates/ with the words in slots.toml; as seven writers wrote them, in
+written/; corrections and wishes to forget of seven more, in changes/; and in sixteen other languages, in languages/."""
 
 import pathlib
 import random
@@ -65,7 +65,18 @@ def made(kind: str, each: int, seed: int) -> list[tuple[str, int]]:
     return sentences
 
 
+def lines_of(file: pathlib.Path) -> list[list[str]]:
+    """Kind, sentence, and for corrections and wishes to forget the fact that is meant."""
+    return [line.split("\t") for line in file.read_text().splitlines()]
+
+
+def english() -> list[list[list[str]]]:
+    """Lines of each writer in English."""
+    files = [*(HERE / "written").glob("*.tsv"), *(HERE / "changes").glob("*.tsv")]
+    return [lines_of(file) for file in sorted(files, key=lambda file: int(file.stem[1:]))]
+
+
 def written() -> list[tuple[str, str]]:
     """Kind and sentence of the writers' files: as written, and as a recogniser writes it."""
-    lines = [line.split("\t") for file in sorted((HERE / "written").glob("*.tsv")) for line in file.read_text().splitlines()]
+    lines = [line for file in sorted((HERE / "written").glob("*.tsv")) for line in lines_of(file)]
     return [(line[0], text) for line in lines for text in (line[1], re.sub(r"[.,:;!?—]", "", line[1]).lower())]

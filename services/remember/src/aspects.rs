@@ -22,7 +22,7 @@ impl Aspects {
     pub fn of(text: &str) -> Aspects {
         let said = folded(text);
         Aspects {
-            own: possessed(&said).into_iter().map(str::to_owned).collect(),
+            own: possessed(text),
             names: Vec::new(),
             words: words(&said).into_iter().map(str::to_owned).collect(),
             things: things(&said),

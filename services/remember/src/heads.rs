@@ -1,6 +1,7 @@
 //! Heads on a sentence encoder: what kind of saying a sentence is, by its vector. `models/heads` has how they were made.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::sync::LazyLock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -23,6 +24,8 @@ pub struct Heads {
     pub encoder: String,
     pub languages: Vec<String>,
     kinds: Vec<KindHead>,
+    #[serde(skip)]
+    map: FactMap,
 }
 
 #[derive(Debug, Deserialize)]
@@ -34,14 +37,27 @@ struct KindHead {
     weights: Vec<i8>,
 }
 
+/// Files of the heads of each encoder: the kinds, and the map with its weights.
 #[rustfmt::skip]
-const FILES: &[&str] = &[
-    include_str!("../../../models/heads/all-MiniLM-L6-v2.toml"),
+const FILES: &[(&str, &str, &[u8])] = &[
+    (
+        include_str!("../../../models/heads/all-MiniLM-L6-v2.toml"),
+        include_str!("../../../models/heads/all-MiniLM-L6-v2.map.toml"),
+        include_bytes!("../../../models/heads/all-MiniLM-L6-v2.map.i8"),
+    ),
 ];
 
 static HEADS: LazyLock<Vec<Heads>> = LazyLock::new(|| {
-    FILES.iter().map(|file| toml::from_str(file).unwrap_or_else(|error| panic!("models/heads: {error}"))).collect()
+    let read = |(kinds, map, weights): &(&str, &str, &'static [u8])| {
+        let map = FactMap { weights, ..read_toml(map) };
+        Heads { map, ..read_toml(kinds) }
+    };
+    FILES.iter().map(read).collect()
 });
+
+fn read_toml<T: DeserializeOwned>(file: &str) -> T {
+    toml::from_str(file).unwrap_or_else(|error| panic!("models/heads: {error}"))
+}
 
 impl Heads {
     pub fn of(encoder: &str) -> Option<&'static Heads> {
@@ -52,21 +68,78 @@ impl Heads {
         &HEADS
     }
 
+    /// Moves the vector of a wish to forget to where the fact lies that it means.
+    pub fn towards_fact(&self, wish: &[f32]) -> Vec<f32> {
+        self.map.moved(wish)
+    }
+
     pub fn shares(&self, vector: &[f32]) -> Shares {
         let score = |head: &KindHead| {
             let dot: f32 = head.weights.iter().zip(vector).map(|(weight, x)| f32::from(*weight) * x).sum();
-            (head.kind, (dot * head.scale + head.bias).exp())
+            (head.kind, dot * head.scale + head.bias)
         };
-        let scores: Vec<(SaidKind, f32)> = self.kinds.iter().map(score).collect();
-        let sum: f32 = scores.iter().map(|(_, score)| score).sum();
-        Shares(scores.into_iter().map(|(kind, score)| (kind, score / sum)).collect())
+        Shares::of_scores(self.kinds.iter().map(score))
     }
 }
+
+/// Map of low rank from wishes to the facts that they mean: down to the rank, and up again.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FactMap {
+    rank: usize,
+    down: f32,
+    up: f32,
+    #[serde(skip)]
+    weights: &'static [u8],
+}
+
+impl FactMap {
+    fn moved(&self, vector: &[f32]) -> Vec<f32> {
+        let width = vector.len();
+        if self.weights.len() != 2 * width * self.rank {
+            return vector.to_vec();
+        }
+        let (down, up) = self.weights.split_at(width * self.rank);
+        let (mut inner, mut moved) = (vec![0.0; self.rank], vector.to_vec());
+        for (x, row) in vector.iter().zip(down.chunks(self.rank)) {
+            add(&mut inner, x * self.down, row);
+        }
+        for (x, row) in inner.iter().zip(up.chunks(width)) {
+            add(&mut moved, x * self.up, row);
+        }
+        let length = moved.iter().map(|x| x * x).sum::<f32>().sqrt();
+        moved.iter_mut().for_each(|x| *x /= length.max(f32::MIN_POSITIVE));
+        moved
+    }
+}
+
+fn add(sums: &mut [f32], scale: f32, weights: &[u8]) {
+    sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += scale * f32::from(*weight as i8));
+}
+
+const LEAST_SHARE: f32 = 1e-6;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares(Vec<(SaidKind, f32)>);
 
 impl Shares {
+    pub(crate) fn of_scores(scores: impl Iterator<Item = (SaidKind, f32)>) -> Shares {
+        let scores: Vec<(SaidKind, f32)> = scores.collect();
+        let most = scores.iter().map(|(_, score)| *score).fold(f32::MIN, f32::max);
+        let mut shares: Vec<_> = scores.into_iter().map(|(kind, score)| (kind, (score - most).exp())).collect();
+        let sum: f32 = shares.iter().map(|(_, share)| share).sum();
+        shares.iter_mut().for_each(|(_, share)| *share /= sum);
+        Shares(shares)
+    }
+
+    /// Joins what two heads tell that saw different things of a sentence.
+    pub(crate) fn with(&self, other: &Shares) -> Shares {
+        let score = |(kind, share): &(SaidKind, f32)| {
+            (*kind, share.max(LEAST_SHARE).ln() + other.of(*kind).max(LEAST_SHARE).ln())
+        };
+        Shares::of_scores(self.0.iter().map(score))
+    }
+
     #[cfg(test)]
     pub(crate) fn only(kind: SaidKind) -> Shares {
         Shares(vec![(kind, 1.0)])
@@ -96,6 +169,7 @@ mod tests {
         assert!(!Heads::all().is_empty());
         for heads in Heads::all() {
             let width = heads.encoder.rsplit('-').next().and_then(|width| width.parse().ok());
+            assert_eq!(Some(heads.map.weights.len()), width.map(|width| 2 * width * heads.map.rank));
             assert!(heads.kinds.len() == 9 && heads.kinds.iter().all(|head| Some(head.weights.len()) == width));
             for head in &heads.kinds {
                 // A vector along a head's own weights is of its kind.

@@ -5,6 +5,7 @@
 use crate::languages::{LANGUAGES, LanguageWords};
 use crate::text::{folded, words};
 use std::collections::HashMap;
+use std::sync::LazyLock;
 use unicode_script::{Script, UnicodeScript};
 
 /// Returns true only if both texts are long enough to tell and clearly differ.
@@ -28,9 +29,10 @@ pub fn language_of(text: &str) -> Option<&'static LanguageWords> {
     (most >= LEAST_COMMON_WORDS && most >= second * 2).then_some(language)
 }
 
+/// Tells whether a text is in none of these languages. Short ones in Latin letters may be in any.
 pub fn is_foreign(text: &str, codes: &[String]) -> bool {
-    if main_script(text).is_some_and(|script| script != Script::Latin) {
-        return true;
+    if let Some(script) = commonest(&letters(text)).filter(|script| *script != Script::Latin) {
+        return !SCRIPTS.iter().any(|(code, known)| *known == script && codes.iter().any(|own| own == code));
     }
     let text = folded(text);
     let words = words(&text);
@@ -43,7 +45,7 @@ pub fn is_foreign(text: &str, codes: &[String]) -> bool {
         || text.chars().any(|character| character.is_alphabetic() && !character.is_ascii() && most(true) == 0)
 }
 
-fn main_script(text: &str) -> Option<Script> {
+fn letters(text: &str) -> HashMap<Script, usize> {
     let mut counts: HashMap<Script, usize> = HashMap::new();
     for character in text.chars() {
         match character.script() {
@@ -52,6 +54,27 @@ fn main_script(text: &str) -> Option<Script> {
             script => *counts.entry(script).or_default() += 1,
         }
     }
+    counts
+}
+
+// Kana among ideographs are Japanese.
+fn commonest(letters: &HashMap<Script, usize>) -> Option<Script> {
+    let has_kana = letters.contains_key(&Script::Hiragana);
+    let most = letters.iter().max_by_key(|(_, count)| **count).map(|(script, _)| *script);
+    most.map(|script| if has_kana && script == Script::Han { Script::Hiragana } else { script })
+}
+
+/// Script of each language, by its common words.
+static SCRIPTS: LazyLock<Vec<(&'static str, Script)>> = LazyLock::new(|| {
+    let script = |language: &'static LanguageWords| {
+        let words: Vec<&str> = language.common.iter().map(String::as_str).collect();
+        commonest(&letters(&words.concat())).map(|script| (language.code, script))
+    };
+    LANGUAGES.iter().filter_map(script).collect()
+});
+
+fn main_script(text: &str) -> Option<Script> {
+    let counts = letters(text);
     let letters: usize = counts.values().sum();
     if letters < LEAST_LETTERS {
         return None;
@@ -86,6 +109,16 @@ mod tests {
                 assert_eq!(differs(first, second), one != other, "{first} / {second}");
             }
         }
+    }
+
+    #[test]
+    fn a_text_is_foreign_to_languages_of_other_words_or_letters() {
+        let codes = |codes: &[&str]| codes.iter().map(|code| (*code).to_owned()).collect::<Vec<_>>();
+        assert!(is_foreign(GERMAN, &codes(&["en"])) && !is_foreign(GERMAN, &codes(&["en", "de"])));
+        assert!(is_foreign("姉はリスボンに住んでいます", &codes(&["en", "zh"])));
+        assert!(!is_foreign("姉はリスボンに住んでいます", &codes(&["ja"])));
+        assert!(!is_foreign("моя сестра живёт в Лиссабоне", &codes(&["ru"])));
+        assert!(!is_foreign("ok", &codes(&["en"])));
     }
 
     #[test]

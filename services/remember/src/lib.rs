@@ -17,6 +17,7 @@ mod orders;
 mod tests;
 mod text;
 mod wishes;
+mod word_heads;
 
 pub use about::{about, is_secret};
 pub use asked::{asked_to_keep, asked_to_keep_before};
@@ -29,7 +30,7 @@ pub use details::{
 };
 pub use escape::escape;
 pub use extract::{FactChange, Statement, asks_to_forget, extract, forgets, is_meant};
-pub use heads::{Heads, SaidKind, Shares};
+pub use heads::Heads;
 pub use language_guess::{differs, is_foreign, language_of};
 pub use languages::LanguageWords;
 pub use meant::{Meant, MeantFact, MeantWeights, are_of_others, is_of_unnamed, may_replace, meant, meant_fact};

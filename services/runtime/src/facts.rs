@@ -84,7 +84,8 @@ pub async fn index_facts(store: &Store) -> Result<(), store::Error> {
     }
 }
 
-pub async fn index_vectors(store: &Store, encoder: &Arc<Encoder>) -> Result<(), store::Error> {
+pub async fn index_vectors(store: &Store, encoder: Option<&Arc<Encoder>>) -> Result<(), store::Error> {
+    let Some(encoder) = encoder else { return Ok(()) };
     while put_vectors(store, encoder, store.facts_without_vector(encoder.name()).await?).await? {}
     Ok(())
 }

@@ -188,8 +188,10 @@ async fn what_people_say_is_learned_by_meaning() {
     };
     let share = |[right, all]: [usize; 2]| right as f64 / all as f64;
     // What holds today of lasting and passing sentences, corrections, and wishes to forget.
-    let mut halves =
-        vec![("closed.tsv".to_owned(), [0.85, 0.9, 0.8, 0.85]), ("second-closed.tsv".to_owned(), [0.8, 0.9, 0.5, 0.5])];
+    let mut halves = vec![
+        ("closed.tsv".to_owned(), [0.9, 0.94, 0.8, 0.85]),
+        ("second-closed.tsv".to_owned(), [0.9, 0.94, 0.6, 0.55]),
+    ];
     if let Ok(half) = std::env::var("SAID") {
         halves = vec![(half, [0.0; 4])];
     }
@@ -203,17 +205,17 @@ async fn what_people_say_is_learned_by_meaning() {
         println!("{half}, words: {words:?}\n{half}, meaning: {meaning:?}");
         let found = [meaning.lasting, meaning.passing, meaning.corrected, meaning.forgotten].map(share);
         assert!(found.iter().zip(least).all(|(found, least)| *found >= least), "{half}: {meaning:?}");
-        assert!(share(meaning.lasting) > share(words.lasting) && share(meaning.forgotten) > share(words.forgotten));
+        assert!(share(meaning.lasting) >= share(words.lasting) && share(meaning.forgotten) > share(words.forgotten));
+        assert!(share(words.lasting) >= 0.8 && share(words.passing) >= 0.85, "{half}: {words:?}");
     }
 }
 
-/// Other languages than the encoder's are left to the words.
+/// Other languages than the encoder's are told by the heads on words.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_people_say_in_other_languages_is_learned_by_words() {
     let encoder = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from).unwrap_or_default();
     let home = Home::open(&encoder.to_string_lossy()).await;
-    // What holds today. Wanted: four of five, and all.
-    for (half, least) in [("languages.tsv", 0.7), ("languages-open.tsv", 0.7), ("languages-closed.tsv", 0.5)] {
+    for (half, least) in [("languages.tsv", 0.7), ("languages-open.tsv", 0.8), ("languages-closed.tsv", 0.8)] {
         let languages = tally(&home, half).await;
         println!("{half}: {languages:?}");
         let [right, all] = languages.lasting;

@@ -201,7 +201,7 @@ impl Remembered {
         let at_ms = source.message.created_at_ms;
         let is_older = |fact: &HeldFact| {
             fact.person == self.person
-                && may_replace(&statement.about, &fact.about)
+                && may_replace(&statement.about, share, &fact.about)
                 && !are_of_others(&statement.text, &fact.text)
                 && !is_of_unnamed(&statement.text, share, &fact.text)
                 && fact.folded != own

@@ -27,12 +27,13 @@ struct MeantSentence {
 }
 
 impl Shared {
-    /// Looks through what was said in a conversation by meaning, where there is an encoder with heads.
+    /// Looks through what was said in a conversation by what kind of saying it is. Without an encoder, the heads on words tell that,
+    /// and no fact is found by its meaning.
     pub async fn hear_by_meaning(&self, silent: &UnheardSession, learned: &mut LearnedFacts) -> Result<(), Error> {
-        let Some(encoder) = self.encoding.open().await else { return Ok(()) };
-        let heads = Heads::of(encoder.name());
+        let encoder = self.encoding.open().await;
+        let encoder = encoder.as_ref();
         let (session, mut seq) = (&silent.session, silent.meant_seq);
-        index_vectors(&self.store, &encoder).await?;
+        index_vectors(&self.store, encoder).await?;
         loop {
             let mut said = self.store.said_since(session, seq, MESSAGES_AT_ONCE).await?;
             let person = said.first().map_or(silent.person.as_str(), |first| said_by(silent, first)).to_owned();
@@ -40,19 +41,19 @@ impl Shared {
             let Some(last) = said.last().map(|last| last.seq) else { return Ok(()) };
             let before = self.store.said_before(session, seq).await?;
             let before = before.filter(|before| said_by(silent, before) == person);
-            let told = tell(&encoder, heads, &said).await;
-            let remembered = self.change_by_meaning(&encoder, silent, &person, &said, before.as_ref(), told).await?;
+            let told = tell(encoder, &said).await;
+            let remembered = self.change_by_meaning(encoder, silent, &person, &said, before.as_ref(), told).await?;
             learned.add(&remembered);
             self.store.remember(session, remembered.changes, HeardThrough::Meaning(last), wall_ms()).await?;
             index_facts(&self.store).await?;
-            index_vectors(&self.store, &encoder).await?;
+            index_vectors(&self.store, encoder).await?;
             seq = last;
         }
     }
 
     async fn change_by_meaning(
         &self,
-        encoder: &Arc<Encoder>,
+        encoder: Option<&Arc<Encoder>>,
         silent: &UnheardSession,
         person: &str,
         said: &[SaidMessage],
@@ -64,7 +65,9 @@ impl Shared {
         let kept: Vec<FactChange> =
             told.iter().filter_map(|told| statement(&told.meant)).map(FactChange::Keep).collect();
         let mut remembered = self.known(session.user(), person, kept.iter()).await?;
-        self.add_vectors(&mut remembered, encoder, session.user(), person).await?;
+        if let Some(encoder) = encoder {
+            self.add_vectors(&mut remembered, encoder, session.user(), person).await?;
+        }
         let items: Vec<&str> = said.iter().map(|message| message.item_id.as_str()).collect();
         let by_the_way = self.store.facts_by_the_way(session, &items).await?;
         let mut left = self.settings.remember.facts_per_message.saturating_mul(said.len());
@@ -160,24 +163,30 @@ fn statement(meant: &Meant) -> Option<Statement> {
     }
 }
 
-async fn tell(encoder: &Arc<Encoder>, heads: Option<&Heads>, said: &[SaidMessage]) -> Vec<MeantSentence> {
+async fn tell(encoder: Option<&Arc<Encoder>>, said: &[SaidMessage]) -> Vec<MeantSentence> {
     let of_message = |(at, message): (usize, &SaidMessage)| {
         let sentences: Vec<(usize, String)> = sentences(&message.text)
             .into_iter()
             .take(MOST_SENTENCES)
-            .filter(|sentence| heads.is_some() || forgets(sentence).is_some())
             .map(|sentence| (at, sentence.to_owned()))
             .collect();
         sentences
     };
     let places: Vec<(usize, String)> = said.iter().enumerate().flat_map(of_message).collect();
-    let vectors = encode(encoder, places.iter().map(|(_, sentence)| sentence.clone()).collect()).await;
+    let vectors = match encoder {
+        Some(encoder) => encode(encoder, places.iter().map(|(_, sentence)| sentence.clone()).collect()).await,
+        None => vec![Vec::new(); places.len()],
+    };
+    let heads = encoder.and_then(|encoder| Heads::of(encoder.name()));
     let told = places.into_iter().zip(vectors).map(|((message, sentence), vector)| {
-        let by_heads = |heads: &Heads| meant(&sentence, &heads.shares(&vector), &heads.languages);
         let meant = match forgets(&sentence) {
             Some("") => Meant::Unclear,
             Some(_) => Meant::Forget(sentence.clone()),
-            None => heads.map_or(Meant::Unclear, by_heads),
+            None => meant(&sentence, heads.map(|heads| (heads, &*vector))),
+        };
+        let vector = match (&meant, heads) {
+            (Meant::Forget(_), Some(heads)) => heads.towards_fact(&vector),
+            _ => vector,
         };
         MeantSentence { message, sentence, vector: rounded(&vector), meant }
     });
