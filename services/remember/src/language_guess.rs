@@ -64,11 +64,13 @@ fn commonest(letters: &HashMap<Script, usize>) -> Option<Script> {
     most.map(|script| if has_kana && script == Script::Han { Script::Hiragana } else { script })
 }
 
-/// Script of each language, by its common words.
+/// Script of each language, by words that each has.
 static SCRIPTS: LazyLock<Vec<(&'static str, Script)>> = LazyLock::new(|| {
     let script = |language: &'static LanguageWords| {
-        let words: Vec<&str> = language.common.iter().map(String::as_str).collect();
-        commonest(&letters(&words.concat())).map(|script| (language.code, script))
+        let sets = [&language.common, &language.first_person, &language.negations];
+        let lists = [&language.first_person_inside, &language.negations_inside];
+        let words = sets.into_iter().flatten().chain(lists.into_iter().flatten()).map(String::as_str);
+        commonest(&letters(&words.collect::<String>())).map(|script| (language.code, script))
     };
     LANGUAGES.iter().filter_map(script).collect()
 });
@@ -118,6 +120,8 @@ mod tests {
         assert!(is_foreign("姉はリスボンに住んでいます", &codes(&["en", "zh"])));
         assert!(!is_foreign("姉はリスボンに住んでいます", &codes(&["ja"])));
         assert!(!is_foreign("моя сестра живёт в Лиссабоне", &codes(&["ru"])));
+        assert!(!is_foreign("제 여동생은 리스본에 살아요", &codes(&["ko"])));
+        assert_eq!(SCRIPTS.len(), LANGUAGES.len());
         assert!(!is_foreign("ok", &codes(&["en"])));
     }
 

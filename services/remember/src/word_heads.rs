@@ -24,7 +24,7 @@ static HEADS: LazyLock<WordHeads> = LazyLock::new(|| {
         .unwrap_or_else(|error| panic!("models/heads/words.toml: {error}"))
 });
 
-const BUCKETS: u32 = 1 << 16;
+const BUCKETS: u32 = 1 << 16; // not a window: places of weights
 const FIRST_WORDS: usize = 3;
 const LONGEST_COUNT: usize = 6;
 

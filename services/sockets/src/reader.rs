@@ -18,7 +18,7 @@ pub struct SocketReader {
     revoked: BoxFuture<'static, ()>,
     last_heard: Instant,
     silent_until: Instant,
-    /// Timer that looks at both of them. It is set again when it rings, not with each message.
+    // Rings for both of them, and is set again when it rings, not with each message.
     alarm: Pin<Box<Sleep>>,
     has_spoken: bool,
     /// True while the last message is in memory: until the next one is awaited.

@@ -84,7 +84,8 @@ impl Ways {
             }
             Way::Response => self.gone("DELETE", &format!("/v1/responses/{id}")).await?,
             Way::Person => self.gone("DELETE", &format!("/v1/persons/{person}")).await?,
-            Way::Memory => {
+            // What was learned outlives a session that grew old.
+            Way::Memory | Way::Age => {
                 let found = self.memories(word).await?;
                 for memory in found {
                     self.gone("DELETE", &format!("/v1/memories/{memory}")).await?;
@@ -101,7 +102,7 @@ impl Ways {
                 self.delete_sessions(word).await?;
             }
             Way::Pin => self.gone("DELETE", &format!("/v1/sessions/{session}/pins/{id}")).await?,
-            Way::Nothing | Way::Age => {}
+            Way::Nothing => {}
         }
         if way == Way::Items || may_be_repeated(*door) {
             self.delete_items(word).await?;
