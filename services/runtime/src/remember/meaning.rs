@@ -61,7 +61,12 @@ impl Shared {
         told: Vec<MeantSentence>,
     ) -> Result<Remembered, Error> {
         let session = &silent.session;
-        let learns = self.preset_of(silent).remember.learn != Learn::Off;
+        // Without an encoder, a model that reads what was said puts it better than it was said.
+        let learns = match self.preset_of(silent).remember.learn {
+            Learn::Off => false,
+            Learn::Model => encoder.is_some(),
+            Learn::Words => true,
+        };
         let kept: Vec<FactChange> =
             told.iter().filter_map(|told| statement(&told.meant)).map(FactChange::Keep).collect();
         let mut remembered = self.known(session.user(), person, kept.iter()).await?;
