@@ -103,8 +103,8 @@ impl Shared {
                         crate::metrics::unsure_correction();
                     }
                 }
-                // A message whose wish words have carried out is hidden.
-                Meant::Forget(what) => {
+                // A message whose wish words have carried out is hidden. Without an encoder no other wish finds its fact.
+                Meant::Forget(what) if encoder.is_some() => {
                     match said_before.filter(|_| what.is_empty()) {
                         Some(before) => remembered.forget_said_in(&before.item_id),
                         None => remembered.forget_meant(&sentence, &vector, source),
