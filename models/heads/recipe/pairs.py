@@ -41,20 +41,20 @@ class Writer:
         self.vectors = encoder([line[1] for line in lines])
         self.meant = encoder([line[-1] for line in lines])
 
-    def of(self, kind):
-        return [at for at, line in enumerate(self.lines) if line[0] == kind]
+    def of(self, *kinds):
+        return [at for at, line in enumerate(self.lines) if line[0] in kinds]
 
     def facts(self, kind):
         """Lines of facts that no change of this kind means: what was told, or what changes of the other kind mean."""
-        told = [at for at, line in enumerate(self.lines) if line[0] in ("person", "home")][::4]
+        told = self.of("person", "home")[::4]
         return (told or [at for at, line in enumerate(self.lines) if line[0] != kind])[:MOST_FACTS]
 
 
-def map_of(writers, kind="forget"):
+def map_of(writers):
     """Trains the map: a wish is nearer to its fact than to those of all others."""
     torch.manual_seed(0)
-    said, meant = (torch.tensor(np.concatenate([vectors(writer)[writer.of(kind)] for writer in writers])) for vectors in (lambda w: w.vectors, lambda w: w.meant))
-    others = torch.tensor(np.concatenate([writer.vectors[[at for at, line in enumerate(writer.lines) if line[0] in ("person", "home")][::2]] for writer in writers]))
+    said, meant = (torch.tensor(np.concatenate([vectors(writer)[writer.of("forget")] for writer in writers])) for vectors in (lambda w: w.vectors, lambda w: w.meant))
+    others = torch.tensor(np.concatenate([writer.vectors[writer.of("person", "home")[::2]] for writer in writers]))
     down = torch.nn.Parameter(torch.randn(said.shape[1], RANK) * 0.02)
     up = torch.nn.Parameter(torch.zeros(RANK, said.shape[1]))
     steps = torch.optim.AdamW([down, up], lr=RATE, weight_decay=DECAY)

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from encode import Encoder
-from said import KINDS, made, written
+from said import KINDS, lines_of, made, written
 
 EACH = {"person": 4, "home": 4, "passing": 4, "question": 5, "order": 5, "correction": 6, "remember": 9, "forget": 6, "secret": 9}
 C = 2.0  # inverse strength of the regularisation
@@ -47,7 +47,7 @@ def main(folder, name, out, *files):
     x = np.concatenate([x, encoder([text for _, text in more])])
     model = fit(x, np.concatenate([y, [KINDS.index(kind) for kind, _ in more]]), weights)
     for file in files:
-        lines = [line.split("\t") for line in pathlib.Path(file).read_text().splitlines()]
+        lines = lines_of(pathlib.Path(file))
         figures(file, model, encoder([line[1] for line in lines]), np.array([KINDS.index(line[0]) for line in lines]))
     write(out, name, model)
 

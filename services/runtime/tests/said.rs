@@ -210,7 +210,7 @@ async fn what_people_say_is_learned_by_meaning() {
     }
 }
 
-/// Other languages than the encoder's are told by the heads on words.
+/// Tells sentences in languages that the encoder does not read: the heads on words learn facts from them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_people_say_in_other_languages_is_learned_by_words() {
     let encoder = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from).unwrap_or_default();
