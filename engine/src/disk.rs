@@ -9,6 +9,8 @@ mod file;
 pub mod hostile;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::DirEntry;
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -441,7 +443,7 @@ fn find(folder: &Path, model: &ModelIdentity) -> Result<(Vec<StoredSequence>, Ve
 
 fn sweep(folder: &Path, held: &HashSet<PageName>) -> std::io::Result<()> {
     let held: HashSet<PathBuf> = held.iter().map(|name| file::page_path(folder, name)).collect();
-    for entry in std::fs::read_dir(folder)? {
+    for entry in entries(folder)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "page") && !held.contains(&path) {
             delete(&path)?;
@@ -461,20 +463,14 @@ impl Drop for DiskCache {
 
 /// Deletes the files of owners, and returns their number.
 pub fn forget_files(folder: &Path, owners: &[OwnerId]) -> std::io::Result<usize> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
-        entries => entries?,
-    };
-    let prefixes: Vec<String> = owners.iter().map(|owner| file::prefix(*owner)).collect();
-    let is_theirs = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
     let mut deleted = 0;
     let mut held = HashSet::new();
-    for entry in entries {
+    for entry in entries(folder)? {
         let path = entry?.path();
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(is_theirs) {
+        if file::is_of(&path, owners) {
             delete(&path)?;
             deleted += 1;
-        } else if path.extension().is_some_and(|extension| extension == file::EXTENSION) {
+        } else if is_sequence(&path) {
             // An unreadable file keeps no page: the next engine deletes it.
             held.extend(file::read_names(&path).unwrap_or_default());
         }
@@ -483,25 +479,57 @@ pub fn forget_files(folder: &Path, owners: &[OwnerId]) -> std::io::Result<usize>
     Ok(deleted)
 }
 
+/// Lists a folder, which no engine may have made yet.
+fn entries(folder: &Path) -> std::io::Result<impl Iterator<Item = std::io::Result<DirEntry>>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        entries => Some(entries?),
+    };
+    Ok(entries.into_iter().flatten())
+}
+
+/// Copies the files of owners to another folder, the one written last at the end, and returns their number. A file that is damaged, or
+/// deleted meanwhile, stays behind.
+pub fn copy_files(folder: &Path, owners: &[OwnerId], to: &Path) -> std::io::Result<usize> {
+    std::fs::create_dir_all(to)?;
+    let mut theirs = Vec::new();
+    for entry in entries(folder)? {
+        let path = entry?.path();
+        if is_sequence(&path) && file::is_of(&path, owners) {
+            theirs.push((path.metadata()?.modified()?, path));
+        }
+    }
+    theirs.sort();
+    let mut copied = 0;
+    for (_, path) in theirs {
+        match file::copy(&path, to) {
+            Ok(()) => copied += 1,
+            Err(error) if [ErrorKind::NotFound, ErrorKind::InvalidData].contains(&error.kind()) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(copied)
+}
+
 /// Deletes the files of users' words that have no owner, while no engine runs: no deletion would find them. An earlier release
 /// wrote such files.
 pub fn forget_unowned_files(folder: &Path) -> std::io::Result<()> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
+    for entry in entries(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == file::EXTENSION) && file::is_unowned(&path) {
+        if is_sequence(&path) && file::is_unowned(&path) {
             delete(&path)?;
         }
     }
     Ok(())
 }
 
+fn is_sequence(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == file::EXTENSION)
+}
+
 fn delete(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }

@@ -81,7 +81,7 @@ pub mod vocabulary;
 pub use device_memory::{DeviceFacts, DeviceLimits, DeviceMemoryPlan, LongestConversation};
 #[cfg(feature = "hostile")]
 pub use disk::hostile as hostile_disk;
-pub use disk::{DiskLimits, forget_files, forget_unowned_files};
+pub use disk::{DiskLimits, copy_files, forget_files, forget_unowned_files};
 pub use draft::DraftLimits;
 pub use engine::Engine;
 pub use error::Error;

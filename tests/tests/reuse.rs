@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tests::client::{Client, user};
-use tests::service::Service;
+use tests::service::{Service, run, run_ok};
 
 /// Long enough that reading it again would be seen, and that it is worth a file.
 fn instructions() -> String {
@@ -105,6 +105,39 @@ async fn branches_are_returned_to_over_the_websocket() {
     let after = answer(&mut client).await;
     assert!(after.reused > 400, "{} reused, {} computed: {}", after.reused, after.computed, after.reason);
     service.stop().await;
+}
+
+#[tokio::test]
+async fn a_conversation_that_moves_to_another_machine_is_not_read_again() {
+    let service = Service::start(&[]).await;
+    let mut client = service.connect("?extensions=reprise").await;
+    let session = client.session_id().await;
+    client
+        .say(json!({"type": "session.update", "session": {"type": "realtime", "instructions": instructions()}}))
+        .await;
+    client.until("session.updated").await;
+    say(&mut client, "Good morning.").await;
+    assert!(answer(&mut client).await.computed > 400);
+    let here = service.stop().await;
+    run_ok(here.path(), &["sessions", "export", "--all", "-o", "moved.jsonl", "--computed", "moved"]).await;
+
+    let there = tempfile::tempdir().unwrap();
+    let moved = |name: &str| here.path().join(name).to_str().unwrap().to_owned();
+    let (file, computed) = (moved("moved.jsonl"), moved("moved"));
+    let told = run_ok(there.path(), &["sessions", "import", &file, "--computed", &computed]).await;
+    assert!(told.contains("1 session imported, and 1 files"), "{told}");
+    let service = Service::in_folder(there, &[]).await;
+    let mut client = service.connect(&format!("?extensions=reprise&session={session}")).await;
+    client.until("session.created").await;
+    say(&mut client, "And tomorrow?").await;
+    let after = answer(&mut client).await;
+    assert!(after.reused > 400 && after.computed < 120, "{} of {}", after.computed, after.reused);
+    let there = service.stop().await;
+    for wrong in [["--user", "ann"], ["--set", "memory.disk_path="]] {
+        let output =
+            run(there.path(), &[&["sessions", "import", &file, "--computed", &computed], &wrong[..]].concat()).await;
+        assert!(!output.status.success(), "{wrong:?}");
+    }
 }
 
 #[tokio::test]

@@ -112,6 +112,11 @@ pub(super) fn prefix(owner: OwnerId) -> String {
     format!("{:016x}-", owner.0)
 }
 
+/// Returns true for a file of one of these owners, also one that is not written to its end.
+pub(super) fn is_of(path: &Path, owners: &[OwnerId]) -> bool {
+    owner_of(path).is_some_and(|owner| owners.contains(&owner))
+}
+
 fn owner_of(path: &Path) -> Option<OwnerId> {
     let (owner, _) = path.file_stem()?.to_str()?.split_once('-')?;
     u64::from_str_radix(owner, 16).ok().map(OwnerId)
@@ -168,6 +173,20 @@ pub(super) fn write(job: WriteJob) -> Result<StoredSequence, String> {
     }
     write_sequence(&job).map_err(|error| failed(path, error))?;
     Ok(job.sequence)
+}
+
+/// Copies a sequence's file behind the pages that it names.
+pub(super) fn copy(path: &Path, to: &Path) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let names = read_names(path).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))?;
+    for from in names.iter().map(|name| page_path(folder, name)).chain([path.to_path_buf()]) {
+        let to = to.join(from.file_name().unwrap_or_default());
+        if !to.exists() {
+            let mut from = File::open(from)?;
+            written(&to, |out| std::io::copy(&mut from, out).map(drop))?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes another file and renames it, so that a file of this name is complete.

@@ -4,7 +4,8 @@ use anyhow::{Context, Result, bail};
 use engine::OwnerId;
 use settings::Settings;
 use std::io::IsTerminal;
-use store::{Error, Store};
+use std::path::Path;
+use store::{Error, SessionRef, Store};
 
 pub async fn users(store: &Store, user: Option<&str>) -> Result<Vec<String>> {
     let all: Vec<String> = store.users().await?.into_iter().map(|user| user.id).collect();
@@ -37,4 +38,15 @@ pub async fn forget_computed(settings: &Settings, store: &Store) -> Result<usize
     let owners: Vec<OwnerId> = pasts.into_iter().map(|past| OwnerId(past.owner)).collect();
     engine::forget_files(folder, &owners)
         .with_context(|| format!("files that were computed of deleted conversations are still in {}", folder.display()))
+}
+
+/// Copies what was computed of sessions from one folder to another, and returns the number of files. What is to be forgotten stays.
+pub async fn copy_computed(store: &Store, sessions: &[SessionRef], from: &Path, to: &Path) -> Result<usize> {
+    let forgotten = store.pasts_to_forget().await?;
+    let stays = |owner: &u64| forgotten.iter().any(|past| past.owner == *owner);
+    let owners: Vec<OwnerId> =
+        sessions.iter().map(SessionRef::past_owner).filter(|owner| !stays(owner)).map(OwnerId).collect();
+    engine::copy_files(from, &owners, to).with_context(|| {
+        format!("what was computed of the sessions was not copied from {} to {}", from.display(), to.display())
+    })
 }

@@ -5,7 +5,7 @@
 mod context;
 mod show;
 
-use crate::owners::{confirm, forget_computed, users};
+use crate::owners::{confirm, copy_computed, forget_computed, users};
 use anyhow::{Context, Result, bail};
 use runtime::wall_ms;
 use serde_json::json;
@@ -54,9 +54,18 @@ enum SessionsAction {
         /// File to write [default: the standard output]
         #[arg(long, short)]
         output: Option<PathBuf>,
+        /// Copies what was computed of them to this folder, too
+        #[arg(long, value_name = "FOLDER")]
+        computed: Option<PathBuf>,
     },
     /// Imports a file that export wrote; - reads the standard input
-    Import { file: PathBuf },
+    Import {
+        file: PathBuf,
+        /// Takes what was computed of the sessions from the folder that export wrote: the service continues with it
+        /// from its next start on
+        #[arg(long, value_name = "FOLDER")]
+        computed: Option<PathBuf>,
+    },
     /// Searches all conversations for words and "phrases"
     Search {
         #[arg(required = true)]
@@ -125,11 +134,19 @@ impl Sessions<'_> {
         match action {
             SessionsAction::List { limit } => self.list(limit).await,
             SessionsAction::Show { session, history } => self.show(&self.find(&session).await?, history).await,
-            SessionsAction::Export { sessions, all, output } => {
+            SessionsAction::Export { sessions, all, output, computed } => {
                 let sessions = if all { self.all().await? } else { self.find_all(&sessions).await? };
-                self.export(&sessions, output.as_deref()).await
+                self.export(&sessions, output.as_deref()).await?;
+                match computed {
+                    Some(to) => {
+                        let files = copy_computed(self.store, &sessions, self.disk_path()?, &to).await?;
+                        eprintln!("{files} files that were computed of them are in {}", to.display());
+                        Ok(())
+                    }
+                    None => Ok(()),
+                }
             }
-            SessionsAction::Import { file } => self.import(&file).await,
+            SessionsAction::Import { file, computed } => self.import(&file, computed.as_deref()).await,
             SessionsAction::Search { query, session, any, limit } => {
                 self.search(&query.join(" "), session.as_deref(), any, limit).await
             }
@@ -199,12 +216,30 @@ impl Sessions<'_> {
         Ok(out.into_inner().map_err(|error| error.into_error())?)
     }
 
-    async fn import(&self, file: &Path) -> Result<()> {
+    fn disk_path(&self) -> Result<&Path> {
+        self.settings
+            .memory
+            .disk_path
+            .as_deref()
+            .context("memory.disk_path names no folder: nothing computed is on disk")
+    }
+
+    async fn import(&self, file: &Path, computed: Option<&Path>) -> Result<()> {
+        if computed.is_some() && self.user.is_some() {
+            bail!("what was computed for one user serves no other: leave out --user or --computed");
+        }
+        if let Some(folder) = computed.filter(|folder| !folder.is_dir()) {
+            bail!("{} is no folder: name the one that `sessions export --computed` wrote", folder.display());
+        }
         let mut importer = self.store.importer(self.user.as_deref(), wall_ms());
         for line in BufReader::new(open(file)?).lines() {
             importer.line(&line.with_context(|| file.display().to_string())?).await?;
         }
         let sessions = importer.finish().await?;
+        let files = match computed {
+            Some(from) => copy_computed(self.store, &sessions, from, self.disk_path()?).await?,
+            None => 0,
+        };
         if self.json {
             let told = |session: &SessionRef| json!({"user": session.user(), "session": session.id()});
             return print_json(&sessions.iter().map(told).collect::<Vec<_>>());
@@ -212,7 +247,9 @@ impl Sessions<'_> {
         for session in &sessions {
             println!("{} of {}", clean(session.id()), clean(session.user()));
         }
-        println!("{} imported", counted(sessions.len() as u64));
+        let computed =
+            if files > 0 { format!(", and {files} files that were computed of them") } else { String::new() };
+        println!("{} imported{computed}", counted(sessions.len() as u64));
         Ok(())
     }
 
