@@ -113,6 +113,9 @@ async fn look_up_all(
     settings.remember.conversations = KeptConversations::Named;
     settings.remember.encoder = encoder.to_owned();
     settings.remember.silence_s = 1;
+    // The days and the talk besides are stored in seconds, and all of it is found by meaning.
+    (settings.limits.user_bytes, settings.limits.user_bytes_per_minute) = (0, 0);
+    settings.remember.messages += messages;
     if let Some(preset) = settings.presets.get_mut("default") {
         (preset.remember.learn, preset.recall) = (Learn::Words, Recall::Auto);
     }
