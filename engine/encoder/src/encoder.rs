@@ -19,6 +19,13 @@ pub struct Encoder {
     name: String,
 }
 
+/// Vectors of length one: of a whole text, and of each of its tokens, without those that the tokenizer puts around them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EncodedText {
+    pub vector: Vec<f32>,
+    pub tokens: Vec<f32>,
+}
+
 /// Tokens of a text that are read, its first ones: sentences have a dozen.
 const MOST_TOKENS: usize = 128;
 /// Bytes of a text that are cut into tokens.
@@ -58,16 +65,26 @@ impl Encoder {
 
     /// Returns a vector of length one. Of a long text its begin counts.
     pub fn encode(&self, text: &str) -> Vec<f32> {
+        self.encode_tokens(text).vector
+    }
+
+    pub fn encode_tokens(&self, text: &str) -> EncodedText {
         let text = &text[..text.floor_char_boundary(MOST_BYTES)];
         let mut vector = vec![0.0; self.width()];
-        let Ok(encoding) = self.tokenizer.encode_fast(text, true) else { return vector };
+        let mut tokens = Vec::new();
+        let Ok(encoding) = self.tokenizer.encode_fast(text, true) else { return EncodedText { vector, tokens } };
         let mut scratch = self.scratch.lock();
         let rows = self.network.run(&self.cpu, encoding.get_ids(), &mut scratch).chunks_exact(vector.len());
         let pooled = if self.pooling == Pooling::First { 1 } else { rows.len() };
-        for row in rows.take(pooled) {
+        for row in rows.clone().take(pooled) {
             vector.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
         }
         to_length_one(&mut vector);
-        vector
+        for (row, _) in rows.zip(encoding.get_special_tokens_mask()).filter(|(_, is_special)| **is_special == 0) {
+            let start = tokens.len();
+            tokens.extend_from_slice(row);
+            to_length_one(&mut tokens[start..]);
+        }
+        EncodedText { vector, tokens }
     }
 }

@@ -7,6 +7,6 @@ mod network;
 mod tensors;
 mod vector;
 
-pub use encoder::Encoder;
+pub use encoder::{EncodedText, Encoder};
 pub use error::Error;
 pub use vector::{likeness, nearest, rounded};

@@ -1,5 +1,5 @@
-"""Sentences as people say them: from templates, a file a kind in templates/ with the words in slots.toml; as seven writers wrote them, in
-written/; corrections and wishes to forget of seven more, in changes/; and in sixteen other languages, in languages/."""
+"""Sentences as people say them: from templates, a file a kind in templates/ with the words in slots.toml; as thirteen writers wrote
+them, in written/; corrections and wishes to forget of eleven more, in changes/; and in sixteen other languages, in languages/."""
 
 import pathlib
 import random
@@ -78,5 +78,14 @@ def english() -> list[list[list[str]]]:
 
 def written() -> list[tuple[str, str]]:
     """Kind and sentence of the writers' files: as written, and as a recogniser writes it."""
-    lines = [line for file in sorted((HERE / "written").glob("*.tsv")) for line in lines_of(file)]
+    return heard("written")
+
+
+def changed() -> list[tuple[str, str]]:
+    """The same of the writers who wrote corrections and wishes to forget alone."""
+    return heard("changes")
+
+
+def heard(folder: str) -> list[tuple[str, str]]:
+    lines = [line for file in sorted((HERE / folder).glob("*.tsv")) for line in lines_of(file)]
     return [(line[0], text) for line in lines for text in (line[1], re.sub(r"[.,:;!?—]", "", line[1]).lower())]

@@ -1,6 +1,6 @@
 """Trains the heads on a sentence encoder, and writes them as the service reads them.
 
-    pip install numpy scipy scikit-learn safetensors tokenizers
+    pip install numpy scikit-learn safetensors tokenizers torch
     python train.py FOLDER_OF_THE_ENCODER NAME_OF_ITS_WEIGHTS OUT.toml [HELD_OUT.tsv ...]
 
 The name is what the service's log tells when it opens the encoder. Every sixth template is held out first, to measure; then all
@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from encode import Encoder
-from said import KINDS, lines_of, made, written
+from said import KINDS, changed, lines_of, made, written
 
 EACH = {"person": 4, "home": 4, "passing": 4, "question": 5, "order": 5, "correction": 6, "remember": 9, "forget": 6, "secret": 9}
 C = 2.0  # inverse strength of the regularisation
@@ -42,8 +42,9 @@ def main(folder, name, out, *files):
     x, y = encoder([text for text, _, _ in sentences]), np.array([at for _, at, _ in sentences])
     held = np.array([int(hashlib.md5(template.encode()).hexdigest(), 16) % 6 == 0 for _, _, template in sentences])
     figures("held-out templates", fit(x[~held], y[~held]), x[held], y[held])
-    more = written()
-    weights = np.concatenate([np.ones(len(y)), np.full(len(more), WRITTEN)])
+    more, changes = written(), changed()
+    weights = np.concatenate([np.ones(len(y)), np.full(len(more), WRITTEN), np.ones(len(changes))])
+    more += changes
     x = np.concatenate([x, encoder([text for _, text in more])])
     model = fit(x, np.concatenate([y, [KINDS.index(kind) for kind, _ in more]]), weights)
     for file in files:

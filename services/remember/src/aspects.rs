@@ -2,8 +2,7 @@
 //! they tell.
 
 use crate::details::{details_of, is_correction};
-use crate::languages::{LANGUAGES, LanguageWords};
-use crate::meant::{is_same_noun, possessed};
+use crate::languages::{LANGUAGES, LanguageWords, has};
 use crate::text::{contains_phrase, folded, without_ending, words};
 use crate::{Detail, DetailKind};
 use std::collections::{BTreeSet, HashMap};
@@ -119,6 +118,30 @@ impl ThingWords {
         words(text).into_iter().flat_map(plain).chain(by_phrase).collect()
     }
 }
+
+// True if two nouns differ in their ending alone: 'sister' and 'sisters', and not 'grandfather' and 'grandmother'.
+pub(crate) fn is_same_noun(one: &str, other: &str) -> bool {
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    long.strip_prefix(short).is_some_and(|ending| ending.chars().count() <= LONGEST_NOUN_ENDING)
+}
+
+pub(crate) fn possessed(text: &str) -> Vec<String> {
+    // 'Mia' is a name in most languages, and says 'my' in one.
+    let is_name = |(at, word): (usize, &&str)| at > 0 && word.starts_with(char::is_uppercase);
+    let names: Vec<bool> = words(text).iter().enumerate().map(is_name).collect();
+    let folded = folded(text);
+    let words = words(&folded);
+    let is_possessive = |at: &usize| {
+        has(|language| &language.lasting.possessives, words[*at]) && names.get(*at).is_none_or(|is_name| !is_name)
+    };
+    let says_little =
+        |word: &&&str| has(|language| &language.lasting.small, word) || has(|language| &language.lasting.new, word);
+    let behind = |at: usize| words[at + 1..].iter().find(|word| !says_little(word));
+    let places = (0..words.len()).filter(is_possessive);
+    places.filter_map(behind).map(|noun| without_ending(noun).to_owned()).collect()
+}
+
+const LONGEST_NOUN_ENDING: usize = 2;
 
 #[cfg(test)]
 mod tests {

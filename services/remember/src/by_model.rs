@@ -5,7 +5,7 @@ use crate::details::{DetailKind, HeldDetails, details_of, is_negated};
 use crate::escape::escape;
 use crate::extract::{Statement, without_corrections};
 use crate::languages::has;
-use crate::meant::may_replace;
+use crate::same_subject::may_replace;
 use crate::text::{asks, folded, stems};
 
 /// Change that a model makes of what a person said. Facts are numbered by their place in the list that the model was shown.
@@ -116,7 +116,7 @@ fn is_meant_by_wish(fact: &str, source: &str) -> bool {
 /// Tells whether a new fact may take the place of a known one: it says another state of something that both name.
 fn is_another_state(text: &str, about: &str, known: &ShownFact) -> bool {
     let (told, there) = (stems(text), stems(known.text));
-    may_replace(about, 0.0, known.about) && told.iter().any(|stem| there.contains(stem)) && told != there
+    may_replace(about, known.about) && told.iter().any(|stem| there.contains(stem)) && told != there
 }
 
 /// Returns the subject by the person's words where they say something of which one holds at a time, else by the model's.

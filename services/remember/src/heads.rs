@@ -1,5 +1,6 @@
 //! Heads on a sentence encoder: what kind of saying a sentence is, by its vector. `models/heads` has how they were made.
 
+use crate::matcher::FactMatcher;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::LazyLock;
@@ -18,14 +19,20 @@ pub enum SaidKind {
     Secret, // told, and not to be kept
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct Heads {
     pub encoder: String,
     pub languages: Vec<String>,
+    pub matcher: FactMatcher,
     kinds: Vec<KindHead>,
-    #[serde(skip)]
-    map: FactMap,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KindHeads {
+    encoder: String,
+    languages: Vec<String>,
+    kinds: Vec<KindHead>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -37,20 +44,20 @@ struct KindHead {
     weights: Vec<i8>,
 }
 
-/// Files of the heads of each encoder: the kinds, and the map with its weights.
+/// Files of the heads of each encoder: the kinds, and the matcher with its weights.
 #[rustfmt::skip]
 const FILES: &[(&str, &str, &[u8])] = &[
     (
         include_str!("../../../models/heads/all-MiniLM-L6-v2.toml"),
-        include_str!("../../../models/heads/all-MiniLM-L6-v2.map.toml"),
-        include_bytes!("../../../models/heads/all-MiniLM-L6-v2.map.i8"),
+        include_str!("../../../models/heads/all-MiniLM-L6-v2.match.toml"),
+        include_bytes!("../../../models/heads/all-MiniLM-L6-v2.match.i8"),
     ),
 ];
 
 static HEADS: LazyLock<Vec<Heads>> = LazyLock::new(|| {
-    let read = |(kinds, map, weights): &(&str, &str, &'static [u8])| {
-        let map = FactMap { weights, ..read_toml(map) };
-        Heads { map, ..read_toml(kinds) }
+    let read = |(kinds, matcher, weights): &(&str, &str, &'static [u8])| {
+        let KindHeads { encoder, languages, kinds } = read_toml(kinds);
+        Heads { encoder, languages, kinds, matcher: read_toml::<FactMatcher>(matcher).with(weights) }
     };
     FILES.iter().map(read).collect()
 });
@@ -68,11 +75,6 @@ impl Heads {
         &HEADS
     }
 
-    /// Moves the vector of a wish to forget to where the fact lies that it means.
-    pub fn towards_fact(&self, wish: &[f32]) -> Vec<f32> {
-        self.map.moved(wish)
-    }
-
     pub fn shares(&self, vector: &[f32]) -> Shares {
         let score = |head: &KindHead| {
             let dot: f32 = head.weights.iter().zip(vector).map(|(weight, x)| f32::from(*weight) * x).sum();
@@ -80,41 +82,6 @@ impl Heads {
         };
         Shares::of_scores(self.kinds.iter().map(score))
     }
-}
-
-/// Map of low rank from wishes to the facts that they mean: down to the rank, and up again.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FactMap {
-    rank: usize,
-    down: f32,
-    up: f32,
-    #[serde(skip)]
-    weights: &'static [u8],
-}
-
-impl FactMap {
-    fn moved(&self, vector: &[f32]) -> Vec<f32> {
-        let width = vector.len();
-        if self.weights.len() != 2 * width * self.rank {
-            return vector.to_vec();
-        }
-        let (down, up) = self.weights.split_at(width * self.rank);
-        let (mut inner, mut moved) = (vec![0.0; self.rank], vector.to_vec());
-        for (x, row) in vector.iter().zip(down.chunks(self.rank)) {
-            add(&mut inner, x * self.down, row);
-        }
-        for (x, row) in inner.iter().zip(up.chunks(width)) {
-            add(&mut moved, x * self.up, row);
-        }
-        let length = moved.iter().map(|x| x * x).sum::<f32>().sqrt();
-        moved.iter_mut().for_each(|x| *x /= length.max(f32::MIN_POSITIVE));
-        moved
-    }
-}
-
-fn add(sums: &mut [f32], scale: f32, weights: &[u8]) {
-    sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += scale * f32::from(*weight as i8));
 }
 
 const LEAST_SHARE: f32 = 1e-6;
@@ -169,7 +136,7 @@ mod tests {
         assert!(!Heads::all().is_empty());
         for heads in Heads::all() {
             let width = heads.encoder.rsplit('-').next().and_then(|width| width.parse().ok());
-            assert_eq!(Some(heads.map.weights.len()), width.map(|width| 2 * width * heads.map.rank));
+            assert_eq!(Some(heads.matcher.width()), width);
             assert!(heads.kinds.len() == 9 && heads.kinds.iter().all(|head| Some(head.weights.len()) == width));
             for head in &heads.kinds {
                 // A vector along a head's own weights is of its kind.

@@ -11,8 +11,11 @@ mod extract;
 mod heads;
 mod language_guess;
 mod languages;
+mod matcher;
 mod meant;
+mod meant_fact;
 mod orders;
+mod same_subject;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -33,7 +36,10 @@ pub use extract::{FactChange, Statement, asks_to_forget, extract, forgets, is_me
 pub use heads::Heads;
 pub use language_guess::{differs, is_foreign, language_of};
 pub use languages::LanguageWords;
-pub use meant::{Meant, MeantFact, MeantWeights, are_of_others, is_of_unnamed, may_replace, meant, meant_fact};
+pub use matcher::{FactMatcher, MatchTokens, TextSide};
+pub use meant::{Meant, meant};
+pub use meant_fact::{ChoiceWeights, MeantFact, NearFact, meant_fact, same_words};
 pub use orders::{has_order, has_role_tokens, is_order_like};
-pub use text::{asks, estimate_tokens, folded, is_question, said_lines, sentences, stems, stems_of_question};
+pub use same_subject::{are_of_others, is_of_unnamed, may_replace, names_another};
+pub use text::{as_one, asks, estimate_tokens, folded, is_question, said_lines, sentences, stems, stems_of_question};
 pub use wishes::{WishScope, wish_of};

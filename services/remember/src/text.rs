@@ -81,6 +81,16 @@ pub fn sentences(text: &str) -> Vec<&str> {
     sentences
 }
 
+/// Returns a short text of several sentences as one, which says one thing in fragments: 'Wasps. Deadly allergic.'
+pub fn as_one(text: &str) -> Option<&str> {
+    let parts = sentences(text);
+    let is_short = (2..=MOST_FRAGMENTS).contains(&parts.len()) && words(text).len() <= MOST_WORDS_OF_FRAGMENTS;
+    (is_short && !parts.into_iter().any(is_question)).then(|| text.trim())
+}
+
+const MOST_FRAGMENTS: usize = 3;
+const MOST_WORDS_OF_FRAGMENTS: usize = 12;
+
 pub fn words(text: &str) -> Vec<&str> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for (start, word) in text.unicode_word_indices().filter(|(_, word)| !word.starts_with(is_unspaced)) {

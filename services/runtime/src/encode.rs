@@ -1,6 +1,6 @@
 //! Vectors of sentences, computed beside the workers.
 
-use encoder::{Encoder, rounded};
+use encoder::{EncodedText, Encoder, rounded};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
@@ -8,6 +8,13 @@ pub async fn encode(encoder: &Arc<Encoder>, sentences: Vec<String>) -> Vec<Vec<f
     let encoder = encoder.clone();
     let vectors = spawn_blocking(move || sentences.iter().map(|sentence| encoder.encode(sentence)).collect());
     vectors.await.unwrap_or_default()
+}
+
+/// Encodes sentences with their tokens, for the matcher.
+pub async fn encode_tokens(encoder: &Arc<Encoder>, sentences: Vec<String>) -> Vec<EncodedText> {
+    let encoder = encoder.clone();
+    let encoded = spawn_blocking(move || sentences.iter().map(|sentence| encoder.encode_tokens(sentence)).collect());
+    encoded.await.unwrap_or_default()
 }
 
 /// Returns the vectors as the store keeps them.

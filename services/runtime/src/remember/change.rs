@@ -1,11 +1,9 @@
 //! Changes of the remembered facts.
 
+use super::sought::Sought;
 use crate::first_time;
 use encoder::nearest;
-use remember::{
-    Aspects, MeantFact, MeantWeights, Statement, are_of_others, is_meant, is_of_unnamed, is_secret, may_replace,
-    meant_fact,
-};
+use remember::{MatchTokens, MeantFact, NearFact, Statement, is_meant, is_secret, meant_fact, same_words};
 use std::collections::HashMap;
 use store::{Error, FactChanges, FactVector, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
 
@@ -54,6 +52,7 @@ struct HeldFact {
     item_id: Option<String>,
     said_at_ms: i64,
     vector: Option<Vec<i8>>,
+    tokens: Option<MatchTokens>,
 }
 
 impl HeldFact {
@@ -68,6 +67,7 @@ impl HeldFact {
             item_id: fact.item_id,
             said_at_ms: fact.said_at_ms,
             vector,
+            tokens: None,
         }
     }
 }
@@ -146,7 +146,18 @@ impl Remembered {
         if newer.is_none() {
             let held = self.room.held.entry(person.clone()).or_default();
             *held = (*held + 1).saturating_sub(older.len());
-            self.held.push(HeldFact { id, person, about, text, folded, asked, item_id, said_at_ms, vector: None });
+            self.held.push(HeldFact {
+                id,
+                person,
+                about,
+                text,
+                folded,
+                asked,
+                item_id,
+                said_at_ms,
+                vector: None,
+                tokens: None,
+            });
         }
         Ok(())
     }
@@ -194,23 +205,25 @@ impl Remembered {
         known.map(|fact| fact.id.as_str())
     }
 
-    /// Keeps a newer state of what was told before. Returns true if two facts are near: both stay, and the newer stands beside them.
-    pub fn correct(&mut self, statement: Statement, share: f32, vector: &[i8], source: &SaidAt) -> Result<bool, Error> {
-        let own = folded(&statement.text);
-        let said = Aspects::of(&statement.text);
-        let at_ms = source.message.created_at_ms;
-        let is_older = |fact: &HeldFact| {
-            fact.person == self.person
-                && may_replace(&statement.about, share, &fact.about)
-                && !are_of_others(&statement.text, &fact.text)
-                && !is_of_unnamed(&statement.text, share, &fact.text)
-                && fact.folded != own
-                && fact.said_at_ms <= at_ms
-                && fact.item_id.as_ref() != Some(&source.message.item_id)
-                && !said.is_of_another_thing(&Aspects::of(&fact.text))
-        };
+    /// Lists the facts that a sentence may mean whose tokens nobody has read: their ids and texts.
+    pub fn unread(&self, sought: &Sought, source: &SaidMessage, most: usize) -> Vec<(String, String)> {
+        let near = self.near(sought, source, most).into_iter().map(|(at, _)| &self.held[at]);
+        near.filter(|fact| fact.tokens.is_none()).map(|fact| (fact.id.clone(), fact.text.clone())).collect()
+    }
+
+    pub fn add_tokens(&mut self, read: Vec<(String, MatchTokens)>) {
+        for (id, tokens) in read {
+            if let Some(fact) = self.held.iter_mut().find(|fact| fact.id == id) {
+                fact.tokens = Some(tokens);
+            }
+        }
+    }
+
+    /// Keeps a statement, in the place of the fact that it corrects. Returns true if two facts are near: both stay, and the newer stands
+    /// beside them.
+    pub fn correct(&mut self, statement: Statement, sought: &Sought, source: &SaidAt) -> Result<bool, Error> {
         let id_of = |at: usize| self.held[at].id.clone();
-        let (meant, near) = match self.meant(&statement.text, vector, &MeantWeights::corrected(share), is_older) {
+        let (meant, near) = match self.meant(sought, source.message) {
             MeantFact::One(at) => (Some(id_of(at)), Vec::new()),
             MeantFact::None => (None, Vec::new()),
             MeantFact::Unsure(first, second) => (None, vec![id_of(first), id_of(second)]),
@@ -231,34 +244,42 @@ impl Remembered {
     }
 
     /// Forgets the fact that a wish means by its meaning, among those that were told before it.
-    pub fn forget_meant(&mut self, wish: &str, vector: &[i8], source: &SaidMessage) {
-        let is_older =
-            |fact: &HeldFact| fact.said_at_ms <= source.created_at_ms && fact.item_id.as_ref() != Some(&source.item_id);
-        if let MeantFact::One(at) = self.meant(wish, vector, &MeantWeights::FORGOTTEN, is_older) {
+    pub fn forget_meant(&mut self, sought: &Sought, source: &SaidMessage) {
+        if let MeantFact::One(at) = self.meant(sought, source) {
             self.forget_all(&[self.held[at].id.clone()]);
         }
     }
 
-    fn meant(
-        &self,
-        sentence: &str,
-        vector: &[i8],
-        weights: &MeantWeights,
-        may_be: impl Fn(&HeldFact) -> bool,
-    ) -> MeantFact {
+    /// Lists the places of the facts that a sentence may mean, and how near each is, nearest first.
+    fn near(&self, sought: &Sought, source: &SaidMessage, most: usize) -> Vec<(usize, f32)> {
+        let own = folded(sought.sentence);
+        let is_wish = sought.correction.is_none();
+        let may_be = |fact: &HeldFact| {
+            fact.said_at_ms <= source.created_at_ms
+                && fact.item_id.as_ref() != Some(&source.item_id)
+                && (is_wish || fact.person == self.person && fact.folded != own)
+                && sought.may_mean(&fact.text, &fact.about)
+        };
         let facts = self.held.iter().enumerate().filter(|(_, fact)| may_be(fact));
-        let facts =
-            facts.filter_map(|(at, fact)| Some((at, fact.vector.as_ref().filter(|own| own.len() == vector.len())?)));
+        let width = sought.vector.len();
+        let facts = facts.filter_map(|(at, fact)| Some((at, fact.vector.as_ref().filter(|own| own.len() == width)?)));
         let (places, rows): (Vec<usize>, Vec<&Vec<i8>>) = facts.unzip();
         let rows: Vec<i8> = rows.into_iter().flatten().copied().collect();
-        let near = nearest(vector, &rows, MOST_NEAR);
-        let texts: Vec<(&str, f32)> =
-            near.iter().map(|(at, likeness)| (self.held[places[*at]].text.as_str(), *likeness)).collect();
-        let place = |at: usize| places[near[at].0];
-        match meant_fact(sentence, &texts, weights) {
+        let near = nearest(sought.vector, &rows, most);
+        near.into_iter().map(|(at, likeness)| (places[at], likeness)).collect()
+    }
+
+    fn meant(&self, sought: &Sought, source: &SaidMessage) -> MeantFact {
+        let near = self.near(sought, source, MOST_NEAR).into_iter().filter_map(|(at, likeness)| {
+            let HeldFact { text, tokens, .. } = &self.held[at];
+            let fit = sought.fit(tokens.as_ref(), likeness, same_words(sought.sentence, text))?;
+            Some((at, NearFact { text, likeness, fit }))
+        });
+        let (places, facts): (Vec<usize>, Vec<NearFact>) = near.unzip();
+        match meant_fact(&facts, &sought.weights()) {
             MeantFact::None => MeantFact::None,
-            MeantFact::One(at) => MeantFact::One(place(at)),
-            MeantFact::Unsure(first, second) => MeantFact::Unsure(place(first), place(second)),
+            MeantFact::One(at) => MeantFact::One(places[at]),
+            MeantFact::Unsure(first, second) => MeantFact::Unsure(places[first], places[second]),
         }
     }
 
@@ -289,7 +310,8 @@ impl Remembered {
     }
 }
 
-const MOST_NEAR: usize = 16;
+/// Facts that are compared with a sentence, token by token.
+pub const MOST_NEAR: usize = 16;
 
 fn folded(text: &str) -> String {
     text.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -298,6 +320,7 @@ fn folded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remember::sought::Correction;
 
     fn room(most: usize, of_user: usize) -> FactRoom {
         FactRoom { most, of_user, ..FactRoom::default() }
@@ -367,9 +390,11 @@ mod tests {
     fn correct(text: &str, vector: [i8; 3], at_ms: i64, remembered: &mut Remembered) -> bool {
         let item_id = format!("item_{at_ms}");
         let message = SaidMessage { seq: 1, item_id, text: text.to_owned(), person: None, created_at_ms: at_ms };
-        let (text, about) = (text.to_owned(), text.to_owned());
-        let statement = Statement { text, about, asked: false, of_home: false, confidence: 0.8 };
-        remembered.correct(statement, 0.9, &vector, &SaidAt { person: "ann", message: &message }).unwrap()
+        let statement =
+            Statement { text: text.to_owned(), about: text.to_owned(), asked: false, of_home: false, confidence: 0.8 };
+        let correction = Some(Correction::new(&statement, 0.9));
+        let sought = Sought { sentence: text, correction, vector: &vector, matched: None };
+        remembered.correct(statement, &sought, &SaidAt { person: "ann", message: &message }).unwrap()
     }
 
     #[test]
@@ -408,12 +433,16 @@ mod tests {
             person: None,
             created_at_ms: at_ms,
         };
-        remembered.forget_meant("Erase the thing with the pet", &[90, 20, 10], &at(20));
+        let forget = |vector: &[i8], at_ms: i64, remembered: &mut Remembered| {
+            let sentence = "Erase the thing with the pet";
+            remembered.forget_meant(&Sought { sentence, correction: None, vector, matched: None }, &at(at_ms));
+        };
+        forget(&[90, 20, 10], 20, &mut remembered);
         assert_eq!(texts(&remembered), ["Our cat is called Tom.", "I like tea."]);
-        remembered.forget_meant("Erase the thing with the pet", &[-90, -20, -10], &at(20));
-        remembered.forget_meant("Erase the thing with the pet", &[0, 90, 0], &at(5));
+        forget(&[-90, -20, -10], 20, &mut remembered);
+        forget(&[0, 90, 0], 5, &mut remembered);
         // Vectors of another encoder have another width.
-        remembered.forget_meant("Erase the thing with the pet", &[0, 90], &at(20));
+        forget(&[0, 90], 20, &mut remembered);
         assert_eq!(texts(&remembered), ["Our cat is called Tom.", "I like tea."]);
     }
 

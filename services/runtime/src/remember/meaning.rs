@@ -2,13 +2,14 @@
 
 use super::change::{Remembered, SaidAt, said_by};
 use super::news::LearnedFacts;
+use super::sought::{Correction, Sought};
 use crate::clock::wall_ms;
-use crate::encode::encode;
+use crate::encode::encode_tokens;
 use crate::fact_block::owners;
 use crate::facts::{index_facts, index_vectors, put_vectors};
 use crate::shared::Shared;
-use encoder::{Encoder, rounded};
-use remember::{FactChange, Heads, Meant, Statement, forgets, meant, sentences};
+use encoder::{EncodedText, Encoder, rounded};
+use remember::{FactChange, Heads, Meant, Statement, as_one, forgets, meant, sentences};
 use settings::Learn;
 use std::sync::Arc;
 use store::{Error, FoundBy, HeardThrough, SaidMessage, UnheardSession};
@@ -22,7 +23,7 @@ const READ_AT_ONCE: usize = 4;
 struct MeantSentence {
     message: usize,
     sentence: String,
-    vector: Vec<i8>,
+    encoded: EncodedText,
     meant: Meant,
 }
 
@@ -76,7 +77,7 @@ impl Shared {
         let items: Vec<&str> = said.iter().map(|message| message.item_id.as_str()).collect();
         let by_the_way = self.store.facts_by_the_way(session, &items).await?;
         let mut left = self.settings.remember.facts_per_message.saturating_mul(said.len());
-        for MeantSentence { message, sentence, vector, meant } in told {
+        for MeantSentence { message, sentence, encoded, meant } in told {
             let (source, said_before) = (&said[message], message.checked_sub(1).map(|at| &said[at]).or(before));
             let place = SaidAt::of(silent, source);
             let is_it = |fact: &&store::RememberedFact| {
@@ -86,12 +87,19 @@ impl Shared {
             if left == 0 {
                 break;
             }
+            let vector = rounded(&encoded.vector);
+            let seek = async |correction: Option<Correction>, remembered: &mut Remembered| {
+                let encoder = encoder?;
+                let sought = Sought::new(encoder, &sentence, correction, &vector, &encoded.tokens);
+                sought.read_near(encoder, remembered, source).await;
+                Some(sought)
+            };
             match meant {
-                Meant::Keep(statement) if statement.asked || learns => {
+                Meant::Keep(statement) => {
                     remembered.keep(statement, FoundBy::Words, &place)?;
                     left -= 1;
                 }
-                Meant::Correct(statement, share) if learns => {
+                Meant::Lasting(statement, share) if learns => {
                     left -= 1;
                     // Words may have found what it corrects: it takes the place of nothing else.
                     if let Some(known) = remembered.known_as(&statement.text)
@@ -99,15 +107,24 @@ impl Shared {
                     {
                         continue;
                     }
-                    if remembered.correct(statement, share, &vector, &place)? {
-                        crate::metrics::unsure_correction();
+                    match seek(Some(Correction::new(&statement, share)), &mut remembered).await {
+                        Some(sought) => {
+                            if remembered.correct(statement, &sought, &place)? {
+                                crate::metrics::unsure_correction();
+                            }
+                        }
+                        None => remembered.keep(statement, FoundBy::Words, &place)?,
                     }
                 }
                 // A message whose wish words have carried out is hidden. Without an encoder no other wish finds its fact.
                 Meant::Forget(what) if encoder.is_some() => {
                     match said_before.filter(|_| what.is_empty()) {
                         Some(before) => remembered.forget_said_in(&before.item_id),
-                        None => remembered.forget_meant(&sentence, &vector, source),
+                        None => {
+                            if let Some(sought) = seek(None, &mut remembered).await {
+                                remembered.forget_meant(&sought, source);
+                            }
+                        }
                     }
                     // Words may have taken the wish for a fact.
                     remembered.changes.dropped.extend(wrongly_kept);
@@ -140,8 +157,11 @@ impl Shared {
             put_vectors(&self.store, &encoder, unread).await?;
             self.add_vectors(remembered, &encoder, user, person).await?;
         }
-        if let Some(vector) = encode(&encoder, vec![what.to_owned()]).await.first() {
-            remembered.forget_meant(what, &rounded(vector), source);
+        if let Some(encoded) = encode_tokens(&encoder, vec![what.to_owned()]).await.first() {
+            let vector = rounded(&encoded.vector);
+            let sought = Sought::new(&encoder, what, None, &vector, &encoded.tokens);
+            sought.read_near(&encoder, remembered, source).await;
+            remembered.forget_meant(&sought, source);
         }
         Ok(true)
     }
@@ -163,37 +183,42 @@ impl Shared {
 
 fn statement(meant: &Meant) -> Option<Statement> {
     match meant {
-        Meant::Keep(statement) | Meant::Correct(statement, _) => Some(statement.clone()),
+        Meant::Keep(statement) | Meant::Lasting(statement, _) => Some(statement.clone()),
         Meant::Forget(_) | Meant::Nothing | Meant::Unclear => None,
     }
 }
 
+/// Tells what each sentence means. A short message none of whose sentences says anything is told as one.
 async fn tell(encoder: Option<&Arc<Encoder>>, said: &[SaidMessage]) -> Vec<MeantSentence> {
     let of_message = |(at, message): (usize, &SaidMessage)| {
-        let sentences: Vec<(usize, String)> = sentences(&message.text)
-            .into_iter()
-            .take(MOST_SENTENCES)
-            .map(|sentence| (at, sentence.to_owned()))
-            .collect();
-        sentences
+        let parts = sentences(&message.text).into_iter().take(MOST_SENTENCES);
+        parts.map(|sentence| (at, sentence.to_owned())).collect::<Vec<_>>()
     };
-    let places: Vec<(usize, String)> = said.iter().enumerate().flat_map(of_message).collect();
-    let vectors = match encoder {
-        Some(encoder) => encode(encoder, places.iter().map(|(_, sentence)| sentence.clone()).collect()).await,
-        None => vec![Vec::new(); places.len()],
+    let mut told = tell_each(encoder, said.iter().enumerate().flat_map(of_message).collect()).await;
+    let says_something = |told: &MeantSentence| !matches!(told.meant, Meant::Nothing | Meant::Unclear);
+    let saying: Vec<usize> = told.iter().filter(|told| says_something(told)).map(|told| told.message).collect();
+    let silent = said.iter().enumerate().filter(|(at, _)| !saying.contains(at));
+    let wholes = silent.filter_map(|(at, message)| Some((at, as_one(&message.text)?.to_owned())));
+    let wholes = tell_each(encoder, wholes.collect()).await;
+    told.extend(wholes.into_iter().filter(|told| matches!(told.meant, Meant::Lasting(..))));
+    told.sort_by_key(|told| told.message);
+    told
+}
+
+async fn tell_each(encoder: Option<&Arc<Encoder>>, said: Vec<(usize, String)>) -> Vec<MeantSentence> {
+    let mut encoded = match encoder {
+        Some(encoder) => encode_tokens(encoder, said.iter().map(|(_, sentence)| sentence.clone()).collect()).await,
+        None => Vec::new(),
     };
+    encoded.resize_with(said.len(), EncodedText::default);
     let heads = encoder.and_then(|encoder| Heads::of(encoder.name()));
-    let told = places.into_iter().zip(vectors).map(|((message, sentence), vector)| {
+    let told = said.into_iter().zip(encoded).map(|((message, sentence), encoded)| {
         let meant = match forgets(&sentence) {
             Some("") => Meant::Unclear,
             Some(_) => Meant::Forget(sentence.clone()),
-            None => meant(&sentence, heads.map(|heads| (heads, &*vector))),
+            None => meant(&sentence, heads.map(|heads| (heads, &*encoded.vector))),
         };
-        let vector = match (&meant, heads) {
-            (Meant::Forget(_), Some(heads)) => heads.towards_fact(&vector),
-            _ => vector,
-        };
-        MeantSentence { message, sentence, vector: rounded(&vector), meant }
+        MeantSentence { message, sentence, encoded, meant }
     });
     told.collect()
 }

@@ -1,0 +1,81 @@
+//! Whether a newer statement is about the same as an older one, by whom and what both name.
+
+use crate::aspects::{is_same_noun, possessed};
+use crate::languages::has;
+use crate::text::{folded, words};
+
+/// Tells whether a newer statement may take the place of an older one, by what they are `about`: where each says something of which one
+/// holds at a time, it is the same of the same.
+pub fn may_replace(newer: &str, older: &str) -> bool {
+    let (Some((subject, relation)), Some((other, old_relation))) = (newer.split_once('|'), older.split_once('|'))
+    else {
+        return true;
+    };
+    relation == old_relation && (subject == other || is_open(subject) || is_open(other))
+}
+
+/// Tells whether two statements say the same thing of subjects that have no word in common: 'Ann lives in Porto', 'Ben moved to Lyon'.
+pub fn names_another(newer: &str, older: &str) -> bool {
+    let (Some((subject, relation)), Some((other, old_relation))) = (newer.split_once('|'), older.split_once('|'))
+    else {
+        return false;
+    };
+    // 'Emma has left the bakery and works in a bank' names more than the Emma that it is about.
+    let names_same = || subject.split(' ').any(|stem| other.split(' ').any(|known| known == stem));
+    relation == old_relation && !is_open(subject) && !is_open(other) && !names_same()
+}
+
+// 'I told you wrong, her name is Ann' says nothing of whom.
+fn is_open(subject: &str) -> bool {
+    let says_whom = |stem: &str| !has(|language| &language.lasting.of_wishes, stem);
+    subject.is_empty() || !subject.split(' ').any(says_whom)
+}
+
+/// Tells whether two sentences are about different persons or things of the speaker: 'my cousin ...' and 'my niece ...'.
+pub fn are_of_others(newer: &str, older: &str) -> bool {
+    let (newer, older) = (possessed(newer), possessed(older));
+    let is_there = |noun: &String| older.iter().any(|other| is_same_noun(noun, other));
+    !newer.is_empty() && !older.is_empty() && !newer.iter().any(is_there)
+}
+
+/// Tells whether a sentence is about a person or thing of the speaker that the older one does not name.
+pub fn is_of_unnamed(newer: &str, older: &str) -> bool {
+    let older = folded(older);
+    let (nouns, named) = (possessed(newer), words(&older));
+    let is_named = |noun: &String| named.iter().any(|word| is_same_noun(noun, word));
+    !nouns.is_empty() && !nouns.iter().any(is_named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::about;
+
+    #[test]
+    fn what_is_said_of_one_corrects_nothing_of_another() {
+        assert!(are_of_others("My niece has a flat in Oslo.", "You know, my cousin has a flat in Bergen."));
+        assert!(are_of_others("My grandmother sings.", "My grandfather's choir meets on Mondays."));
+        assert!(!are_of_others("My cousins sing.", "My cousin's choir meets on Mondays."));
+        assert!(are_of_others("Our cat is called Tom", "The dog of my uncle is called Rex"));
+        assert!(!are_of_others("The dog of my uncle is called Odin", "My uncle's dog is called Rex"));
+        assert!(!are_of_others("No, the dog's name is Odin", "My dog is called Rex"));
+        assert!(!are_of_others("My son moved to Porto", "My son lives in Lisbon"));
+        assert!(!are_of_others("My new car is red", "My car is blue"));
+        assert!(!are_of_others("not gluten, it's lactose that Mia can't have", "Mia cannot eat gluten"));
+        assert!(is_of_unnamed("my doctor is Dr Halvorsen", "I do the early shift at the clinic"));
+        assert!(!is_of_unnamed("my mum lives in Cardiff now", "Mum lives in Swansea"));
+    }
+
+    #[test]
+    fn one_state_takes_the_place_of_another_of_the_same() {
+        let [lives, called] = ["My sister moved to Porto.", "My sister is called Ann."].map(about);
+        assert!(may_replace(&lives, &about("My sister lives in Lisbon.")) && !may_replace(&lives, &called));
+        assert!(!may_replace(&lives, &about("My brother lives in Lisbon.")));
+        assert!(may_replace(&about("He likes tea."), &called));
+        assert!(may_replace(&about("I told you wrong, her name is Anna"), &called));
+        let [left, works] =
+            ["Emma has left the bakery and works in a bank", "My sister Emma works in a bakery."].map(about);
+        assert!(!may_replace(&left, &works) && !names_another(&left, &works));
+        assert!(names_another(&lives, &about("My brother lives in Lisbon.")) && !names_another(&lives, &called));
+    }
+}
