@@ -68,9 +68,12 @@ async fn every_command_of_a_page_runs() {
             }
             // What moves is imported where it is not yet.
             let there = if code.starts_with("reprise sessions import") { &other } else { &service };
-            let moved = "everything.jsonl";
-            if service.folder().join(moved).exists() {
-                std::fs::copy(service.folder().join(moved), other.folder().join(moved)).unwrap();
+            for moved in ["everything.jsonl", "computed"].map(|name| service.folder().join(name)) {
+                if moved.exists() {
+                    assert!(
+                        Command::new("cp").arg("-r").args([&moved, other.folder()]).status().await.unwrap().success()
+                    );
+                }
             }
             let output = typed(there, &code).await;
             let [said, error] =

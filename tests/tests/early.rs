@@ -98,6 +98,9 @@ async fn a_turn_tells_what_was_read_while_the_user_spoke() {
     let service = Service::start(&["--set", "preset.speculation.tokens=0"]).await;
     let mut client = service.connect("?extensions=reprise").await;
     let session = client.session_id().await;
+    // A long reply would be read again in the silence behind it.
+    client.say(json!({"type": "session.update", "session": {"type": "realtime", "max_output_tokens": 8}})).await;
+    client.until("session.updated").await;
     let words = "I have been thinking about the garden, and about what we could plant this year. ".repeat(8);
     client.say(json!({"type": "input_text_buffer.update", "text": words})).await;
     counted(&service, WARMED, 1).await;

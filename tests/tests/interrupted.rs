@@ -68,7 +68,7 @@ fn an_interrupted_command_leaves_nothing_under_a_final_name() {
     ];
     for (args, out, part) in commands {
         // A command that was faster than the signal is done again.
-        let mut tries = (0..20).map(|_| {
+        let mut tries = (0..200).map(|_| {
             for left in [out, part] {
                 let left = path.join(left);
                 let _ = std::fs::remove_dir_all(&left).or_else(|_| std::fs::remove_file(&left));

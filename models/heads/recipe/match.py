@@ -1,7 +1,7 @@
 """Trains the matcher, which finds the fact that a correction or a wish to forget means, on what the writers wrote, and prints the figures.
 
     pip install numpy scipy scikit-learn safetensors tokenizers torch
-    python match.py FOLDER_OF_THE_ENCODER OUT (writes OUT.match.toml and OUT.match.i8)
+    python match.py FOLDER_OF_THE_ENCODER OUT (writes OUT.match.toml, OUT.match.i8 and match.golden.tsv)
 
 A text is its tokens' states, each projected to 32 numbers and counted by a weight of its own. How well a fact fits: the likeness of the two
 vectors, of each said token to the nearest of the fact, of each of the fact's to the nearest that is said, and the words that both share. A
@@ -180,15 +180,15 @@ def write(matcher, out):
     with open(f"{out}.match.toml", "w") as to:
         to.write("# A matcher of sentences with the facts that they mean, by recipe/match.py. The .i8 has the projection of tokens to `rank` numbers,\n")
         to.write("# and what a token counts in a fact, a wish to forget and a correction: a byte each, times a scale. `weights` are those of the\n")
-        to.write("# likeness of the vectors, of what is said, of the fact, and of a shared word. `examples` are scores that a test compares.\n")
+        to.write("# likeness of the vectors, of what is said, of the fact, and of a shared word.\n")
         to.write(f"rank = {RANK}\nproject = {scales['project']:.8f}\n")
         for side, counts in matcher.counts.items():
             weights = ", ".join(f"{weight:.4f}" for weight in (matcher.weights[side].tolist() if side in WISHES else []))
             to.write(f"\n[{side}]\nscale = {scales[side]:.8f}\nbias = {counts.bias.item() * SHARPNESS:.6f}\nweights = [{weights}]\n")
-        to.write("\n[examples]\n")
+    with open(pathlib.Path(out).parent / "match.golden.tsv", "w") as to:
         for kind in WISHES:
             with torch.no_grad():
-                to.write(f"{kind} = {matcher(said, facts, torch.tensor([[2.0]]), kind).item():.5f}\n")
+                to.write(f"{kind}\t{matcher(said, facts, torch.tensor([[2.0]]), kind).item():.5f}\n")
 
 
 def main(folder, out):

@@ -38,7 +38,7 @@ pub use language_guess::{differs, is_foreign, language_of};
 pub use languages::LanguageWords;
 pub use matcher::{FactMatcher, MatchTokens, TextSide};
 pub use meant::{Meant, meant};
-pub use meant_fact::{ChoiceWeights, MeantFact, NearFact, meant_fact, same_words};
+pub use meant_fact::{ChoiceWeights, LIKELY_CORRECTION, MeantFact, NearFact, fit_of_likeness, meant_fact, same_words};
 pub use orders::{has_order, has_role_tokens, is_order_like};
 pub use same_subject::{are_of_others, is_of_unnamed, may_replace, names_another};
 pub use text::{as_one, asks, estimate_tokens, folded, is_question, said_lines, sentences, stems, stems_of_question};

@@ -1,4 +1,4 @@
-//! How well a fact fits what a correction or a wish to forget means, token by token. `models/heads` has how it was made.
+//! Fit of a fact with what a correction or a wish to forget means, token by token. `models/heads` has how it was made.
 
 use serde::Deserialize;
 
@@ -17,28 +17,17 @@ pub struct FactMatcher {
     fact: SideWeights,
     forget: SideWeights,
     correction: SideWeights,
-    #[cfg_attr(not(test), allow(dead_code))]
-    examples: MatchExamples,
     #[serde(skip)]
     weights: &'static [u8],
 }
 
-/// What a token counts in a text, and the weights of a fit: of the likeness of two texts, of the tokens of each, of a shared word.
+/// Weights of a token in a text, and of a fit: of the likeness of two texts, of the tokens of each, of a shared word.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SideWeights {
     scale: f32,
     bias: f32,
     weights: Vec<f32>,
-}
-
-/// Fits that `recipe/match.py` computed.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(not(test), allow(dead_code))]
-struct MatchExamples {
-    forget: f32,
-    correction: f32,
 }
 
 /// Tokens of a text as the matcher compares them: a projected row each, of length one, and its share of the text.
@@ -53,12 +42,11 @@ impl FactMatcher {
         FactMatcher { weights, ..self }
     }
 
-    /// Number of values of a token that the matcher reads.
     pub(crate) fn width(&self) -> usize {
         self.weights.len() / (self.rank + SIDES)
     }
 
-    /// `states`: of length one, as the encoder tells them.
+    // `states`: of length one, as the encoder tells them.
     pub fn tokens(&self, side: TextSide, states: &[f32]) -> MatchTokens {
         let width = self.width();
         let (projection, counts) = self.weights.split_at(width * self.rank);
@@ -137,18 +125,21 @@ mod tests {
         (rows.iter().flat_map(|row| of_length_one(row)).collect(), of_length_one(&sum))
     }
 
+    // Compares with what `recipe/match.py` computes for the same states.
     #[test]
     fn fits_are_those_of_the_recipe() {
-        for matcher in Heads::all().iter().map(|heads| &heads.matcher) {
-            let ((said, vector), (fact, other)) = (states(1, matcher.width()), states(2, matcher.width()));
-            let likeness = vector.iter().zip(&other).map(|(a, b)| a * b).sum();
-            let fact = matcher.tokens(TextSide::Fact, &fact);
-            let wanted =
-                [(TextSide::Forget, matcher.examples.forget), (TextSide::Correction, matcher.examples.correction)];
-            for (side, wanted) in wanted {
-                let fit = matcher.fit(side, &matcher.tokens(side, &said), &fact, likeness, 2);
-                assert!((fit - wanted).abs() < 2e-3, "{side:?}: {fit}, wanted {wanted}");
-            }
+        let matcher = &Heads::all()[0].matcher;
+        let ((said, vector), (fact, other)) = (states(1, matcher.width()), states(2, matcher.width()));
+        let likeness = vector.iter().zip(&other).map(|(a, b)| a * b).sum();
+        let fact = matcher.tokens(TextSide::Fact, &fact);
+        let mut golden = include_str!("../../../models/heads/match.golden.tsv").lines();
+        for (side, name) in [(TextSide::Forget, "forget"), (TextSide::Correction, "correction")] {
+            let (told, wanted) = golden.next().unwrap().split_once('\t').unwrap();
+            let fit = matcher.fit(side, &matcher.tokens(side, &said), &fact, likeness, 2);
+            assert!(
+                told == name && (fit - wanted.parse::<f32>().unwrap()).abs() < 2e-3,
+                "{name}: {fit}, wanted {wanted}"
+            );
         }
     }
 

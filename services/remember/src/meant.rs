@@ -13,7 +13,6 @@ use crate::word_heads::WordHeads;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meant {
-    /// Statement that the person asks to keep.
     Keep(Statement),
     /// Lasting statement, and how surely it corrects an older one: the share of corrections.
     Lasting(Statement, f32),
@@ -21,6 +20,7 @@ pub enum Meant {
     Forget(String),
     /// Sentence that says nothing lasting: what words alone took for a fact goes.
     Nothing,
+    Secret,
     /// Sentence that meaning does not decide: words decide.
     Unclear,
 }
@@ -63,7 +63,7 @@ fn of_shares(sentence: &str, shares: &Shares) -> Meant {
     let said = words(sentence).len();
     let least = if said < FEWEST_WORDS { LEAST_LASTING_SHORT } else { LEAST_LASTING };
     match kind {
-        SaidKind::Secret => Meant::Nothing,
+        SaidKind::Secret => Meant::Secret,
         // Words have kept it as it was asked.
         SaidKind::Remember if wish_of(sentence) != WishScope::Nothing => Meant::Unclear,
         SaidKind::Remember if shares.of(kind) >= LEAST_WISH => Meant::Keep(asked(sentence)),
@@ -109,7 +109,7 @@ mod tests {
         );
         assert!(matches!(english("put in your head that I hate leeks", Remember), Meant::Keep(fact) if fact.asked));
         assert_eq!(english("My hands are wet", Passing), Meant::Nothing);
-        assert_eq!(english("between us, I hate leeks", Secret), Meant::Nothing);
+        assert_eq!(english("between us, I hate leeks", Secret), Meant::Secret);
         assert_eq!(
             english("Erase the thing about the necklace", Forget),
             Meant::Forget("Erase the thing about the necklace".into())

@@ -1,7 +1,11 @@
 //! Choice of the fact that a correction or a wish to forget means.
 
+use crate::matcher::MOST_SAME_WORDS;
 use crate::meant::content;
 use crate::text::stems;
+
+// Share of corrections from which on a statement is likely one.
+pub const LIKELY_CORRECTION: f32 = 0.12;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MeantFact {
@@ -55,7 +59,7 @@ impl ChoiceWeights {
         least_chance: 0.3,
         ..ChoiceWeights::FORGOTTEN
     };
-    /// Weights where the encoder has no matcher: a fact fits as its vector is near.
+    // Weights where the encoder has no matcher: a fact fits as its vector is near.
     const NEAR: ChoiceWeights = ChoiceWeights {
         bias: -2.9,
         likeness: 7.77,
@@ -95,6 +99,11 @@ pub fn same_words(sentence: &str, fact: &str) -> usize {
     content(sentence).iter().filter(|stem| there.contains(stem)).count()
 }
 
+/// Returns how well a fact fits where the encoder has no matcher.
+pub fn fit_of_likeness(likeness: f32, same_words: usize) -> f32 {
+    likeness + SAME_WORD * same_words.min(MOST_SAME_WORDS) as f32
+}
+
 pub fn meant_fact(facts: &[NearFact], weights: &ChoiceWeights) -> MeantFact {
     let mut order: Vec<usize> = (0..facts.len()).collect();
     order.sort_by(|a, b| facts[*b].fit.total_cmp(&facts[*a].fit).then(a.cmp(b)));
@@ -111,8 +120,8 @@ pub fn meant_fact(facts: &[NearFact], weights: &ChoiceWeights) -> MeantFact {
     }
 }
 
-const LIKELY_CORRECTION: f32 = 0.12;
 const LEAST_SHARE: f32 = 0.01;
+const SAME_WORD: f32 = 0.12;
 const SHARE: f32 = 0.57; // weight of its logarithm
 
 #[cfg(test)]

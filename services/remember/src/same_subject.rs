@@ -1,4 +1,4 @@
-//! Whether a newer statement is about the same as an older one, by whom and what both name.
+//! Comparison of a newer statement with an older one: whether both are about the same, by whom and what they name.
 
 use crate::aspects::{is_same_noun, possessed};
 use crate::languages::has;

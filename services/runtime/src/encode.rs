@@ -5,12 +5,9 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 pub async fn encode(encoder: &Arc<Encoder>, sentences: Vec<String>) -> Vec<Vec<f32>> {
-    let encoder = encoder.clone();
-    let vectors = spawn_blocking(move || sentences.iter().map(|sentence| encoder.encode(sentence)).collect());
-    vectors.await.unwrap_or_default()
+    encode_tokens(encoder, sentences).await.into_iter().map(|encoded| encoded.vector).collect()
 }
 
-/// Encodes sentences with their tokens, for the matcher.
 pub async fn encode_tokens(encoder: &Arc<Encoder>, sentences: Vec<String>) -> Vec<EncodedText> {
     let encoder = encoder.clone();
     let encoded = spawn_blocking(move || sentences.iter().map(|sentence| encoder.encode_tokens(sentence)).collect());

@@ -3,9 +3,9 @@
 
 mod by_model;
 mod change;
+mod fact_search;
 mod meaning;
 mod news;
-mod sought;
 
 use crate::clock::wall_ms;
 use crate::fact_block::owners;

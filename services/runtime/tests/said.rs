@@ -300,6 +300,20 @@ async fn play(encoder: &Path, file: &str) -> Played {
     Played { current, all, told_again }
 }
 
+/// Says a wish that only heads on words know: without an encoder it hides no message.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_encoder_only_words_hide_a_wish_to_forget() {
+    let wish = "I'd rather you lost what I told you about the necklace.";
+    assert!(matches!(remember::meant(wish, None), remember::Meant::Forget(_)) && remember::forgets(wish).is_none());
+    let home = Home::open("").await;
+    home.runtime.write_fact("home", "ann", "The necklace lies in the drawer.").await.unwrap();
+    let said = home.say("ann", wish).await;
+    home.learned().await;
+    assert_eq!(home.facts("ann").await, ["The necklace lies in the drawer."]);
+    assert_eq!(home.store.said_since(&said, 0, 8).await.unwrap().len(), 1);
+    home.close().await;
+}
+
 /// A new conversation waits for what was said before it: no encoder is opened meanwhile, and a wish that words did not carry out is
 /// left to the silence.
 #[tokio::test(flavor = "multi_thread")]

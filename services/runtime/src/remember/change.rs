@@ -1,6 +1,6 @@
 //! Changes of the remembered facts.
 
-use super::sought::Sought;
+use super::fact_search::FactSearch;
 use crate::first_time;
 use encoder::nearest;
 use remember::{MatchTokens, MeantFact, NearFact, Statement, is_meant, is_secret, meant_fact, same_words};
@@ -205,9 +205,9 @@ impl Remembered {
         known.map(|fact| fact.id.as_str())
     }
 
-    /// Lists the facts that a sentence may mean whose tokens nobody has read: their ids and texts.
-    pub fn unread(&self, sought: &Sought, source: &SaidMessage, most: usize) -> Vec<(String, String)> {
-        let near = self.near(sought, source, most).into_iter().map(|(at, _)| &self.held[at]);
+    /// Lists ids and texts of the nearest facts that a sentence may mean and that have no tokens yet.
+    pub fn unread(&self, search: &FactSearch, source: &SaidMessage, most: usize) -> Vec<(String, String)> {
+        let near = self.near(search, source, most).into_iter().map(|(at, _)| &self.held[at]);
         near.filter(|fact| fact.tokens.is_none()).map(|fact| (fact.id.clone(), fact.text.clone())).collect()
     }
 
@@ -221,9 +221,9 @@ impl Remembered {
 
     /// Keeps a statement, in the place of the fact that it corrects. Returns true if two facts are near: both stay, and the newer stands
     /// beside them.
-    pub fn correct(&mut self, statement: Statement, sought: &Sought, source: &SaidAt) -> Result<bool, Error> {
+    pub fn correct(&mut self, statement: Statement, search: &FactSearch, source: &SaidAt) -> Result<bool, Error> {
         let id_of = |at: usize| self.held[at].id.clone();
-        let (meant, near) = match self.meant(sought, source.message) {
+        let (meant, near) = match self.meant(search, source.message) {
             MeantFact::One(at) => (Some(id_of(at)), Vec::new()),
             MeantFact::None => (None, Vec::new()),
             MeantFact::Unsure(first, second) => (None, vec![id_of(first), id_of(second)]),
@@ -244,39 +244,39 @@ impl Remembered {
     }
 
     /// Forgets the fact that a wish means by its meaning, among those that were told before it.
-    pub fn forget_meant(&mut self, sought: &Sought, source: &SaidMessage) {
-        if let MeantFact::One(at) = self.meant(sought, source) {
+    pub fn forget_meant(&mut self, search: &FactSearch, source: &SaidMessage) {
+        if let MeantFact::One(at) = self.meant(search, source) {
             self.forget_all(&[self.held[at].id.clone()]);
         }
     }
 
     /// Lists the places of the facts that a sentence may mean, and how near each is, nearest first.
-    fn near(&self, sought: &Sought, source: &SaidMessage, most: usize) -> Vec<(usize, f32)> {
-        let own = folded(sought.sentence);
-        let is_wish = sought.correction.is_none();
+    fn near(&self, search: &FactSearch, source: &SaidMessage, most: usize) -> Vec<(usize, f32)> {
+        let own = folded(search.sentence);
+        let is_wish = search.correction.is_none();
         let may_be = |fact: &HeldFact| {
             fact.said_at_ms <= source.created_at_ms
                 && fact.item_id.as_ref() != Some(&source.item_id)
                 && (is_wish || fact.person == self.person && fact.folded != own)
-                && sought.may_mean(&fact.text, &fact.about)
+                && search.may_mean(&fact.text, &fact.about)
         };
         let facts = self.held.iter().enumerate().filter(|(_, fact)| may_be(fact));
-        let width = sought.vector.len();
+        let width = search.vector.len();
         let facts = facts.filter_map(|(at, fact)| Some((at, fact.vector.as_ref().filter(|own| own.len() == width)?)));
         let (places, rows): (Vec<usize>, Vec<&Vec<i8>>) = facts.unzip();
         let rows: Vec<i8> = rows.into_iter().flatten().copied().collect();
-        let near = nearest(sought.vector, &rows, most);
+        let near = nearest(search.vector, &rows, most);
         near.into_iter().map(|(at, likeness)| (places[at], likeness)).collect()
     }
 
-    fn meant(&self, sought: &Sought, source: &SaidMessage) -> MeantFact {
-        let near = self.near(sought, source, MOST_NEAR).into_iter().filter_map(|(at, likeness)| {
+    fn meant(&self, search: &FactSearch, source: &SaidMessage) -> MeantFact {
+        let near = self.near(search, source, MOST_NEAR).into_iter().filter_map(|(at, likeness)| {
             let HeldFact { text, tokens, .. } = &self.held[at];
-            let fit = sought.fit(tokens.as_ref(), likeness, same_words(sought.sentence, text))?;
+            let fit = search.fit(tokens.as_ref(), likeness, same_words(search.sentence, text))?;
             Some((at, NearFact { text, likeness, fit }))
         });
         let (places, facts): (Vec<usize>, Vec<NearFact>) = near.unzip();
-        match meant_fact(&facts, &sought.weights()) {
+        match meant_fact(&facts, &search.weights()) {
             MeantFact::None => MeantFact::None,
             MeantFact::One(at) => MeantFact::One(places[at]),
             MeantFact::Unsure(first, second) => MeantFact::Unsure(places[first], places[second]),
@@ -310,7 +310,7 @@ impl Remembered {
     }
 }
 
-/// Facts that are compared with a sentence, token by token.
+// Facts that are compared with a sentence, token by token.
 pub const MOST_NEAR: usize = 16;
 
 fn folded(text: &str) -> String {
@@ -320,7 +320,7 @@ fn folded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remember::sought::Correction;
+    use crate::remember::fact_search::Correction;
 
     fn room(most: usize, of_user: usize) -> FactRoom {
         FactRoom { most, of_user, ..FactRoom::default() }
@@ -393,8 +393,8 @@ mod tests {
         let statement =
             Statement { text: text.to_owned(), about: text.to_owned(), asked: false, of_home: false, confidence: 0.8 };
         let correction = Some(Correction::new(&statement, 0.9));
-        let sought = Sought { sentence: text, correction, vector: &vector, matched: None };
-        remembered.correct(statement, &sought, &SaidAt { person: "ann", message: &message }).unwrap()
+        let search = FactSearch { sentence: text, correction, vector: &vector, matched: None };
+        remembered.correct(statement, &search, &SaidAt { person: "ann", message: &message }).unwrap()
     }
 
     #[test]
@@ -435,7 +435,7 @@ mod tests {
         };
         let forget = |vector: &[i8], at_ms: i64, remembered: &mut Remembered| {
             let sentence = "Erase the thing with the pet";
-            remembered.forget_meant(&Sought { sentence, correction: None, vector, matched: None }, &at(at_ms));
+            remembered.forget_meant(&FactSearch { sentence, correction: None, vector, matched: None }, &at(at_ms));
         };
         forget(&[90, 20, 10], 20, &mut remembered);
         assert_eq!(texts(&remembered), ["Our cat is called Tom.", "I like tea."]);

@@ -1,15 +1,15 @@
 //! Facts, corrections and wishes to forget that are told by meaning, when a conversation has fallen silent.
 
-use super::change::{Remembered, SaidAt, said_by};
+use super::change::{MOST_NEAR, Remembered, SaidAt, said_by};
+use super::fact_search::{Correction, FactSearch};
 use super::news::LearnedFacts;
-use super::sought::{Correction, Sought};
 use crate::clock::wall_ms;
 use crate::encode::encode_tokens;
 use crate::fact_block::owners;
 use crate::facts::{index_facts, index_vectors, put_vectors};
 use crate::shared::Shared;
 use encoder::{EncodedText, Encoder, rounded};
-use remember::{FactChange, Heads, Meant, Statement, as_one, forgets, meant, sentences};
+use remember::{FactChange, Heads, Meant, Statement, TextSide, as_one, forgets, meant, sentences};
 use settings::Learn;
 use std::sync::Arc;
 use store::{Error, FoundBy, HeardThrough, SaidMessage, UnheardSession};
@@ -19,6 +19,8 @@ const MESSAGES_AT_ONCE: u32 = 16;
 const MOST_SENTENCES: usize = 16;
 /// Facts that are read while a user may wait.
 const READ_AT_ONCE: usize = 4;
+// Facts that are compared token by token while a user may wait.
+const NEAR_AT_ONCE: usize = 8;
 
 struct MeantSentence {
     message: usize,
@@ -90,9 +92,9 @@ impl Shared {
             let vector = rounded(&encoded.vector);
             let seek = async |correction: Option<Correction>, remembered: &mut Remembered| {
                 let encoder = encoder?;
-                let sought = Sought::new(encoder, &sentence, correction, &vector, &encoded.tokens);
-                sought.read_near(encoder, remembered, source).await;
-                Some(sought)
+                let search = FactSearch::new(encoder, &sentence, correction, &vector, &encoded.tokens);
+                read_near(encoder, &search, remembered, source, MOST_NEAR).await;
+                Some(search)
             };
             match meant {
                 Meant::Keep(statement) => {
@@ -108,8 +110,8 @@ impl Shared {
                         continue;
                     }
                     match seek(Some(Correction::new(&statement, share)), &mut remembered).await {
-                        Some(sought) => {
-                            if remembered.correct(statement, &sought, &place)? {
+                        Some(search) => {
+                            if remembered.correct(statement, &search, &place)? {
                                 crate::metrics::unsure_correction();
                             }
                         }
@@ -121,8 +123,8 @@ impl Shared {
                     match said_before.filter(|_| what.is_empty()) {
                         Some(before) => remembered.forget_said_in(&before.item_id),
                         None => {
-                            if let Some(sought) = seek(None, &mut remembered).await {
-                                remembered.forget_meant(&sought, source);
+                            if let Some(search) = seek(None, &mut remembered).await {
+                                remembered.forget_meant(&search, source);
                             }
                         }
                     }
@@ -131,7 +133,7 @@ impl Shared {
                     remembered.unsay(session.id(), &source.item_id);
                     left -= 1;
                 }
-                Meant::Nothing => remembered.changes.dropped.extend(wrongly_kept),
+                Meant::Nothing | Meant::Secret => remembered.changes.dropped.extend(wrongly_kept),
                 _ => {}
             }
         }
@@ -159,9 +161,9 @@ impl Shared {
         }
         if let Some(encoded) = encode_tokens(&encoder, vec![what.to_owned()]).await.first() {
             let vector = rounded(&encoded.vector);
-            let sought = Sought::new(&encoder, what, None, &vector, &encoded.tokens);
-            sought.read_near(&encoder, remembered, source).await;
-            remembered.forget_meant(&sought, source);
+            let search = FactSearch::new(&encoder, what, None, &vector, &encoded.tokens);
+            read_near(&encoder, &search, remembered, source, NEAR_AT_ONCE).await;
+            remembered.forget_meant(&search, source);
         }
         Ok(true)
     }
@@ -181,10 +183,28 @@ impl Shared {
     }
 }
 
+/// Reads the tokens of the `most` nearest facts that a sentence may mean.
+async fn read_near(
+    encoder: &Arc<Encoder>,
+    search: &FactSearch<'_>,
+    remembered: &mut Remembered,
+    source: &SaidMessage,
+    most: usize,
+) {
+    let Some((matcher, _)) = search.matched else { return };
+    let (ids, texts): (Vec<String>, Vec<String>) = remembered.unread(search, source, most).into_iter().unzip();
+    if texts.is_empty() {
+        return;
+    }
+    let read = encode_tokens(encoder, texts).await;
+    let tokens = read.iter().map(|text| matcher.tokens(TextSide::Fact, &text.tokens));
+    remembered.add_tokens(ids.into_iter().zip(tokens).collect());
+}
+
 fn statement(meant: &Meant) -> Option<Statement> {
     match meant {
         Meant::Keep(statement) | Meant::Lasting(statement, _) => Some(statement.clone()),
-        Meant::Forget(_) | Meant::Nothing | Meant::Unclear => None,
+        Meant::Forget(_) | Meant::Nothing | Meant::Secret | Meant::Unclear => None,
     }
 }
 
@@ -195,6 +215,7 @@ async fn tell(encoder: Option<&Arc<Encoder>>, said: &[SaidMessage]) -> Vec<Meant
         parts.map(|sentence| (at, sentence.to_owned())).collect::<Vec<_>>()
     };
     let mut told = tell_each(encoder, said.iter().enumerate().flat_map(of_message).collect()).await;
+    // A secret stays one.
     let says_something = |told: &MeantSentence| !matches!(told.meant, Meant::Nothing | Meant::Unclear);
     let saying: Vec<usize> = told.iter().filter(|told| says_something(told)).map(|told| told.message).collect();
     let silent = said.iter().enumerate().filter(|(at, _)| !saying.contains(at));

@@ -1,21 +1,17 @@
-//! Sentence whose fact is looked for.
+//! Search for the fact that a sentence means.
 
-use super::change::{MOST_NEAR, Remembered};
-use crate::encode::encode_tokens;
 use encoder::Encoder;
 use remember::{
-    Aspects, ChoiceWeights, FactMatcher, Heads, MatchTokens, Statement, TextSide, are_of_others, is_of_unnamed,
-    may_replace, names_another,
+    Aspects, ChoiceWeights, FactMatcher, Heads, LIKELY_CORRECTION, MatchTokens, Statement, TextSide, are_of_others,
+    fit_of_likeness, is_of_unnamed, may_replace, names_another,
 };
-use std::sync::Arc;
-use store::SaidMessage;
 
-pub struct Sought<'a> {
+pub struct FactSearch<'a> {
     pub sentence: &'a str,
-    /// `None`: a wish to forget.
+    // `None`: a wish to forget.
     pub correction: Option<Correction>,
     pub vector: &'a [i8],
-    /// Matcher of the encoder, and the sentence's tokens. `None`: the nearest fact is meant.
+    // Matcher of the encoder, and the sentence's tokens. `None`: the nearest fact is meant.
     pub matched: Option<(&'static FactMatcher, MatchTokens)>,
 }
 
@@ -32,19 +28,19 @@ impl Correction {
     }
 }
 
-impl<'a> Sought<'a> {
-    /// `states`: of the sentence's tokens, as the encoder tells them.
+impl<'a> FactSearch<'a> {
+    // `states`: of the sentence's tokens, as the encoder tells them.
     pub fn new(
         encoder: &Encoder,
         sentence: &'a str,
         correction: Option<Correction>,
         vector: &'a [i8],
         states: &[f32],
-    ) -> Sought<'a> {
-        let mut sought = Sought { sentence, correction, vector, matched: None };
+    ) -> FactSearch<'a> {
+        let mut search = FactSearch { sentence, correction, vector, matched: None };
         let matcher = Heads::of(encoder.name()).map(|heads| &heads.matcher);
-        sought.matched = matcher.map(|matcher| (matcher, matcher.tokens(sought.side(), states)));
-        sought
+        search.matched = matcher.map(|matcher| (matcher, matcher.tokens(search.side(), states)));
+        search
     }
 
     fn side(&self) -> TextSide {
@@ -58,37 +54,21 @@ impl<'a> Sought<'a> {
         }
     }
 
-    /// Tells whether a fact may be meant, by whom and what it is about.
+    /// Tells whether a fact may be meant, by whom and what it is about. What hardly is a correction has to name the same.
     pub fn may_mean(&self, fact: &str, about: &str) -> bool {
         let Some(Correction { share, about: own, aspects }) = &self.correction else { return true };
         let is_of_another = are_of_others(self.sentence, fact)
             || names_another(own, about)
             || aspects.is_of_another_thing(&Aspects::of(fact));
         let names_same = || may_replace(own, about) && !is_of_unnamed(self.sentence, fact);
-        !is_of_another && (*share >= SURE_CORRECTION || names_same())
+        !is_of_another && (*share >= LIKELY_CORRECTION || names_same())
     }
 
-    /// Returns how well a fact fits. `None`: its tokens were not read.
+    // `None`: the fact's tokens were not read.
     pub fn fit(&self, fact: Option<&MatchTokens>, likeness: f32, same_words: usize) -> Option<f32> {
         match &self.matched {
             Some((matcher, tokens)) => Some(matcher.fit(self.side(), tokens, fact?, likeness, same_words)),
-            None => Some(likeness + SAME_WORD * same_words.min(MOST_SAME_WORDS) as f32),
+            None => Some(fit_of_likeness(likeness, same_words)),
         }
-    }
-
-    /// Reads the tokens of the facts that the sentence may mean.
-    pub async fn read_near(&self, encoder: &Arc<Encoder>, remembered: &mut Remembered, source: &SaidMessage) {
-        let Some((matcher, _)) = self.matched else { return };
-        let (ids, texts): (Vec<String>, Vec<String>) = remembered.unread(self, source, MOST_NEAR).into_iter().unzip();
-        if texts.is_empty() {
-            return;
-        }
-        let read = encode_tokens(encoder, texts).await;
-        let tokens = read.iter().map(|text| matcher.tokens(TextSide::Fact, &text.tokens));
-        remembered.add_tokens(ids.into_iter().zip(tokens).collect());
     }
 }
-
-const SURE_CORRECTION: f32 = 0.12;
-const SAME_WORD: f32 = 0.12;
-const MOST_SAME_WORDS: usize = 3;
