@@ -38,6 +38,18 @@ async fn say(client: &mut Client, text: &str) -> String {
     added["item"]["id"].as_str().unwrap().to_owned()
 }
 
+/// Begins a session with long instructions and a greeting that waits for its answer. Returns the session's id, too.
+async fn greeted(service: &Service) -> (Client, String) {
+    let mut client = service.connect("?extensions=reprise").await;
+    let session = client.session_id().await;
+    client
+        .say(json!({"type": "session.update", "session": {"type": "realtime", "instructions": instructions()}}))
+        .await;
+    client.until("session.updated").await;
+    say(&mut client, "Good morning.").await;
+    (client, session)
+}
+
 async fn delete(client: &mut Client, items: &[String]) {
     for item in items {
         client.say(json!({"type": "conversation.item.delete", "item_id": item})).await;
@@ -51,13 +63,7 @@ const AROUND: u64 = 16;
 #[tokio::test]
 async fn branches_are_returned_to_over_the_websocket() {
     let service = Service::start(&["--set", "memory.disk_idle_s=0"]).await;
-    let mut client = service.connect("?extensions=reprise").await;
-    let session = client.session_id().await;
-    client
-        .say(json!({"type": "session.update", "session": {"type": "realtime", "instructions": instructions()}}))
-        .await;
-    client.until("session.updated").await;
-    say(&mut client, "Good morning.").await;
+    let (mut client, session) = greeted(&service).await;
     let cold = answer(&mut client).await;
     assert_eq!((cold.reason.as_str(), cold.reused), ("cold", 0));
     assert!(cold.computed > 400, "{}", cold.computed);
@@ -110,13 +116,7 @@ async fn branches_are_returned_to_over_the_websocket() {
 #[tokio::test]
 async fn a_conversation_that_moves_to_another_machine_is_not_read_again() {
     let service = Service::start(&[]).await;
-    let mut client = service.connect("?extensions=reprise").await;
-    let session = client.session_id().await;
-    client
-        .say(json!({"type": "session.update", "session": {"type": "realtime", "instructions": instructions()}}))
-        .await;
-    client.until("session.updated").await;
-    say(&mut client, "Good morning.").await;
+    let (mut client, session) = greeted(&service).await;
     assert!(answer(&mut client).await.computed > 400);
     let here = service.stop().await;
     run_ok(here.path(), &["sessions", "export", "--all", "-o", "moved.jsonl", "--computed", "moved"]).await;

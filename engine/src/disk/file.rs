@@ -108,7 +108,7 @@ fn numbers(kv: KvFormats) -> [u32; 4] {
     [kv.key.to_gguf(), kv.value.to_gguf(), u32::from(kv.rotated[0]), u32::from(kv.rotated[1])]
 }
 
-pub(super) fn prefix(owner: OwnerId) -> String {
+fn prefix(owner: OwnerId) -> String {
     format!("{:016x}-", owner.0)
 }
 

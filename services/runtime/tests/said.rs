@@ -208,7 +208,7 @@ async fn what_people_say_is_learned_by_meaning() {
         println!("{half}, words: {words:?}\n{half}, meaning: {meaning:?}");
         let found = [meaning.lasting, meaning.passing, meaning.corrected, meaning.forgotten].map(share);
         assert!(found.iter().zip(least).all(|(found, least)| *found >= least), "{half}: {meaning:?}");
-        // The encoder finds what is meant; most of what lasts is told without it, too.
+        // Heads on words keep most lasting facts alone; only the encoder finds the fact that a wish means.
         assert!(share(meaning.forgotten) > share(words.forgotten));
         assert!(share(words.lasting) >= 0.85 && share(words.passing) >= 0.8, "{half}: {words:?}");
     }

@@ -208,7 +208,7 @@ fn statement(meant: &Meant) -> Option<Statement> {
     }
 }
 
-/// Tells what each sentence means. A short message none of whose sentences says anything is told as one.
+/// Tells what each sentence means. Where no sentence of a short message says anything, the heads judge the whole message.
 async fn tell(encoder: Option<&Arc<Encoder>>, said: &[SaidMessage]) -> Vec<MeantSentence> {
     let of_message = |(at, message): (usize, &SaidMessage)| {
         let parts = sentences(&message.text).into_iter().take(MOST_SENTENCES);
