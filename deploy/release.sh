@@ -60,9 +60,9 @@ check() {
 
 # Starts a binary where there is nothing but Debian's libc6 and libgcc-s1: no shell, no /proc, no certificates.
 in_chroot() {
-  local root begin took pid
+  local begin took pid
   [ "$(id -u)" = 0 ] || fail "--chroot needs root"
-  root="$(mktemp --directory)"
+  root="$(mktemp --directory)" # not local: the trap runs when the function has ended
   trap 'rm -rf --one-file-system "${root:?}"' EXIT
   (cd "$root" && apt-get download --quiet libc6 libgcc-s1 > /dev/null 2>&1 && for package in *.deb; do
     dpkg-deb --extract "$package" . && rm "$package"
