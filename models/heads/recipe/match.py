@@ -1,17 +1,20 @@
 """Trains the matcher, which finds the fact that a correction or a wish to forget means, on what the writers wrote, and prints the figures.
 
     pip install numpy scipy scikit-learn safetensors tokenizers torch
-    python match.py FOLDER_OF_THE_ENCODER OUT (writes OUT.match.toml, OUT.match.i8 and match.golden.tsv)
+    cargo build --release -p remember --example subjects
+    python match.py FOLDER_OF_THE_ENCODER PATH_OF_SUBJECTS OUT (writes OUT.match.toml, OUT.match.i8 and match.golden.tsv)
 
 A text is its tokens' states, each projected to 32 numbers and counted by a weight of its own. How well a fact fits: the likeness of the two
 vectors, of each said token to the nearest of the fact, of each of the fact's to the nearest that is said, and the words that both share. A
-matcher that saw every other writer measures the others; then all writers train the one that is written. Out of the 16 facts that the
-vectors bring nearest, the one that fits best is chosen by its likeness, its fit, its lead before the next and, for a correction, the logarithm of
-the share of that kind. services/remember/src/meant_fact.rs has the weights of that choice that are printed.
+matcher that saw every other writer measures the others; then all writers train the one that is written. Each of the 16 facts that the
+vectors bring nearest has a chance to be the one that is meant: by its likeness, its fit, its lead before the best of the others and, for a
+correction, the logarithm of the share of that kind and how both differ in whom and what they are about, which `subjects` tells.
+services/remember/src/meant_fact.rs has the weights of that chance that are printed.
 """
 
 import pathlib
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -20,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import normalize, softplus
 
 from encode import Encoder
-from said import KINDS, english
+from said import KINDS, english, lines_of_news, news
 from train import fit
 from words import WordHeads, kinds_of
 
@@ -75,10 +78,29 @@ class Writer:
         return self.said.of(said), facts, self.same[kind], right
 
     def told(self):
-        """Facts as a person tells them, beside the other facts: they correct none."""
+        """Facts as a person tells them, among the other facts: they correct none."""
         facts = self.meant.of([at for at, line in enumerate(self.lines) if line[0] in ("forget", "person", "home")][: 2 * MOST_FACTS])
-        right = torch.tensor([[one == other for other in facts.texts] for one in facts.texts])
+        right = torch.zeros(len(facts.texts), len(facts.texts), dtype=torch.bool)
         return facts, facts, same_words(facts.texts, facts.texts), right
+
+
+class News:
+    """What changes a writer's facts, and what sounds alike and changes none."""
+
+    def __init__(self, encoder, triples):
+        self.lines = lines_of_news(triples)
+        self.said = Texts(encoder, [line[1] for line in self.lines])
+        self.facts = Texts(encoder, [triple[0] for triple in triples])
+
+    def pairs(self, _):
+        return self.said_at(0)
+
+    def beside(self):
+        return self.said_at(1)
+
+    def said_at(self, at):
+        said = self.said.of(list(range(at, len(self.lines), 2)))
+        return said, self.facts, same_words(said.texts, self.facts.texts), torch.eye(len(said.texts), dtype=torch.bool)
 
 
 class Matcher(torch.nn.Module):
@@ -107,10 +129,11 @@ class Matcher(torch.nn.Module):
         return self.features(said, facts, same, kind) @ self.weights[kind]
 
 
-def train(writers):
+def train(writers, told_anew):
     torch.manual_seed(0)
     draw = np.random.default_rng(0)
     groups = [(kind, *writer.pairs(kind)) for kind in WISHES for writer in writers]
+    groups += [("correction", *writer.pairs("correction")) for writer in told_anew]
     matcher = Matcher(groups[0][1].vectors.shape[1])
     rates = [(matcher.project, 2e-3), (matcher.counts, 5e-3), (matcher.weights, 5e-2)]
     steps = torch.optim.AdamW([{"params": part.parameters(), "lr": rate} for part, rate in rates], weight_decay=0.1)
@@ -127,27 +150,37 @@ def train(writers):
     return matcher
 
 
-def choices(matcher, kind, said, facts, same, right, shares, of):
-    """Features of the fact that fits each sentence best, whether it is the right one, and of what those are: with the right fact among
-    the others, without it, or told."""
+def candidates(matcher, kind, subjects, draw, said, facts, same, right, shares, what):
+    """Yields for each sentence what the chance of each of its nearest facts is computed from, and which is right: with the right fact among
+    the others; with it `absent`; or where none is, though one sounds alike."""
     with torch.no_grad():
         parts = [range(at, min(at + 40, len(right))) for at in range(0, len(right), 40)]
         features = torch.cat([matcher.features(said.of(part), facts, same[part], kind) for part in map(list, parts)]).numpy()
-        scores = features @ matcher.weights[kind].numpy()
-    near, right = features[..., 0] + SAME_WORD * features[..., 3], right.numpy()
-    draw = np.random.default_rng(1)
-    for what in of:
-        for at, those in enumerate(right):
-            # A home knows few facts at first.
-            known = (draw.random(len(those)) < draw.choice(KNOWN) / len(those)) | those
-            known &= those <= (what == "there")
-            some = [place for place in near[at].argsort()[::-1] if known[place]][:NEAREST]
-            if not some:
-                continue
-            first, *others = sorted(some, key=lambda place: -scores[at, place])
-            second = next((other for other in others if facts.texts[other] != facts.texts[first]), None)
-            lead = LONE_LEAD if second is None else min(scores[at, first] - scores[at, second], MOST_LEAD)
-            yield [features[at, first, 0], scores[at, first], lead, shares[at]], bool(those[first] and what == "there"), what
+    scores, near, right = features @ matcher.weights[kind].detach().numpy(), features[..., 0] + SAME_WORD * features[..., 3], right.numpy()
+    nearest = []
+    for at, those in enumerate(right):
+        # A home knows few facts at first.
+        known = (draw.random(len(those)) < draw.choice(KNOWN) / len(those)) | those
+        known &= np.array([text != said.texts[at] for text in facts.texts]) & ~(those & (what == "absent"))
+        nearest.append([place for place in near[at].argsort()[::-1] if known[place]][:NEAREST])
+    pairs = [(said.texts[at], facts.texts[place]) for at, some in enumerate(nearest) for place in some]
+    differs = differences(subjects, pairs) if kind == "correction" else np.zeros((len(pairs), 0))
+    done = 0
+    for at, some in enumerate(nearest):
+        if not some:
+            continue
+        mine, fits = differs[done : done + len(some)], scores[at, some]
+        done += len(some)
+        others = [fits[[facts.texts[other] != facts.texts[place] for other in some]] for place in some]
+        leads = [np.clip(fit - other.max(), -MOST_LEAD, MOST_LEAD) if len(other) else LONE_LEAD for fit, other in zip(fits, others)]
+        rest = [np.full(len(some), shares[at])] if kind == "correction" else []
+        yield np.column_stack([features[at, some, 0], fits, leads, *rest, mine]), right[at][some] & (what == "there"), what
+
+
+def differences(subjects, pairs):
+    lines = "".join(f"{newer}\t{older}\n" for newer, older in pairs)
+    bits = subprocess.run([subjects], input=lines, capture_output=True, text=True, check=True).stdout.split()
+    return np.array([[int(bit) for bit in line] for line in bits], np.float32)
 
 
 def rounded(part):
@@ -191,41 +224,61 @@ def write(matcher, out):
                 to.write(f"{kind}\t{matcher(said, facts, torch.tensor([[2.0]]), kind).item():.5f}\n")
 
 
-def main(folder, out):
+def found(chances, rows, least):
+    """Counts sentences whose likeliest fact has at least this chance, and is right or not."""
+    counts = {}
+    for chance, (_, right, what) in zip(chances, rows):
+        best = chance.argmax()
+        if chance[best] >= least:
+            counts[what, bool(right[best])] = counts.get((what, bool(right[best])), 0) + 1
+    return counts
+
+
+def main(folder, subjects, out):
     encoder = Encoder(pathlib.Path(folder))
     writers = [Writer(encoder, lines) for lines in english()]
+    told_anew = [News(encoder, triples) for triples in news()]
     rows = {kind: [] for kind in WISHES}
     for half in (0, 1):
         seen, held = writers[1 - half :: 2], writers[half::2]
-        heads = fit(np.concatenate([writer.said.vectors for writer in seen]), np.concatenate([kinds_of(writer.lines) for writer in seen]))
-        words = WordHeads([line for writer in seen for line in writer.lines])
-        matcher = train(seen)
+        seen_news, held_news = told_anew[1 - half :: 2], told_anew[half::2]
+        lines = [line for writer in [*seen, *seen_news] for line in writer.lines]
+        heads = fit(np.concatenate([writer.said.vectors for writer in [*seen, *seen_news]]), kinds_of(lines))
+        words = WordHeads(lines)
+        matcher = train(seen, seen_news)
+        draw = np.random.default_rng(1)
 
         def of_kind(said, kind):
             shares = heads.predict_proba(said.vectors.numpy()) * words(said.texts)
             return np.log(np.maximum(shares[:, KINDS.index(kind)] / shares.sum(1), LEAST_SHARE))
 
+        def measure(kind, pairs, what):
+            rows[kind] += [(half, row) for row in candidates(matcher, kind, subjects, draw, *pairs, of_kind(pairs[0], kind), what)]
+
         for writer in held:
             for kind in WISHES:
-                pairs = writer.pairs(kind)
-                rows[kind] += [(half, *row) for row in choices(matcher, kind, *pairs, of_kind(pairs[0], kind), ["there", "absent"])]
-            told = writer.told()
-            rows["correction"] += [(half, *row) for row in choices(matcher, "correction", *told, of_kind(told[0], "correction"), ["told"])]
-    for kind, found in rows.items():
-        of, x, y, what = (np.array(column) for column in zip(*found))
-        x = x if kind == "correction" else x[:, :3]
-        chance = np.zeros(len(y))
+                for what in ("there", "absent"):
+                    measure(kind, writer.pairs(kind), what)
+            measure("correction", writer.told(), "told")
+        for writer in held_news:
+            measure("correction", writer.pairs("correction"), "there")
+            measure("correction", writer.beside(), "beside")
+    for kind, halves in rows.items():
+        chances, those = [], []
         for half in (0, 1):
-            model = LogisticRegression(C=3, max_iter=3000).fit(x[of != half], y[of != half])
-            chance[of == half] = model.predict_proba(x[of == half])[:, 1]
-        model = LogisticRegression(C=3, max_iter=3000).fit(x, y)
-        print(kind, "likeness, fit, lead, share", model.coef_[0].round(2), "bias", model.intercept_[0].round(2), "best is right", y.sum(), "of", (what == "there").sum())
-        for least in (0.1, 0.15, 0.2, 0.3, 0.4):
-            taken = chance >= least
-            wrong = {of: f"{(taken & ~y & (what == of)).sum()} of {(what == of).sum()}" for of in ("there", "absent", "told")}
-            print(f"  {least}: right {(taken & y).sum()}, wrong {wrong['there']}, where the fact is absent {wrong['absent']}, told {wrong['told']}")
-    write(train(writers), out)
+            seen = [row for of, row in halves if of != half]
+            model = LogisticRegression(C=3, max_iter=3000).fit(np.concatenate([row[0] for row in seen]), np.concatenate([row[1] for row in seen]))
+            held = [row for of, row in halves if of == half]
+            chances += [model.predict_proba(row[0])[:, 1] for row in held]
+            those += held
+        all_rows = [row for _, row in halves]
+        model = LogisticRegression(C=3, max_iter=3000).fit(np.concatenate([row[0] for row in all_rows]), np.concatenate([row[1] for row in all_rows]))
+        print(kind, "likeness, fit, lead, share, differences", model.coef_[0].round(2), "bias", model.intercept_[0].round(2))
+        print(" ", {what: sum(row[2] == what for row in those) for what in ("there", "absent", "told", "beside")})
+        for least in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4):
+            print(f"  {least}:", ", ".join(f"{what} {'right' if right else 'wrong'} {n}" for (what, right), n in sorted(found(chances, those, least).items())))
+    write(train(writers, told_anew), out)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:]) if len(sys.argv) > 2 else sys.exit(__doc__)
+    main(*sys.argv[1:]) if len(sys.argv) > 3 else sys.exit(__doc__)

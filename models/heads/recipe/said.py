@@ -76,16 +76,25 @@ def english() -> list[list[list[str]]]:
     return [lines_of(file) for file in sorted(files, key=lambda file: int(file.stem[1:]))]
 
 
+def news() -> list[list[list[str]]]:
+    """Triples of each writer: a fact, what changes it, and what it stands beside though it sounds alike."""
+    return [lines_of(file) for file in sorted((HERE / "news").glob("*.tsv"), key=lambda file: int(file.stem[1:]))]
+
+
+def lines_of_news(triples: list[list[str]]) -> list[list[str]]:
+    return [line for fact, change, beside in triples for line in (["correction", change, fact], ["person", beside])]
+
+
 def written() -> list[tuple[str, str]]:
     """Kind and sentence of the writers' files: as written, and as a recogniser writes it."""
-    return heard("written")
+    return heard(line for file in sorted((HERE / "written").glob("*.tsv")) for line in lines_of(file))
 
 
 def changed() -> list[tuple[str, str]]:
-    """The same of the writers who wrote corrections and wishes to forget alone."""
-    return heard("changes")
+    """The same of the writers who wrote corrections, wishes to forget and news alone."""
+    changes = [line for file in sorted((HERE / "changes").glob("*.tsv")) for line in lines_of(file)]
+    return heard(changes + [line for triples in news() for line in lines_of_news(triples)])
 
 
-def heard(folder: str) -> list[tuple[str, str]]:
-    lines = [line for file in sorted((HERE / folder).glob("*.tsv")) for line in lines_of(file)]
+def heard(lines) -> list[tuple[str, str]]:
     return [(line[0], text) for line in lines for text in (line[1], re.sub(r"[.,:;!?—]", "", line[1]).lower())]

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from said import HERE, KINDS, english, lines_of
+from said import HERE, KINDS, english, lines_of, lines_of_news, news
 
 BUCKETS = 1 << 16
 DECAY = 3e-7
@@ -102,7 +102,7 @@ def kinds_of(lines):
 
 
 def main(out: str):
-    writers = english()
+    writers = english() + [lines_of_news(triples) for triples in news()]
     others = {file.stem: lines_of(file) for file in sorted((HERE / "languages").glob("*.tsv"))}
     for held in ("1", "2"):
         seen = [line for name, lines in others.items() if not name.endswith(held) for line in lines]

@@ -2,10 +2,8 @@
 
 use crate::matcher::MOST_SAME_WORDS;
 use crate::meant::content;
+use crate::same_subject::Differences;
 use crate::text::stems;
-
-// Share of corrections from which on a statement is likely one.
-pub const LIKELY_CORRECTION: f32 = 0.12;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MeantFact {
@@ -14,16 +12,17 @@ pub enum MeantFact {
     Unsure(usize, usize),
 }
 
-/// Fact that may be meant: how near its vector is, and how well it fits.
+/// Fact that may be meant: how near its vector is, how well it fits, and how what is said differs from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NearFact<'a> {
     pub text: &'a str,
     pub likeness: f32,
     pub fit: f32,
+    pub differs: Differences,
 }
 
-/// Weights of the choice among facts: of the best one's likeness and fit, and of its lead before the next. `models/heads/recipe/match.py`
-/// fits them.
+/// Weights of the chance that a fact is the one that is meant: of its likeness and fit, and of its lead before the others.
+/// `models/heads/recipe/match.py` fits them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChoiceWeights {
     bias: f32,
@@ -33,30 +32,37 @@ pub struct ChoiceWeights {
     most_lead: f32,
     // Lead of a fact that has no other beside it.
     lone_lead: f32,
+    // Of a statement that says another thing of the same, or the same of another.
+    replaces_nothing: f32,
+    // Only what is of the same, by its words, is meant.
+    is_strict: bool,
     // Of two that are nearer to each other, neither is chosen.
     least_lead: f32,
-    // Chance that the fact is the right one, from which on it is chosen.
+    // Chance from which on a fact is chosen.
     least_chance: f32,
 }
 
 impl ChoiceWeights {
     const FORGOTTEN: ChoiceWeights = ChoiceWeights {
-        bias: -5.22,
-        likeness: 5.86,
+        bias: -5.54,
+        likeness: 6.33,
         fit: 0.18,
-        lead: 0.54,
+        lead: 0.58,
         most_lead: 6.0,
         lone_lead: 1.0,
+        replaces_nothing: 0.0,
+        is_strict: false,
         least_lead: 0.0,
         least_chance: 0.15,
     };
     const CORRECTED: ChoiceWeights = ChoiceWeights {
-        bias: -6.5,
-        likeness: 8.77,
-        fit: 0.12,
-        lead: 0.56,
+        bias: -3.18,
+        likeness: 5.15,
+        fit: -0.05,
+        lead: 0.62,
+        replaces_nothing: -0.71,
         least_lead: 0.3,
-        least_chance: 0.3,
+        least_chance: 0.12,
         ..ChoiceWeights::FORGOTTEN
     };
     // Weights where the encoder has no matcher: a fact fits as its vector is near.
@@ -67,6 +73,8 @@ impl ChoiceWeights {
         lead: 9.54,
         most_lead: 0.3,
         lone_lead: 0.1,
+        replaces_nothing: 0.0,
+        is_strict: false,
         least_lead: 0.03,
         least_chance: 0.5,
     };
@@ -75,21 +83,27 @@ impl ChoiceWeights {
         if is_matched { ChoiceWeights::FORGOTTEN } else { ChoiceWeights { least_lead: 0.0, ..ChoiceWeights::NEAR } }
     }
 
-    /// Returns the weights of a statement that is a correction as surely as `share`. What hardly is one has to fit better, and is never
-    /// unsure.
+    /// Returns the weights of a statement that is a correction as surely as `share`. What hardly is one corrects nothing that differs from it,
+    /// and is never unsure.
     pub fn of_correction(share: f32, is_matched: bool) -> ChoiceWeights {
         let weights = if is_matched { ChoiceWeights::CORRECTED } else { ChoiceWeights::NEAR };
         let bias = weights.bias + SHARE * share.max(LEAST_SHARE).ln();
         match share < LIKELY_CORRECTION {
-            true => ChoiceWeights { bias, least_lead: 0.0, least_chance: 0.5, ..weights },
+            true => ChoiceWeights { bias, least_lead: 0.0, is_strict: true, ..weights },
             false => ChoiceWeights { bias, ..weights },
         }
     }
 
-    fn are_met(&self, fact: &NearFact, lead: f32) -> bool {
-        let lead = self.lead * lead.min(self.most_lead);
-        let score = self.bias + self.likeness * fact.likeness + self.fit * fact.fit + lead;
-        1.0 / (1.0 + (-score).exp()) >= self.least_chance
+    fn allow(&self, differs: &Differences) -> bool {
+        let is_of_another = differs.of_others || differs.names_another || differs.of_another_thing;
+        !is_of_another && !(self.is_strict && (differs.replaces_nothing || differs.of_unnamed))
+    }
+
+    fn chance(&self, fact: &NearFact, lead: f32) -> f32 {
+        let differs = if fact.differs.replaces_nothing { self.replaces_nothing } else { 0.0 };
+        let lead = self.lead * lead.clamp(-self.most_lead, self.most_lead);
+        let score = self.bias + self.likeness * fact.likeness + self.fit * fact.fit + lead + differs;
+        1.0 / (1.0 + (-score).exp())
     }
 }
 
@@ -104,32 +118,41 @@ pub fn fit_of_likeness(likeness: f32, same_words: usize) -> f32 {
     likeness + SAME_WORD * same_words.min(MOST_SAME_WORDS) as f32
 }
 
+/// Chooses the fact whose chance is best. Two that fit alike are unsure where either would be chosen alone. A fact that is ruled out still
+/// counts against the lead of another: where it fits as well, the sentence may well tell of it.
 pub fn meant_fact(facts: &[NearFact], weights: &ChoiceWeights) -> MeantFact {
-    let mut order: Vec<usize> = (0..facts.len()).collect();
-    order.sort_by(|a, b| facts[*b].fit.total_cmp(&facts[*a].fit).then(a.cmp(b)));
-    let Some(first) = order.first().copied() else { return MeantFact::None };
-    let best = &facts[first];
-    let second = order.into_iter().find(|at| facts[*at].text != best.text);
-    let lead = second.map_or(weights.lone_lead, |second| best.fit - facts[second].fit);
-    match second {
-        Some(second) if lead < weights.least_lead && weights.are_met(best, weights.most_lead) => {
+    let best_other = |at: usize| {
+        let others = (0..facts.len()).filter(|other| facts[*other].text != facts[at].text);
+        others.max_by(|a, b| facts[*a].fit.total_cmp(&facts[*b].fit).then(b.cmp(a)))
+    };
+    let lead = |at: usize| best_other(at).map_or(weights.lone_lead, |other| facts[at].fit - facts[other].fit);
+    let allowed = (0..facts.len()).filter(|at| weights.allow(&facts[*at].differs));
+    let chances = allowed.map(|at| (at, weights.chance(&facts[at], lead(at))));
+    let Some((first, chance)) = chances.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))) else {
+        return MeantFact::None;
+    };
+    let is_close = lead(first) < weights.least_lead;
+    match best_other(first).filter(|second| is_close && weights.allow(&facts[*second].differs)) {
+        Some(second) if weights.chance(&facts[first], weights.most_lead) >= weights.least_chance => {
             MeantFact::Unsure(first, second)
         }
-        _ if weights.are_met(best, lead) => MeantFact::One(first),
+        _ if chance >= weights.least_chance => MeantFact::One(first),
         _ => MeantFact::None,
     }
 }
 
+// Share of corrections from which on a statement is likely one.
+const LIKELY_CORRECTION: f32 = 0.12;
 const LEAST_SHARE: f32 = 0.01;
 const SAME_WORD: f32 = 0.12;
-const SHARE: f32 = 0.57; // weight of its logarithm
+const SHARE: f32 = 1.16; // weight of its logarithm
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn near<const N: usize>(facts: [(&str, f32, f32); N]) -> [NearFact<'_>; N] {
-        facts.map(|(text, likeness, fit)| NearFact { text, likeness, fit })
+        facts.map(|(text, likeness, fit)| NearFact { text, likeness, fit, differs: Differences::default() })
     }
 
     #[test]
@@ -154,6 +177,21 @@ mod tests {
         let some = near([("My dog is called Rex.", 0.4, 12.0), ("I like tea.", 0.1, 10.5)]);
         assert_eq!(meant_fact(&some, &sure), MeantFact::One(0));
         assert_eq!(meant_fact(&some, &ChoiceWeights::of_correction(0.05, true)), MeantFact::None);
+    }
+
+    #[test]
+    fn a_fact_of_another_is_not_meant() {
+        let sure = ChoiceWeights::of_correction(0.9, true);
+        let [niece, cousin] = near([("My niece works at the port.", 0.8, 18.0), ("My cousin works there.", 0.5, 12.0)]);
+        assert_eq!(meant_fact(&[niece, cousin], &sure), MeantFact::One(0));
+        let of_others = Differences { of_others: true, ..Differences::default() };
+        let niece = NearFact { differs: of_others, ..niece };
+        assert_eq!(meant_fact(&[niece], &sure), MeantFact::None);
+        // Where it hardly is a correction, it must replace the same of the same.
+        let open = Differences { replaces_nothing: true, ..Differences::default() };
+        let niece = NearFact { differs: open, ..niece };
+        assert_eq!(meant_fact(&[niece, cousin], &sure), MeantFact::One(0));
+        assert_eq!(meant_fact(&[niece], &ChoiceWeights::of_correction(0.1, true)), MeantFact::None);
     }
 
     #[test]

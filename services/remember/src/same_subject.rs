@@ -1,12 +1,41 @@
 //! Comparison of a newer statement with an older one: whether both are about the same, by whom and what they name.
 
-use crate::aspects::{is_same_noun, possessed};
+use crate::aspects::{Aspects, is_same_noun, possessed};
 use crate::languages::has;
 use crate::text::{folded, words};
 
+/// Differences of a newer statement from an older one, in whom and what both are about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    pub of_others: bool,
+    pub names_another: bool,
+    pub of_another_thing: bool,
+    pub replaces_nothing: bool,
+    pub of_unnamed: bool,
+}
+
+/// Statement as others are compared with it: its words, and what it is about.
+pub struct ComparedStatement<'a> {
+    pub text: &'a str,
+    pub about: &'a str,
+    pub aspects: &'a Aspects,
+}
+
+impl Differences {
+    pub fn between(newer: &ComparedStatement, older: &ComparedStatement) -> Differences {
+        Differences {
+            of_others: are_of_others(newer.text, older.text),
+            names_another: names_another(newer.about, older.about),
+            of_another_thing: newer.aspects.is_of_another_thing(older.aspects),
+            replaces_nothing: !may_replace(newer.about, older.about),
+            of_unnamed: is_of_unnamed(newer.text, older.text),
+        }
+    }
+}
+
 /// Tells whether a newer statement may take the place of an older one, by what they are `about`: where each says something of which one
 /// holds at a time, it is the same of the same.
-pub fn may_replace(newer: &str, older: &str) -> bool {
+pub(crate) fn may_replace(newer: &str, older: &str) -> bool {
     let (Some((subject, relation)), Some((other, old_relation))) = (newer.split_once('|'), older.split_once('|'))
     else {
         return true;
@@ -15,7 +44,7 @@ pub fn may_replace(newer: &str, older: &str) -> bool {
 }
 
 /// Tells whether two statements say the same thing of subjects that have no word in common: 'Ann lives in Porto', 'Ben moved to Lyon'.
-pub fn names_another(newer: &str, older: &str) -> bool {
+fn names_another(newer: &str, older: &str) -> bool {
     let (Some((subject, relation)), Some((other, old_relation))) = (newer.split_once('|'), older.split_once('|'))
     else {
         return false;
@@ -32,14 +61,14 @@ fn is_open(subject: &str) -> bool {
 }
 
 /// Tells whether two sentences are about different persons or things of the speaker: 'my cousin ...' and 'my niece ...'.
-pub fn are_of_others(newer: &str, older: &str) -> bool {
+fn are_of_others(newer: &str, older: &str) -> bool {
     let (newer, older) = (possessed(newer), possessed(older));
     let is_there = |noun: &String| older.iter().any(|other| is_same_noun(noun, other));
     !newer.is_empty() && !older.is_empty() && !newer.iter().any(is_there)
 }
 
 /// Tells whether a sentence is about a person or thing of the speaker that the older one does not name.
-pub fn is_of_unnamed(newer: &str, older: &str) -> bool {
+fn is_of_unnamed(newer: &str, older: &str) -> bool {
     let older = folded(older);
     let (nouns, named) = (possessed(newer), words(&older));
     let is_named = |noun: &String| named.iter().any(|word| is_same_noun(noun, word));

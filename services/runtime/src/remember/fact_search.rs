@@ -2,8 +2,8 @@
 
 use encoder::Encoder;
 use remember::{
-    Aspects, ChoiceWeights, FactMatcher, Heads, LIKELY_CORRECTION, MatchTokens, Statement, TextSide, are_of_others,
-    fit_of_likeness, is_of_unnamed, may_replace, names_another,
+    Aspects, ChoiceWeights, ComparedStatement, Differences, FactMatcher, Heads, MatchTokens, Statement, TextSide,
+    fit_of_likeness,
 };
 
 pub struct FactSearch<'a> {
@@ -54,14 +54,11 @@ impl<'a> FactSearch<'a> {
         }
     }
 
-    /// Tells whether a fact may be meant, by whom and what it is about. What hardly is a correction has to name the same.
-    pub fn may_mean(&self, fact: &str, about: &str) -> bool {
-        let Some(Correction { share, about: own, aspects }) = &self.correction else { return true };
-        let is_of_another = are_of_others(self.sentence, fact)
-            || names_another(own, about)
-            || aspects.is_of_another_thing(&Aspects::of(fact));
-        let names_same = || may_replace(own, about) && !is_of_unnamed(self.sentence, fact);
-        !is_of_another && (*share >= LIKELY_CORRECTION || names_same())
+    /// Returns how a statement differs from a fact that it may correct. A wish to forget states nothing.
+    pub fn differences(&self, fact: &str, about: &str) -> Differences {
+        let Some(correction) = &self.correction else { return Differences::default() };
+        let newer = ComparedStatement { text: self.sentence, about: &correction.about, aspects: &correction.aspects };
+        Differences::between(&newer, &ComparedStatement { text: fact, about, aspects: &Aspects::of(fact) })
     }
 
     // `None`: the fact's tokens were not read.
