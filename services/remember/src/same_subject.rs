@@ -7,10 +7,10 @@ use crate::text::{folded, words};
 /// Differences of a newer statement from an older one, in whom and what both are about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    pub of_others: bool,
+    pub of_others: bool, // 'my niece', 'my cousin'
     pub names_another: bool,
     pub of_another_thing: bool,
-    pub replaces_nothing: bool,
+    pub replaces_nothing: bool, // it says another thing of the same, or the same of another
     pub of_unnamed: bool,
 }
 
@@ -33,8 +33,8 @@ impl Differences {
     }
 }
 
-/// Tells whether a newer statement may take the place of an older one, by what they are `about`: where each says something of which one
-/// holds at a time, it is the same of the same.
+// Tells whether a newer statement may take the place of an older one, by what they are `about`: where each says something of which one
+// holds at a time, it is the same of the same.
 pub(crate) fn may_replace(newer: &str, older: &str) -> bool {
     let (Some((subject, relation)), Some((other, old_relation))) = (newer.split_once('|'), older.split_once('|'))
     else {
@@ -43,7 +43,7 @@ pub(crate) fn may_replace(newer: &str, older: &str) -> bool {
     relation == old_relation && (subject == other || is_open(subject) || is_open(other))
 }
 
-/// Tells whether two statements say the same thing of subjects that have no word in common: 'Ann lives in Porto', 'Ben moved to Lyon'.
+// Tells whether two statements say the same thing of subjects that have no word in common: 'Ann lives in Porto', 'Ben moved to Lyon'.
 fn names_another(newer: &str, older: &str) -> bool {
     let (Some((subject, relation)), Some((other, old_relation))) = (newer.split_once('|'), older.split_once('|'))
     else {
@@ -60,14 +60,14 @@ fn is_open(subject: &str) -> bool {
     subject.is_empty() || !subject.split(' ').any(says_whom)
 }
 
-/// Tells whether two sentences are about different persons or things of the speaker: 'my cousin ...' and 'my niece ...'.
+// Tells whether two sentences are about different persons or things of the speaker: 'my cousin ...' and 'my niece ...'.
 fn are_of_others(newer: &str, older: &str) -> bool {
     let (newer, older) = (possessed(newer), possessed(older));
     let is_there = |noun: &String| older.iter().any(|other| is_same_noun(noun, other));
     !newer.is_empty() && !older.is_empty() && !newer.iter().any(is_there)
 }
 
-/// Tells whether a sentence is about a person or thing of the speaker that the older one does not name.
+// Tells whether a sentence is about a person or thing of the speaker that the older one does not name.
 fn is_of_unnamed(newer: &str, older: &str) -> bool {
     let older = folded(older);
     let (nouns, named) = (possessed(newer), words(&older));
