@@ -43,6 +43,12 @@ pub struct ConnectionPlace {
     of: RateLimitKey,
 }
 
+// A connection without a place. Few are told why at a time, and this is one of them until it is dropped.
+pub struct Refused {
+    pub error: Error,
+    _goodbye: OwnedSemaphorePermit,
+}
+
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum RateLimitKey {
     Address(IpAddr),
@@ -87,8 +93,20 @@ impl Gate {
         Ok(place)
     }
 
-    /// Returns a place for a refused connection that is told why, or `None` if as many are told already: each holds a
-    /// file for up to a second, and a client may open connections faster than that.
+    // Called as a connection comes, before a task begins: tasks that wait for their turn would hold as many files as
+    // connections came. `None`: the connection is closed without a word.
+    pub fn enter(self: &Arc<Gate>, address: IpAddr) -> Option<Result<ConnectionPlace, Refused>> {
+        match self.connect(address) {
+            Ok(place) => Some(Ok(place)),
+            Err(error) => {
+                tracing::debug!(%address, %error, "a connection was refused");
+                self.goodbye().map(|goodbye| Err(Refused { error, _goodbye: goodbye }))
+            }
+        }
+    }
+
+    /// Returns a place for a refused connection that is told why. `None`: as many are told already. Each holds a file for up
+    /// to a second, and a client may open connections faster than that.
     pub fn goodbye(&self) -> Option<OwnedSemaphorePermit> {
         self.goodbyes.clone().try_acquire_owned().ok()
     }
@@ -428,6 +446,18 @@ mod tests {
         assert!(gate.goodbye().is_none());
         drop(first);
         assert!(gate.goodbye().is_some());
+
+        let gate = self::gate(|settings| {
+            settings.limits.connections_per_address = 1;
+            settings.limits.goodbyes = 1;
+        });
+        let address = "192.0.2.1".parse().unwrap();
+        let _place = gate.enter(address).unwrap().ok().unwrap();
+        let refused = gate.enter(address).unwrap().err().unwrap();
+        assert!(refused.error.to_string().contains("connections_per_address"));
+        assert!(gate.enter(address).is_none(), "it is closed at once");
+        drop(refused);
+        assert!(gate.enter(address).unwrap().is_err(), "it is told again");
     }
 
     #[test]

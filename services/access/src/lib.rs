@@ -35,7 +35,7 @@ mod revoked;
 
 pub use caller::Caller;
 pub use error::Error;
-pub use gate::{Allowance, BodyPlace, ConnectionPlace, Gate};
+pub use gate::{Allowance, BodyPlace, ConnectionPlace, Gate, Refused};
 pub use keys::{Access, LOCAL_USER};
 pub use policy::{Policy, check_access};
 pub use revoked::RevokedKeys;

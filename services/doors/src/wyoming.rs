@@ -43,7 +43,13 @@ pub async fn run(ports: Vec<WyomingPort>, app: App, stop: CancellationToken) -> 
         let (app, stop, connections) = (app.clone(), stop.clone(), tasks.clone());
         tasks.spawn(async move {
             while let Some((stream, address)) = next(&listener, &stop).await {
-                connections.spawn(connection::serve(app.clone(), program.clone(), stream, address));
+                match app.access.gate.enter(address.ip()) {
+                    Some(Ok(place)) => {
+                        drop(connections.spawn(connection::serve(app.clone(), program.clone(), stream, address, place)))
+                    }
+                    Some(Err(refused)) => drop(connections.spawn(connection::refuse(refused, stream))),
+                    None => {}
+                }
             }
         });
     }

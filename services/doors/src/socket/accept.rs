@@ -2,6 +2,7 @@
 
 use crate::entry::Peer;
 use crate::{ApiError, App};
+use access::{ConnectionPlace, Refused};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -25,25 +26,25 @@ use tower::ServiceExt;
 pub async fn run(listener: TcpListener, router: Router, app: App, stop: &CancellationToken) -> TaskTracker {
     let tasks = TaskTracker::new();
     while let Some((stream, address)) = next(&listener, stop).await {
-        tasks.spawn(connection(app.clone(), router.clone(), stream, address));
+        match app.access.gate.enter(address.ip()) {
+            Some(Ok(place)) => drop(tasks.spawn(connection(app.clone(), router.clone(), stream, address, place))),
+            Some(Err(refused)) => drop(tasks.spawn(goodbye(refused, stream))),
+            None => {}
+        }
     }
     tasks.close();
     tasks
 }
 
-async fn connection(app: App, router: Router, mut stream: TcpStream, address: SocketAddr) {
-    let place = match app.access.gate.connect(address.ip()) {
-        Ok(place) => Arc::new(place),
-        Err(error) => {
-            tracing::debug!(%address, %error, "a connection was refused");
-            let Some(_place) = app.access.gate.goodbye() else { return };
-            let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, error.into())).await;
-            return;
-        }
-    };
+/// Tells a refused client the reason. The connection is closed before another may be told.
+async fn goodbye(refused: Refused, mut stream: TcpStream) {
+    let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, refused.error.into())).await;
+}
+
+async fn connection(app: App, router: Router, stream: TcpStream, address: SocketAddr, place: ConnectionPlace) {
     let _ = stream.set_nodelay(true);
     let half_open = Arc::new(HalfOpen::default());
-    let peer = Peer { address: address.ip(), half_open: half_open.clone(), _place: place };
+    let peer = Peer { address: address.ip(), half_open: half_open.clone(), _place: Arc::new(place) };
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(peer.clone());

@@ -6,7 +6,7 @@ use super::program::WyomingProgram;
 use super::render::{WyomingReply, error, info, interrupted, left, pong, refused};
 use crate::unread::note;
 use crate::{ApiError, App};
-use access::ConnectionPlace;
+use access::{ConnectionPlace, Refused};
 use axum::http::StatusCode;
 use fields::shown;
 use fields::{FieldError, Read};
@@ -29,9 +29,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 use voices::{FrameLimits, FrameReader, WyomingEvent};
 
 /// Serves a connection until either side ends it.
-pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, address: SocketAddr) {
+pub async fn serve(
+    app: App,
+    program: Arc<WyomingProgram>,
+    stream: TcpStream,
+    address: SocketAddr,
+    place: ConnectionPlace,
+) {
     let _ = stream.set_nodelay(true);
-    let place = app.access.gate.connect(address.ip());
     let (write_limit, settings) =
         (Duration::from_millis(app.replies.settings.limits.write_ms), &app.replies.settings.wyoming);
     let limits = FrameLimits::of(settings);
@@ -48,23 +53,27 @@ pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, ad
         write_limit,
         idle,
     };
-    let ended = match place {
-        Ok(place) => connection.converse(place).await,
-        Err(refused) => {
-            let refused = ApiError::from(refused);
-            Err(WyomingEnd::Refused(FieldError::new(refused.code, "", refused.message)))
-        }
-    };
+    let ended = connection.converse(place).await;
     if let Err(WyomingEnd::Refused(wrong)) = &ended
         && let Some(_told) = connection.app.access.gate.goodbye()
     {
-        let goodbye = error(wrong.code, &wrong.message());
-        let _ = timeout(GOODBYE, say_goodbye(&mut connection.stream, goodbye.as_bytes())).await;
+        tell_goodbye(&mut connection.stream, wrong).await;
     }
     if connection.turn.take().is_some() {
         left();
     }
     tracing::debug!(%address, ended = ?ended.err(), "disconnected");
+}
+
+/// Tells a client that has no place the reason.
+pub async fn refuse(refused: Refused, mut stream: TcpStream) {
+    let error = ApiError::from(refused.error);
+    tell_goodbye(&mut stream, &FieldError::new(error.code, "", error.message)).await;
+}
+
+async fn tell_goodbye(stream: &mut TcpStream, wrong: &FieldError) {
+    let goodbye = error(wrong.code, &wrong.message());
+    let _ = timeout(GOODBYE, say_goodbye(stream, goodbye.as_bytes())).await;
 }
 
 /// Time that a goodbye may take.
