@@ -1,7 +1,8 @@
 //! The subject of a sentence, so that a newer one about the same can take its place; and secrets.
 
 use crate::languages::{LANGUAGES, all, has};
-use crate::text::{contains_phrase, folded, stems, stems_within, without_ending, words};
+use crate::nouns::relative;
+use crate::text::{clause_before, contains_phrase, folded, stems, stems_within, without_ending, words};
 
 /// Returns a key that is equal for sentences of which only one is true at a time: 'my sister lives in Lisbon' and 'my
 /// sister moved to Porto'. A sentence of another kind is about all of its words, whether it says yes or no.
@@ -30,7 +31,7 @@ pub fn about(sentence: &str) -> String {
             // 'my sister's name': the word with the ending belongs to the subject.
             let end = end + usize::from(said.get(end).is_some_and(|word| word.contains('\'')));
             let parts = said_before(&text, &said, possessive).iter().chain(&said[from..end]).chain(owned(&said, end));
-            let plain = parts.map(|word| without_ending(word));
+            let plain = parts.map(|word| without_ending(word)).map(|word| relative(word).unwrap_or(word));
             let words: Vec<&str> = plain.filter(|word| !is_relation_word(word) && !is_new(word)).collect();
             stems_within(&text, &words.join(" "))
         }
@@ -55,10 +56,9 @@ pub fn about(sentence: &str) -> String {
 // that begins with the speaker is about the own.
 fn said_before<'a>(text: &str, said: &'a [&'a str], possessive: Option<usize>) -> &'a [&'a str] {
     let Some(own) = possessive else { return &[] };
-    let at = |word: &str| word.as_ptr().addr() - text.as_ptr().addr();
-    let clause = text[..at(said[own])].rfind([',', ';', ':']).unwrap_or_default();
-    let first = said[..own].iter().position(|word| at(word) >= clause && !says_little(word) && !is_filler(word));
-    let before = &said[first.unwrap_or(own)..own];
+    let clause = clause_before(text, said, own);
+    let first = clause.iter().position(|word| !says_little(word) && !is_filler(word));
+    let before = &clause[first.unwrap_or(clause.len())..];
     let is_of_speaker = before.first().is_some_and(|word| has(|language| &language.first_person, without_ending(word)));
     if is_of_speaker { &[] } else { before }
 }
@@ -70,7 +70,7 @@ fn owned<'a>(said: &'a [&'a str], end: usize) -> &'a [&'a str] {
     &behind[..count.unwrap_or_default()]
 }
 
-fn is_filler(word: &str) -> bool {
+pub(crate) fn is_filler(word: &str) -> bool {
     all(|language| &language.wishes.fillers).any(|filler| filler == word)
 }
 
@@ -90,7 +90,7 @@ pub fn is_of_home(sentence: &str) -> bool {
     all(|language| &language.lasting.of_home).any(|phrase| contains_phrase(&text, phrase))
 }
 
-fn is_verb(word: &str) -> bool {
+pub(crate) fn is_verb(word: &str) -> bool {
     has(|language| &language.lasting.verbs, word)
 }
 

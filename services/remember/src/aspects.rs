@@ -1,9 +1,11 @@
 //! Aspects by which a question is compared with a statement, and a statement with an older one: whom they are of, and which thing
 //! they tell.
 
+use crate::about::{is_copula, is_filler, is_verb};
 use crate::details::{details_of, is_correction};
 use crate::languages::{LANGUAGES, LanguageWords, has};
-use crate::text::{contains_phrase, folded, without_ending, words};
+use crate::nouns::is_same_noun;
+use crate::text::{clause_before, contains_phrase, folded, without_ending, words};
 use crate::{Detail, DetailKind};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -21,7 +23,7 @@ impl Aspects {
     pub fn of(text: &str) -> Aspects {
         let said = folded(text);
         Aspects {
-            own: possessed(text),
+            own: possessed(text).into_iter().map(|possessed| possessed.noun).collect(),
             names: Vec::new(),
             words: words(&said).into_iter().map(str::to_owned).collect(),
             things: things(&said),
@@ -119,13 +121,14 @@ impl ThingWords {
     }
 }
 
-// True if two nouns differ in their ending alone: 'sister' and 'sisters', and not 'grandfather' and 'grandmother'.
-pub(crate) fn is_same_noun(one: &str, other: &str) -> bool {
-    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
-    long.strip_prefix(short).is_some_and(|ending| ending.chars().count() <= LONGEST_NOUN_ENDING)
+/// Noun behind 'my', and whether the sentence, or a clause of it, begins with it: 'my sister sings', not 'he sold my car'.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Possessed {
+    pub noun: String,
+    pub begins: bool,
 }
 
-pub(crate) fn possessed(text: &str) -> Vec<String> {
+pub(crate) fn possessed(text: &str) -> Vec<Possessed> {
     // 'Mia' is a name in most languages, and says 'my' in one.
     let is_name = |(at, word): (usize, &&str)| at > 0 && word.starts_with(char::is_uppercase);
     let names: Vec<bool> = words(text).iter().enumerate().map(is_name).collect();
@@ -137,11 +140,20 @@ pub(crate) fn possessed(text: &str) -> Vec<String> {
     let says_little =
         |word: &&&str| has(|language| &language.lasting.small, word) || has(|language| &language.lasting.new, word);
     let behind = |at: usize| words[at + 1..].iter().find(|word| !says_little(word));
+    let begins = |at: usize| begins_clause(clause_before(&folded, &words, at));
     let places = (0..words.len()).filter(is_possessive);
-    places.filter_map(behind).map(|noun| without_ending(noun).to_owned()).collect()
+    places
+        .filter_map(|at| Some(Possessed { noun: without_ending(behind(at)?).to_owned(), begins: begins(at) }))
+        .collect()
 }
 
-const LONGEST_NOUN_ENDING: usize = 2;
+// 'The dog of my uncle' begins with the uncle, too.
+fn begins_clause(before: &[&str]) -> bool {
+    let acts =
+        |word: &str| is_copula(word) || is_verb(word) || has(|language| &language.first_person, without_ending(word));
+    let says = |word: &str| !has(|language| &language.common, word) && !is_filler(word);
+    !before.iter().any(|word| acts(word)) && before.iter().filter(|word| says(word)).count() <= 1
+}
 
 #[cfg(test)]
 mod tests {

@@ -85,6 +85,7 @@ pub struct LanguageWords {
     pub numbers: HashMap<String, u32>,
     pub joined_numbers: HashMap<String, u32>,
     pub joins_ones_to_tens: Option<String>,
+    pub relatives: HashMap<String, Vec<String>>,
     pub things: HashMap<String, Vec<String>>,
     pub things_alone: HashMap<String, Vec<String>>,
     pub lasting: LastingWords,

@@ -14,6 +14,7 @@ mod languages;
 mod matcher;
 mod meant;
 mod meant_fact;
+mod nouns;
 mod orders;
 mod same_subject;
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub struct ChoiceWeights {
     lone_lead: f32,
     // Of a statement that says another thing of the same, or the same of another.
     replaces_nothing: f32,
+    of_another_thing: f32,
     // Only what is of the same, by its words, is meant.
     is_strict: bool,
     // Of two that are nearer to each other, neither is chosen.
@@ -51,6 +52,7 @@ impl ChoiceWeights {
         most_lead: 6.0,
         lone_lead: 1.0,
         replaces_nothing: 0.0,
+        of_another_thing: 0.0,
         is_strict: false,
         least_lead: 0.0,
         least_chance: 0.15,
@@ -61,6 +63,7 @@ impl ChoiceWeights {
         fit: -0.05,
         lead: 0.62,
         replaces_nothing: -0.71,
+        of_another_thing: -1.0,
         least_lead: 0.3,
         least_chance: 0.12,
         ..ChoiceWeights::FORGOTTEN
@@ -74,6 +77,7 @@ impl ChoiceWeights {
         most_lead: 0.3,
         lone_lead: 0.1,
         replaces_nothing: 0.0,
+        of_another_thing: 0.0,
         is_strict: false,
         least_lead: 0.03,
         least_chance: 0.5,
@@ -94,13 +98,16 @@ impl ChoiceWeights {
         }
     }
 
-    fn allow(&self, differs: &Differences) -> bool {
-        let is_of_another = differs.of_others || differs.names_another || differs.of_another_thing;
-        !is_of_another && !(self.is_strict && (differs.replaces_nothing || differs.of_unnamed))
+    fn rule_out(&self, differs: &Differences) -> bool {
+        let is_of_another = differs.of_others || differs.names_another;
+        let may_be = differs.of_another_thing || differs.replaces_nothing || differs.of_unnamed;
+        is_of_another || self.is_strict && may_be
     }
 
     fn chance(&self, fact: &NearFact, lead: f32) -> f32 {
-        let differs = if fact.differs.replaces_nothing { self.replaces_nothing } else { 0.0 };
+        let if_so = |differs: bool, weight: f32| if differs { weight } else { 0.0 };
+        let differs = if_so(fact.differs.replaces_nothing, self.replaces_nothing)
+            + if_so(fact.differs.of_another_thing, self.of_another_thing);
         let lead = self.lead * lead.clamp(-self.most_lead, self.most_lead);
         let score = self.bias + self.likeness * fact.likeness + self.fit * fact.fit + lead + differs;
         1.0 / (1.0 + (-score).exp())
@@ -126,13 +133,13 @@ pub fn meant_fact(facts: &[NearFact], weights: &ChoiceWeights) -> MeantFact {
         others.max_by(|a, b| facts[*a].fit.total_cmp(&facts[*b].fit).then(b.cmp(a)))
     };
     let lead = |at: usize| best_other(at).map_or(weights.lone_lead, |other| facts[at].fit - facts[other].fit);
-    let allowed = (0..facts.len()).filter(|at| weights.allow(&facts[*at].differs));
+    let allowed = (0..facts.len()).filter(|at| !weights.rule_out(&facts[*at].differs));
     let chances = allowed.map(|at| (at, weights.chance(&facts[at], lead(at))));
     let Some((first, chance)) = chances.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))) else {
         return MeantFact::None;
     };
     let is_close = lead(first) < weights.least_lead;
-    match best_other(first).filter(|second| is_close && weights.allow(&facts[*second].differs)) {
+    match best_other(first).filter(|second| is_close && !weights.rule_out(&facts[*second].differs)) {
         Some(second) if weights.chance(&facts[first], weights.most_lead) >= weights.least_chance => {
             MeantFact::Unsure(first, second)
         }
@@ -192,6 +199,11 @@ mod tests {
         let niece = NearFact { differs: open, ..niece };
         assert_eq!(meant_fact(&[niece, cousin], &sure), MeantFact::One(0));
         assert_eq!(meant_fact(&[niece], &ChoiceWeights::of_correction(0.1, true)), MeantFact::None);
+        // Words of another thing may be those of a new value: 'My wife is on reception at a dentist's'.
+        let [job, tea] = near([("My wife works at the library.", 0.45, 13.8), ("I like tea.", 0.1, 10.4)]);
+        let job = NearFact { differs: Differences { of_another_thing: true, ..Differences::default() }, ..job };
+        assert_eq!(meant_fact(&[job, tea], &ChoiceWeights::of_correction(0.5, true)), MeantFact::One(0));
+        assert_eq!(meant_fact(&[job, tea], &ChoiceWeights::of_correction(0.1, true)), MeantFact::None);
     }
 
     #[test]
