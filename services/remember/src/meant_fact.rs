@@ -34,7 +34,8 @@ pub struct ChoiceWeights {
     lone_lead: f32,
     // Of a statement that says another thing of the same, or the same of another.
     replaces_nothing: f32,
-    of_another_thing: f32,
+    // `None`: a word of another thing rules a fact out.
+    of_another_thing: Option<f32>,
     // Only what is of the same, by its words, is meant.
     is_strict: bool,
     // Of two that are nearer to each other, neither is chosen.
@@ -52,7 +53,7 @@ impl ChoiceWeights {
         most_lead: 6.0,
         lone_lead: 1.0,
         replaces_nothing: 0.0,
-        of_another_thing: 0.0,
+        of_another_thing: Some(0.0),
         is_strict: false,
         least_lead: 0.0,
         least_chance: 0.15,
@@ -63,7 +64,7 @@ impl ChoiceWeights {
         fit: -0.05,
         lead: 0.62,
         replaces_nothing: -0.71,
-        of_another_thing: -1.0,
+        of_another_thing: Some(-1.0),
         least_lead: 0.3,
         least_chance: 0.12,
         ..ChoiceWeights::FORGOTTEN
@@ -77,7 +78,7 @@ impl ChoiceWeights {
         most_lead: 0.3,
         lone_lead: 0.1,
         replaces_nothing: 0.0,
-        of_another_thing: 0.0,
+        of_another_thing: None,
         is_strict: false,
         least_lead: 0.03,
         least_chance: 0.5,
@@ -99,7 +100,8 @@ impl ChoiceWeights {
     }
 
     fn rule_out(&self, differs: &Differences) -> bool {
-        let is_of_another = differs.of_others || differs.names_another;
+        let is_of_another_thing = differs.of_another_thing && self.of_another_thing.is_none();
+        let is_of_another = differs.of_others || differs.names_another || is_of_another_thing;
         let may_be = differs.of_another_thing || differs.replaces_nothing || differs.of_unnamed;
         is_of_another || self.is_strict && may_be
     }
@@ -107,7 +109,7 @@ impl ChoiceWeights {
     fn chance(&self, fact: &NearFact, lead: f32) -> f32 {
         let if_so = |differs: bool, weight: f32| if differs { weight } else { 0.0 };
         let differs = if_so(fact.differs.replaces_nothing, self.replaces_nothing)
-            + if_so(fact.differs.of_another_thing, self.of_another_thing);
+            + if_so(fact.differs.of_another_thing, self.of_another_thing.unwrap_or_default());
         let lead = self.lead * lead.clamp(-self.most_lead, self.most_lead);
         let score = self.bias + self.likeness * fact.likeness + self.fit * fact.fit + lead + differs;
         1.0 / (1.0 + (-score).exp())
@@ -213,6 +215,9 @@ mod tests {
         assert_eq!(meant_fact(&facts, &ChoiceWeights::of_correction(0.9, false)), MeantFact::One(0));
         assert_eq!(meant_fact(&facts, &ChoiceWeights::of_wish(false)), MeantFact::One(0));
         assert_eq!(meant_fact(&facts[2..], &ChoiceWeights::of_wish(false)), MeantFact::None);
+        let differs = Differences { of_another_thing: true, ..Differences::default() };
+        let facts = facts.map(|fact| NearFact { differs, ..fact });
+        assert_eq!(meant_fact(&facts, &ChoiceWeights::of_correction(0.9, false)), MeantFact::None);
     }
 
     #[test]
