@@ -43,7 +43,7 @@ pub struct ConnectionPlace {
     of: RateLimitKey,
 }
 
-// A connection without a place. Few are told why at a time, and this is one of them until it is dropped.
+// Connection without a place. Few are told why at a time, and this is one of them until it is dropped.
 pub struct Refused {
     pub error: Error,
     _goodbye: OwnedSemaphorePermit,
@@ -93,8 +93,8 @@ impl Gate {
         Ok(place)
     }
 
-    // Called as a connection comes, before a task begins: tasks that wait for their turn would hold as many files as
-    // connections came. `None`: the connection is closed without a word.
+    // Decides about a connection as it comes, before a task begins: tasks that wait for their turn would hold as many files
+    // as connections came. `None`: the connection is closed without a word.
     pub fn enter(self: &Arc<Gate>, address: IpAddr) -> Option<Result<ConnectionPlace, Refused>> {
         match self.connect(address) {
             Ok(place) => Some(Ok(place)),

@@ -11,8 +11,8 @@ fn main() -> std::io::Result<()> {
         let (newer, older) = line.split_once('\t').ok_or_else(|| std::io::Error::other("a line is NEWER<tab>OLDER"))?;
         let (newer_about, older_about) = (about(newer), about(older));
         let (newer_aspects, older_aspects) = (Aspects::of(newer), Aspects::of(older));
-        let newer = ComparedStatement { text: newer, about: &newer_about, aspects: &newer_aspects };
-        let older = ComparedStatement { text: older, about: &older_about, aspects: &older_aspects };
+        let newer = ComparedStatement { about: &newer_about, aspects: &newer_aspects };
+        let older = ComparedStatement { about: &older_about, aspects: &older_aspects };
         let Differences { of_others, names_another, of_another_thing, replaces_nothing, of_unnamed } =
             Differences::between(&newer, &older);
         let bits = [of_others, names_another, of_another_thing, replaces_nothing, of_unnamed].map(u8::from);

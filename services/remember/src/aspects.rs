@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Aspects {
-    own: Vec<String>, // nouns behind 'my'
+    own: Vec<Possessed>,
     names: Vec<String>,
     words: Vec<String>,
     things: BTreeSet<&'static str>,
@@ -23,7 +23,7 @@ impl Aspects {
     pub fn of(text: &str) -> Aspects {
         let said = folded(text);
         Aspects {
-            own: possessed(text).into_iter().map(|possessed| possessed.noun).collect(),
+            own: possessed(text),
             names: Vec::new(),
             words: words(&said).into_iter().map(str::to_owned).collect(),
             things: things(&said),
@@ -58,12 +58,24 @@ impl Aspects {
     /// Counts the nouns behind 'my' that a statement tells of and those before did not.
     pub fn newly_told(&self, statement: &Aspects, before: &[&Aspects]) -> usize {
         let tells = |told: &Aspects, noun: &str| told.words.iter().any(|word| is_same_noun(noun, word));
-        let is_new = |noun: &&String| tells(statement, noun) && !before.iter().any(|told| tells(told, noun));
-        self.own.iter().filter(is_new).count()
+        let is_new = |noun: &str| tells(statement, noun) && !before.iter().any(|told| tells(told, noun));
+        self.own.iter().filter(|own| is_new(&own.noun)).count()
+    }
+
+    // True if both begin with persons or things of the speaker, and these differ: 'my cousin ...' and 'my niece ...'.
+    pub(crate) fn begins_with_others(&self, other: &Aspects) -> bool {
+        let begins = |aspects: &Aspects| aspects.own.iter().any(|own| own.begins);
+        begins(self) && begins(other) && !self.shares_own(other)
+    }
+
+    // True if it is of a person or thing of the speaker that the other does not name.
+    pub(crate) fn is_of_unnamed(&self, other: &Aspects) -> bool {
+        let is_named = |own: &Possessed| other.words.iter().any(|word| is_same_noun(&own.noun, word));
+        !self.own.is_empty() && !self.own.iter().any(is_named)
     }
 
     fn shares_own(&self, other: &Aspects) -> bool {
-        self.own.iter().any(|noun| other.own.iter().any(|own| is_same_noun(noun, own)))
+        self.own.iter().any(|one| other.own.iter().any(|other| is_same_noun(&one.noun, &other.noun)))
     }
 }
 
@@ -123,12 +135,12 @@ impl ThingWords {
 
 /// Noun behind 'my', and whether the sentence, or a clause of it, begins with it: 'my sister sings', not 'he sold my car'.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Possessed {
-    pub noun: String,
-    pub begins: bool,
+struct Possessed {
+    noun: String,
+    begins: bool,
 }
 
-pub(crate) fn possessed(text: &str) -> Vec<Possessed> {
+fn possessed(text: &str) -> Vec<Possessed> {
     // 'Mia' is a name in most languages, and says 'my' in one.
     let is_name = |(at, word): (usize, &&str)| at > 0 && word.starts_with(char::is_uppercase);
     let names: Vec<bool> = words(text).iter().enumerate().map(is_name).collect();

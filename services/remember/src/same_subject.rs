@@ -1,9 +1,7 @@
 //! Comparison of a newer statement with an older one: whether both are about the same, by whom and what they name.
 
-use crate::aspects::{Aspects, Possessed, possessed};
+use crate::aspects::Aspects;
 use crate::languages::has;
-use crate::nouns::is_same_noun;
-use crate::text::{folded, words};
 
 /// Differences of a newer statement from an older one, in whom and what both are about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,9 +13,8 @@ pub struct Differences {
     pub of_unnamed: bool,
 }
 
-/// Statement as others are compared with it: its words, and what it is about.
+/// Statement as others are compared with it.
 pub struct ComparedStatement<'a> {
-    pub text: &'a str,
     pub about: &'a str,
     pub aspects: &'a Aspects,
 }
@@ -25,11 +22,11 @@ pub struct ComparedStatement<'a> {
 impl Differences {
     pub fn between(newer: &ComparedStatement, older: &ComparedStatement) -> Differences {
         Differences {
-            of_others: are_of_others(newer.text, older.text),
+            of_others: newer.aspects.begins_with_others(older.aspects),
             names_another: names_another(newer.about, older.about),
             of_another_thing: newer.aspects.is_of_another_thing(older.aspects),
             replaces_nothing: !may_replace(newer.about, older.about),
-            of_unnamed: is_of_unnamed(newer.text, older.text),
+            of_unnamed: newer.aspects.is_of_unnamed(older.aspects),
         }
     }
 }
@@ -61,26 +58,14 @@ fn is_open(subject: &str) -> bool {
     subject.is_empty() || !subject.split(' ').any(says_whom)
 }
 
-// Tells whether two sentences begin with different persons or things of the speaker: 'my cousin ...' and 'my niece ...'.
-fn are_of_others(newer: &str, older: &str) -> bool {
-    let (newer, older) = (possessed(newer), possessed(older));
-    let begins = |nouns: &[Possessed]| nouns.iter().any(|possessed| possessed.begins);
-    let is_there = |one: &Possessed| older.iter().any(|other| is_same_noun(&one.noun, &other.noun));
-    begins(&newer) && begins(&older) && !newer.iter().any(is_there)
-}
-
-// Tells whether a sentence is about a person or thing of the speaker that the older one does not name.
-fn is_of_unnamed(newer: &str, older: &str) -> bool {
-    let older = folded(older);
-    let (nouns, named) = (possessed(newer), words(&older));
-    let is_named = |one: &Possessed| named.iter().any(|word| is_same_noun(&one.noun, word));
-    !nouns.is_empty() && !nouns.iter().any(is_named)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::about;
+
+    fn are_of_others(newer: &str, older: &str) -> bool {
+        Aspects::of(newer).begins_with_others(&Aspects::of(older))
+    }
 
     #[test]
     fn what_is_said_of_one_corrects_nothing_of_another() {
@@ -101,6 +86,7 @@ mod tests {
         ] {
             assert!(!are_of_others(newer, older), "{newer}");
         }
+        let is_of_unnamed = |newer: &str, older: &str| Aspects::of(newer).is_of_unnamed(&Aspects::of(older));
         assert!(is_of_unnamed("my doctor is Dr Halvorsen", "I do the early shift at the clinic"));
         assert!(!is_of_unnamed("my mum lives in Cardiff now", "Mum lives in Swansea"));
     }

@@ -57,8 +57,8 @@ impl<'a> FactSearch<'a> {
     /// Returns how a statement differs from a fact that it may correct. A wish to forget states nothing.
     pub fn differences(&self, fact: &str, about: &str) -> Differences {
         let Some(correction) = &self.correction else { return Differences::default() };
-        let newer = ComparedStatement { text: self.sentence, about: &correction.about, aspects: &correction.aspects };
-        Differences::between(&newer, &ComparedStatement { text: fact, about, aspects: &Aspects::of(fact) })
+        let newer = ComparedStatement { about: &correction.about, aspects: &correction.aspects };
+        Differences::between(&newer, &ComparedStatement { about, aspects: &Aspects::of(fact) })
     }
 
     // `None`: the fact's tokens were not read.
