@@ -1,7 +1,6 @@
 //! The subject of a sentence, so that a newer one about the same can take its place; and secrets.
 
 use crate::languages::{LANGUAGES, all, has};
-use crate::nouns::relative;
 use crate::text::{clause_before, contains_phrase, folded, stems, stems_within, without_ending, words};
 
 /// Returns a key that is equal for sentences of which only one is true at a time: 'my sister lives in Lisbon' and 'my
@@ -31,7 +30,7 @@ pub fn about(sentence: &str) -> String {
             // 'my sister's name': the word with the ending belongs to the subject.
             let end = end + usize::from(said.get(end).is_some_and(|word| word.contains('\'')));
             let parts = said_before(&text, &said, possessive).iter().chain(&said[from..end]).chain(owned(&said, end));
-            let plain = parts.map(|word| without_ending(word)).map(|word| relative(word).unwrap_or(word));
+            let plain = parts.map(|word| without_ending(word));
             let words: Vec<&str> = plain.filter(|word| !is_relation_word(word) && !is_new(word)).collect();
             stems_within(&text, &words.join(" "))
         }

@@ -1,6 +1,7 @@
 //! Nouns that name the same person or thing.
 
 use crate::languages::LANGUAGES;
+use crate::text::stems;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -12,14 +13,32 @@ pub(crate) fn is_same_noun(one: &str, other: &str) -> bool {
     long.strip_prefix(short).is_some_and(is_ending) || relative(one).is_some_and(|kind| relative(other) == Some(kind))
 }
 
+// True if two stems of subjects are one, or of words for the same relative. Stored facts have the stems of the words that were said.
+pub(crate) fn is_same_stem(one: &str, other: &str) -> bool {
+    let relative = |stem: &str| RELATIVES_BY_STEM.get(stem).copied().flatten();
+    one == other || relative(one).is_some_and(|kind| relative(other) == Some(kind))
+}
+
 // Names the relative that a word means: 'mother' for 'mum'.
-pub(crate) fn relative(word: &str) -> Option<&'static str> {
+fn relative(word: &str) -> Option<&'static str> {
     RELATIVES.get(word).copied()
 }
 
 static RELATIVES: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
     let lists = LANGUAGES.iter().flat_map(|language| &language.relatives);
     lists.flat_map(|(relative, words)| words.iter().map(|word| (word.as_str(), relative.as_str()))).collect()
+});
+
+// `None`: a stem of several, as 'grand'.
+static RELATIVES_BY_STEM: LazyLock<HashMap<String, Option<&'static str>>> = LazyLock::new(|| {
+    let mut known = HashMap::new();
+    for (word, relative) in RELATIVES.iter() {
+        for stem in stems(word) {
+            let kept = known.entry(stem).or_insert(Some(*relative));
+            *kept = kept.filter(|kept| kept == relative);
+        }
+    }
+    known
 });
 
 const LONGEST_NOUN_ENDING: usize = 2;

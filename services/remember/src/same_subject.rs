@@ -2,6 +2,7 @@
 
 use crate::aspects::Aspects;
 use crate::languages::has;
+use crate::nouns::is_same_stem;
 
 /// Differences of a newer statement from an older one, in whom and what both are about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub(crate) fn may_replace(newer: &str, older: &str) -> bool {
     else {
         return true;
     };
-    relation == old_relation && (subject == other || is_open(subject) || is_open(other))
+    relation == old_relation && (is_same_stem(subject, other) || is_open(subject) || is_open(other))
 }
 
 // Tells whether two statements say the same thing of subjects that have no word in common: 'Ann lives in Porto', 'Ben moved to Lyon'.
@@ -48,7 +49,7 @@ fn names_another(newer: &str, older: &str) -> bool {
         return false;
     };
     // 'Emma has left the bakery and works in a bank' names more than the Emma that it is about.
-    let names_same = || subject.split(' ').any(|stem| other.split(' ').any(|known| known == stem));
+    let names_same = || subject.split(' ').any(|stem| other.split(' ').any(|known| is_same_stem(known, stem)));
     relation == old_relation && !is_open(subject) && !is_open(other) && !names_same()
 }
 
