@@ -43,7 +43,7 @@ pub struct ConnectionPlace {
     of: RateLimitKey,
 }
 
-// Connection without a place. Few are told why at a time, and this is one of them until it is dropped.
+// Connection that the gate refused. It holds one of the goodbyes (`limits.goodbyes`) until it is dropped.
 pub struct Refused {
     pub error: Error,
     _goodbye: OwnedSemaphorePermit,
@@ -105,8 +105,8 @@ impl Gate {
         }
     }
 
-    /// Returns a place for a refused connection that is told why. `None`: as many are told already. Each holds a file for up
-    /// to a second, and a client may open connections faster than that.
+    /// Returns one of the goodbyes (`limits.goodbyes`), in which the service tells a client why it refuses the connection.
+    /// `None`: all are taken. Each holds a file for up to a second, and a client may open connections faster than that.
     pub fn goodbye(&self) -> Option<OwnedSemaphorePermit> {
         self.goodbyes.clone().try_acquire_owned().ok()
     }
@@ -455,9 +455,9 @@ mod tests {
         let _place = gate.enter(address).unwrap().ok().unwrap();
         let refused = gate.enter(address).unwrap().err().unwrap();
         assert!(refused.error.to_string().contains("connections_per_address"));
-        assert!(gate.enter(address).is_none(), "it is closed at once");
+        assert!(gate.enter(address).is_none(), "the connection is closed at once");
         drop(refused);
-        assert!(gate.enter(address).unwrap().is_err(), "it is told again");
+        assert!(gate.enter(address).unwrap().is_err(), "a goodbye is free again");
     }
 
     #[test]

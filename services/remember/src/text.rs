@@ -129,7 +129,7 @@ pub(crate) fn without_ending(word: &str) -> &str {
 // Words of the same clause before one of a text's words.
 pub(crate) fn clause_before<'a>(text: &str, words: &'a [&'a str], at: usize) -> &'a [&'a str] {
     let place = |word: &str| word.as_ptr().addr() - text.as_ptr().addr();
-    let clause = text[..place(words[at])].rfind([',', ';', ':', '.', '!', '?']).unwrap_or_default();
+    let clause = text[..place(words[at])].rfind([',', ';', ':']).unwrap_or_default();
     let first = words[..at].iter().position(|word| place(word) >= clause).unwrap_or(at);
     &words[first..at]
 }
