@@ -10,6 +10,7 @@ use model::{Bytes, Finder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use settings::{KvFormat, Settings};
+use std::sync::Barrier;
 use terminal::opening::{ModelArgs, ReadyModel, lane, lost};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub enum ProbedDevice {
 
 const SNAPSHOTS: usize = 2;
 
+/// Threads that run beside those of the kernels while a model is opened.
+const BESIDE_KERNELS: usize = 2;
+
 /// Rooms of a trial: what the host has for model and conversation, and what a GPU has.
 #[derive(Clone, Copy, Debug)]
 pub struct Rooms {
@@ -56,6 +60,7 @@ impl Rooms {
 }
 
 pub fn run(args: &ModelArgs, kv: [KvFormat; 2], tokens: u32, rooms: Rooms, settings: &Settings) -> Result<Trial> {
+    take_stacks();
     let before = data_bytes();
     let memory = rooms.host_bytes;
     let mut settings = settings.clone();
@@ -104,6 +109,18 @@ pub fn run(args: &ModelArgs, kv: [KvFormat; 2], tokens: u32, rooms: Rooms, setti
         return Ok(Trial::Full { on, why });
     }
     Ok(Trial::Held(Held { used_bytes, kv_bytes, on, layers }))
+}
+
+/// Takes the stacks of all threads that a trial starts: a plan counts them with the program. The system's library keeps the
+/// stacks of threads that ended for later ones.
+fn take_stacks() {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) + BESIDE_KERNELS;
+    let all_run = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| all_run.wait());
+        }
+    });
 }
 
 /// Allows this process so much memory of its own. False: it has more already.
