@@ -1,6 +1,7 @@
 //! Helpers shared by the black-box tests.
 
 pub mod client;
+pub mod collector;
 pub mod errors;
 pub mod house;
 pub mod http;

@@ -17,6 +17,7 @@ pub struct StandIn {
 /// A reply that the service asked for. Its stream ends when this is dropped.
 pub struct Asked {
     pub request: Value,
+    pub trace_parent: Option<String>,
     stream: BufReader<TcpStream>,
 }
 
@@ -87,8 +88,9 @@ async fn serve(mut stream: BufReader<TcpStream>, asked: mpsc::UnboundedSender<As
     };
     if head.path.contains("/chat/completions") {
         stream.write_all(&answer("200 OK", "text/event-stream")).await?;
+        let trace_parent = head.header("traceparent").map(str::to_owned);
         let request = serde_json::from_slice(&body).expect("JSON");
-        let _ = asked.send(Asked { request, stream });
+        let _ = asked.send(Asked { request, trace_parent, stream });
         return Ok(());
     }
     let (status, body) = if head.path.contains("/v1/models") {

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use telemetry::{AnswerFacts, AnswerTrace, TraceParent};
 use tokio_util::sync::CancellationToken;
 
 /// Reader's end of an answer. Dropping it cancels.
@@ -83,6 +84,7 @@ impl Drop for Answer {
 pub struct Writer {
     pipe: Arc<Pipe>,
     counted: Option<(GenerationPurpose, Priority)>,
+    trace: Mutex<Option<AnswerTrace>>,
 }
 
 struct Pipe {
@@ -114,7 +116,13 @@ pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, A
     let rule = rule_of(request.questions).filter(|_| is_plain);
     let is_speech = request.purpose == GenerationPurpose::Reply && request.raw.is_none();
     let cutter = is_speech.then(|| Cutter::with_rule(limits, rule));
-    open(cutter, Some((request.purpose, request.priority)))
+    let (mut writer, answer) = open(cutter, Some((request.purpose, request.priority)));
+    if request.purpose == GenerationPurpose::Reply {
+        let (model, most_tokens) = (request.preset.name.clone(), request.max_tokens);
+        let facts = AnswerFacts { model, priority: request.priority, most_tokens };
+        writer.trace = Mutex::new(AnswerTrace::begin(request.trace_parent, facts));
+    }
+    (writer, answer)
 }
 
 /// Opens the answer of a resumed reply. `in_message`: it resumes in the middle of a message.
@@ -136,7 +144,7 @@ fn open(cutter: Option<Cutter>, counted: Option<(GenerationPurpose, Priority)>) 
     let state = Mutex::new(Waiting { cutter, ..Waiting::default() });
     let (cancelled, thinking_stopped) = (CancellationToken::new(), CancellationToken::new());
     let pipe = Arc::new(Pipe { state, waker: AtomicWaker::new(), cancelled, thinking_stopped });
-    (Writer { pipe: pipe.clone(), counted }, Answer { pipe, ended: false })
+    (Writer { pipe: pipe.clone(), counted, trace: Mutex::default() }, Answer { pipe, ended: false })
 }
 
 impl Writer {
@@ -149,6 +157,9 @@ impl Writer {
         waiting.ended = delta.is_last();
         if let Some((purpose, priority)) = self.counted.filter(|_| delta.is_last()) {
             metrics::answered(purpose, priority, &delta);
+        }
+        if let Some(trace) = delta.is_last().then(|| self.trace.lock().take()).flatten() {
+            trace.end(&delta);
         }
         let is_text = matches!(delta, Delta::Text { .. });
         let mut cut = Vec::with_capacity(1);
@@ -178,6 +189,10 @@ impl Writer {
 
     pub fn cancelled_before_begin(&self) {
         self.done(Finish::Cancelled, Usage::default(), TurnReport::default());
+    }
+
+    pub fn place_in_trace(&self) -> Option<TraceParent> {
+        self.trace.lock().as_ref().map(AnswerTrace::place)
     }
 
     pub fn is_cancelled(&self) -> bool {

@@ -4,6 +4,7 @@ use crate::preparation::PreparationShare;
 use session::{GenerationOptions, GenerationPurpose, Priority, Prompt, TemplateOptions, ToolChoice};
 use settings::{Preset, Questions, Thinking};
 use std::sync::Arc;
+use telemetry::TraceParent;
 
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
@@ -39,6 +40,7 @@ pub struct ModelRequest {
     /// `None`: the prompt's options, else the preset.
     pub thinking: Option<Thinking>,
     pub questions: Questions,
+    pub trace_parent: Option<TraceParent>,
     /// Memory taken before its body was parsed. `None`: the model takes it.
     pub preparation: Option<Arc<PreparationShare>>,
 }
@@ -95,6 +97,7 @@ impl ModelRequest {
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: true,
             thinking: None,
+            trace_parent: None,
             preparation: None,
         }
     }

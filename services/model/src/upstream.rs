@@ -32,6 +32,7 @@ use sse::Events;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
+use telemetry::TRACEPARENT;
 use tokio_util::sync::CancellationToken;
 use wire::Incoming;
 
@@ -195,6 +196,9 @@ impl Upstream {
         let mut post = self.client.post(self.url("chat/completions")?).json(&body);
         if let Some(key) = &self.key {
             post = post.bearer_auth(key);
+        }
+        if let Some(place) = writer.place_in_trace() {
+            post = post.header(TRACEPARENT, place.to_string());
         }
         let response = self.in_time(post.send()).await?.map_err(|error| self.unreachable(&error))?;
         let status = response.status();

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::connections::Connection;
 use session::Input;
 use session::machine::{ConnId, Replay};
+use telemetry::TraceParent;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -18,6 +19,10 @@ pub enum Command {
         conn: ConnId,
         input_id: Option<String>,
         input: Input,
+    },
+    Trace {
+        conn: ConnId,
+        trace_parent: TraceParent,
     },
     /// Request for `Event::Reached` behind all that the session has told this connection.
     Mark {

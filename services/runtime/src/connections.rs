@@ -1,10 +1,11 @@
 //! Connections of a session, and what was sent to them.
 
 use crate::outgoing::{End, Outgoing};
-use session::Event;
 use session::machine::ConnId;
+use session::{Event, Input};
 use std::collections::HashMap;
 use std::sync::Arc;
+use telemetry::TraceParent;
 use tokio::sync::Notify;
 
 /// Filter of the events that a connection wants; others do not fill its queue.
@@ -24,7 +25,15 @@ pub struct Connection {
     pub outgoing: Outgoing,
     pub interest: Interest,
     pub person: Option<String>,
+    pub trace: ConnectionTrace,
     pub mark: u64,
+}
+
+// Places in the client's trace: of all that the connection asks for, and of the next response alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectionTrace {
+    pub own: Option<TraceParent>,
+    pub next: Option<TraceParent>,
 }
 
 impl Connections {
@@ -38,6 +47,17 @@ impl Connections {
 
     pub fn person(&self, conn: ConnId) -> Option<&str> {
         self.open.get(&conn)?.person.as_deref()
+    }
+
+    pub fn trace_next(&mut self, conn: ConnId, place: TraceParent) {
+        if let Some(connection) = self.open.get_mut(&conn) {
+            connection.trace.next = Some(place);
+        }
+    }
+
+    pub fn take_trace(&mut self, conn: ConnId, input: &Input) -> Option<TraceParent> {
+        let trace = &mut self.open.get_mut(&conn).filter(|_| input.wants_response())?.trace;
+        trace.next.take().or(trace.own)
     }
 
     pub fn is_empty(&self) -> bool {

@@ -9,6 +9,8 @@ use session::{Delta, GenerationPurpose, Item};
 use settings::Questions;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
+use telemetry::{ToolTrace, TraceParent};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -31,6 +33,7 @@ struct Generation {
     /// True if the model shall answer without thinking, also when it is asked again.
     thinks_no_more: bool,
     span: Span,
+    place: Option<TraceParent>,
     /// True for a prompt that is read ahead and answers nothing.
     warms: bool,
     generate: Option<Box<Generate>>,
@@ -45,6 +48,7 @@ impl Generation {
             thinking_stopper,
             thinks_no_more: false,
             span,
+            place: None,
             warms: false,
             generate: None,
             tries: 0,
@@ -90,7 +94,8 @@ impl Generations {
         self.deltas.push(answer.map(move |delta| (generation, delta)).boxed());
     }
 
-    pub fn begin(&mut self, generate: Box<Generate>) {
+    // `place`: that of its turn in a trace.
+    pub fn begin(&mut self, generate: Box<Generate>, place: Option<TraceParent>) {
         let is_reply = generate.is_reply();
         let span = match &generate.response_id {
             Some(request) if is_reply => {
@@ -102,7 +107,7 @@ impl Generations {
         };
         let warms = matches!(generate.purpose, GenerationPurpose::WarmHistory | GenerationPurpose::WarmPartial);
         let known = Generation::new(CancellationToken::new(), CancellationToken::new(), span);
-        self.open.insert(generate.generation, Generation { warms, ..known });
+        self.open.insert(generate.generation, Generation { warms, place, ..known });
         let is_limited = is_reply || generate.purpose == GenerationPurpose::EarlyReply;
         self.ask(&generate, is_limited.then(|| self.tools.limits.hard_tokens()));
         if let Some(generation) = self.open.get_mut(&generate.generation).filter(|_| is_reply) {
@@ -120,7 +125,7 @@ impl Generations {
         }
         let entered = generation.span.enter();
         let mut request = self.tools.request(generate);
-        request.prompt_limit_tokens = limit_tokens;
+        (request.prompt_limit_tokens, request.trace_parent) = (limit_tokens, generation.place);
         if self.logs_text && generate.response_id.is_some() {
             let asked = request.prompt.messages.last().map(|message| message.text()).unwrap_or_default();
             tracing::info!(asked, "the model is asked for a reply");
@@ -181,6 +186,11 @@ impl Generations {
 
     pub fn span(&self, id: GenerationId) -> Span {
         self.open.get(&id).map_or_else(Span::none, |generation| generation.span.clone())
+    }
+
+    pub fn trace_of_search(&self, id: GenerationId) -> Option<ToolTrace> {
+        let turn = self.open.get(&id)?.place?;
+        Some(ToolTrace { turn, name: session::machine::RECALL.to_owned(), call_id: None, began: SystemTime::now() })
     }
 
     pub async fn next(&mut self) -> Option<(GenerationId, Delta)> {

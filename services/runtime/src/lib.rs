@@ -51,7 +51,7 @@
 //! # let settings = Arc::new(settings);
 //! let runtime = Runtime::new(RuntimeParts { settings, store, model, presets });
 //! let session = runtime.create(NewSession { user: "ada", ..NewSession::default() }).await?;
-//! let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None };
+//! let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None, trace_parent: None };
 //! let (client, mut events) = runtime.attach(&session, attach).await?;
 //! let item = NewItem { id: None, body: ItemBody::message(Role::User, "Good morning.") };
 //! client.say(None, Input::AddItem { item, place: ItemPlace::End }).await;
@@ -105,6 +105,7 @@ mod store_queue;
 mod task;
 mod told_facts;
 mod turn_log;
+mod turn_traces;
 mod word_weights;
 
 pub use arms::{ArmTurns, turn_values};

@@ -7,6 +7,7 @@ use crate::shared::Shared;
 use crate::store_queue::StoreQueue;
 use crate::task::{Life, SessionTask, SessionWindow};
 use crate::turn_log::TurnLog;
+use crate::turn_traces::TurnTraces;
 use futures_util::stream::FuturesUnordered;
 use model::Counted;
 use prompt::Wording;
@@ -51,6 +52,7 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
     let open_turns = shared.settings.limits.responses_beside + 2;
     let turns = last.map_or(0, |last| last.turn + 1);
     let turns = TurnLog::new(tools.preset.clone(), arm, shared.gpu.clone(), turns, open_turns);
+    let traces = TurnTraces::new(session.id(), &tools.preset.name, open_turns);
     let queue = StoreQueue::new(shared.store.clone(), session.clone());
     let waiting = shared.settings.limits.waiting_events;
     let compactor = Compactor::start(tools.clone(), shown_past.clone(), made, waiting);
@@ -66,6 +68,7 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
         connections: Connections::new(written),
         generations,
         turns,
+        traces,
         window: SessionWindow { tools, shown_past, fill, arm: placement.arm, epoch: 0, told: None, wanted: None },
         compactor,
         to_compactor: Vec::new(),

@@ -46,7 +46,7 @@ impl Looking {
             }
             Command::Drain { .. } | Command::Leave | Command::Deleted => true,
             Command::Mark { .. } => self.behind.len() >= MOST_BEHIND,
-            Command::Attach { .. } | Command::Reload { .. } => false,
+            Command::Attach { .. } | Command::Trace { .. } | Command::Reload { .. } => false,
         }
     }
 
@@ -60,7 +60,7 @@ impl Looking {
                 let is_of_other = matches!(input, Input::CancelResponse { .. } | Input::StopThinking { .. });
                 (*conn == self.conn && !is_of_other) || is_speech || input.wants_response()
             }
-            Command::Mark { conn, .. } => *conn == self.conn,
+            Command::Mark { conn, .. } | Command::Trace { conn, .. } => *conn == self.conn,
             _ => false,
         }
     }

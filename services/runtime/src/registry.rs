@@ -2,7 +2,7 @@
 
 use crate::clock::wall_ms;
 use crate::command::Command;
-use crate::connections::{Connection, Interest};
+use crate::connections::{Connection, ConnectionTrace, Interest};
 use crate::encoding::Encoding;
 use crate::held::HeldText;
 use crate::load::{load, wording};
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::{ContextStamp, ExperimentCounts, Placement, SessionName, SessionRecord, SessionRef, Store, new_id};
+use telemetry::TraceParent;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -77,6 +78,7 @@ pub struct Attach {
     pub replay: Replay,
     pub interest: Interest,
     pub person: Option<String>,
+    pub trace_parent: Option<TraceParent>,
 }
 
 /// Connection's end of a session. Dropping it leaves the session.
@@ -218,7 +220,8 @@ impl Runtime {
             let connected = entry.connected(conn, session_end.clone());
             let (answer, attached) = oneshot::channel();
             let (interest, person) = (attach.interest.clone(), attach.person.clone());
-            let connection = Connection { outgoing: session_end, interest, person, mark: 0 };
+            let trace = ConnectionTrace { own: attach.trace_parent, next: None };
+            let connection = Connection { outgoing: session_end, interest, person, trace, mark: 0 };
             let command = Command::Attach { conn, connection, replay: attach.replay.clone(), answer };
             if entry.commands.send(Box::new(command)).await.is_ok()
                 && let Ok(attached) = attached.await
@@ -378,6 +381,11 @@ impl Connected {
     /// Sends an input, and waits while the session has much to do. False: the session has left memory.
     pub async fn say(&self, input_id: Option<String>, input: Input) -> bool {
         self.commands.send(Box::new(Command::Said { conn: self.conn, input_id, input })).await.is_ok()
+    }
+
+    /// Gives the next response that this connection asks for its place in the client's trace.
+    pub async fn trace_next(&self, trace_parent: TraceParent) -> bool {
+        self.commands.send(Box::new(Command::Trace { conn: self.conn, trace_parent })).await.is_ok()
     }
 
     pub async fn mark(&self, mark: u64, bytes: usize) -> bool {

@@ -27,7 +27,7 @@ impl Runtime {
         mut answers: impl FnMut(&Event) -> bool,
     ) -> Result<SessionAnswer, Error> {
         let interest = move |event: &Event| interest(event) || matches!(event, Event::Refused { .. });
-        let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest), person };
+        let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest), person, trace_parent: None };
         let (connected, mut written) = self.attach(session, attach).await?;
         let mark = new_id("say")?;
         for input in inputs {

@@ -17,6 +17,7 @@ use crate::recall::recall;
 use crate::shared::Shared;
 use crate::store_queue::StoreQueue;
 use crate::turn_log::TurnLog;
+use crate::turn_traces::TurnTraces;
 use crate::wall_ms;
 use compaction::phases::Activity;
 use futures_util::future::BoxFuture;
@@ -31,6 +32,7 @@ use settings::Recall;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::ToolTrace;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -41,6 +43,7 @@ pub struct SessionTask {
     pub connections: Connections,
     pub generations: Generations,
     pub turns: TurnLog,
+    pub traces: TurnTraces,
     pub window: SessionWindow,
     pub compactor: Compactor,
     pub to_compactor: Vec<ToCompactor>,
@@ -212,9 +215,12 @@ impl SessionTask {
                     let event = Event::Refused { input_id, refusal: Refusal::NoRoom };
                     return self.feed(MachineInput::TellOne { conn, event });
                 }
+                self.traces.asked_from(self.connections.take_trace(conn, &input));
                 self.feed(MachineInput::Said { conn, input_id, input });
+                self.traces.asked_from(None);
                 self.held.set(self.machine.text_bytes() as u64);
             }
+            Command::Trace { conn, trace_parent } => self.connections.trace_next(conn, trace_parent),
             Command::Mark { conn, mark, bytes } => {
                 self.feed(MachineInput::TellOne { conn, event: Event::Reached { mark, bytes } });
             }
@@ -253,6 +259,7 @@ impl SessionTask {
             self.generations.hold();
             self.memories.follow(&self.window.tools);
         }
+        self.traces.stored(op, result.is_ok());
         match result {
             Ok(()) => self.feed(MachineInput::StoreAcked { op }),
             Err(store::Error::NoSession { .. }) => {
@@ -444,7 +451,8 @@ impl SessionTask {
                     self.generations.hold();
                     self.memories.follow(&self.window.tools);
                 }
-                self.generations.begin(generate);
+                let place = response_id.as_ref().and_then(|id| self.traces.asked(id));
+                self.generations.begin(generate, place);
                 if let Some(response_id) = response_id {
                     self.turns.asked(response_id, self.generations.span(generation));
                 }
@@ -488,6 +496,7 @@ impl SessionTask {
         let is_heard = !self.connections.is_empty() && !self.life.is_drained;
         let at_ms = wall_ms();
         let measured = self.turns.kept(&op, is_heard, at_ms);
+        self.traces.given(id, &op);
         if let StoreOp::ResponseFinished { response_id, status, usage, .. } = &op
             && self.turns.is_turn(response_id)
         {
@@ -544,8 +553,10 @@ impl SessionTask {
     fn search_past(&mut self, generation: GenerationId, arguments: Vec<String>, shown: Vec<Arc<Item>>) {
         let (settings, tools) = (self.shared.settings.clone(), self.window.tools.clone());
         let asker = asker(&shown).map(str::to_owned);
+        let traced = self.generations.trace_of_search(generation);
         self.recalls.push(Box::pin(async move {
             let results = recall(&settings, tools.recall_place(asker.as_deref()), &arguments, &shown).await;
+            traced.into_iter().for_each(ToolTrace::end);
             MachineInput::Recalled { generation, results }
         }));
     }

@@ -77,7 +77,7 @@ impl Home {
     async fn say(&self, person: &str, sentence: &str) -> SessionRef {
         let new = NewSession { user: "home", person, ..NewSession::default() };
         let session = self.runtime.create(new).await.unwrap();
-        let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None };
+        let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None, trace_parent: None };
         let (client, mut events) = self.runtime.attach(&session, attach).await.unwrap();
         let item = NewItem { id: None, body: ItemBody::message(Role::User, sentence) };
         client.say(None, Input::AddItem { item, place: ItemPlace::End }).await;

@@ -117,7 +117,7 @@ impl Home {
         let runtime = Runtime::new(RuntimeParts { settings: Arc::new(settings), store: store.clone(), model, presets });
         let new = NewSession { user: "ada", person: "ann", ..NewSession::default() };
         let session = runtime.create(new).await.unwrap();
-        let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None };
+        let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None, trace_parent: None };
         let (client, events) = runtime.attach(&session, attach).await.unwrap();
         Home { store, client, events, replies, _runtime: runtime, _folder: folder }
     }

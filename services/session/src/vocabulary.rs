@@ -587,7 +587,7 @@ pub struct Response {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum ResponseStatus {
     InProgress,
     Completed,

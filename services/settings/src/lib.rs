@@ -57,8 +57,8 @@ pub use settings::{
     DeviceChoice, EngineSettings, HubSettings, KeptConversations, KeysRequired, LimitSettings, LogFormat, LogLevel,
     LoggingSettings, MemorySettings, ModelSettings, NotesAs, OllamaSettings, PersonRule, PrecisionChoice,
     PromptSettings, ProxyHeader, RememberSettings, RuleClue, RuleCondition, RuleName, ServerSettings, Settings,
-    ShutdownSettings, SnapshotFormat, SpeechServer, SpeechSettings, StoreSettings, ToolOrder, UnknownModel,
-    UpstreamSettings, WYOMING_PORT, WantedText, WyomingSettings, person_name,
+    ShutdownSettings, SnapshotFormat, SpeechServer, SpeechSettings, StoreSettings, TelemetrySettings, ToolOrder,
+    UnknownModel, UpstreamSettings, WYOMING_PORT, WantedText, WyomingSettings, person_name,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

@@ -16,7 +16,7 @@ pub use prompt::{ChangedHead, ChangedHeadChoice, ChangedHeadRule, PromptSettings
 pub use remember::{
     KeptConversations, PersonRule, RememberSettings, RuleClue, RuleCondition, RuleName, WantedText, person_name,
 };
-pub use remote_servers::{CountTokens, HubSettings, UpstreamSettings};
+pub use remote_servers::{CountTokens, HubSettings, TelemetrySettings, UpstreamSettings};
 pub use server::{ProxyHeader, ServerSettings};
 pub use speech::{SpeechServer, SpeechSettings};
 pub use wyoming::{WYOMING_PORT, WyomingSettings};
@@ -55,6 +55,7 @@ sections! {
         pub prompt: PromptSettings = section(PromptSettings::read),
         pub speech: SpeechSettings = section(SpeechSettings::read),
         pub logging: LoggingSettings = section(LoggingSettings::read),
+        pub telemetry: TelemetrySettings = section(TelemetrySettings::read),
         pub shutdown: ShutdownSettings = section(ShutdownSettings::read),
         pub wyoming: WyomingSettings = section(WyomingSettings::read),
         pub remember: RememberSettings = section(RememberSettings::read),

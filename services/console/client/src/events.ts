@@ -108,6 +108,10 @@ export interface SessionUpdate {
 type: "session.update"
 session: SessionFields
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 /**
  * Settings that the session uses from now on.
@@ -207,6 +211,10 @@ type: "conversation.item.create"
 item: NewItemFields
 previous_item_id?: (string | null)
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 export interface NewMessage {
 id?: (string | null)
@@ -248,6 +256,10 @@ export interface ConversationItemRetrieve {
 type: "conversation.item.retrieve"
 item_id: string
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 export interface ConversationItemTruncate {
 type: "conversation.item.truncate"
@@ -259,16 +271,28 @@ audio_end_ms?: (number | null)
  */
 text_end?: (number | null)
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 export interface ConversationItemDelete {
 type: "conversation.item.delete"
 item_id: string
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 export interface ResponseCreate {
 type: "response.create"
 response?: (ResponseFields | null)
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 /**
  * Settings of one response. The session's settings apply where a field is left out.
@@ -314,6 +338,10 @@ export interface ResponseCancel {
 type: "response.cancel"
 response_id?: (string | null)
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 /**
  * Words follow with what was thought so far.
@@ -322,6 +350,10 @@ export interface ResponseStopThinking {
 type: "response.stop_thinking"
 response_id?: (string | null)
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 /**
  * The reply that was stopped goes on: nothing interrupted it. A new response says the same item from where it was heard.
@@ -341,6 +373,10 @@ audio_end_ms?: (number | null)
  */
 text_end?: (number | null)
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 /**
  * Audio of the microphone, in the input's format. It is never acknowledged.
@@ -352,6 +388,10 @@ type: "input_audio_buffer.append"
  */
 audio: string
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 /**
  * Ends a turn by hand.
@@ -359,15 +399,27 @@ event_id?: (string | null)
 export interface InputAudioBufferCommit {
 type: "input_audio_buffer.commit"
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 export interface InputAudioBufferClear {
 type: "input_audio_buffer.clear"
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 export interface InputTextBufferUpdate {
 type: "input_text_buffer.update"
 text: string
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 export interface InputTextBufferCommit {
 type: "input_text_buffer.commit"
@@ -376,10 +428,18 @@ item_id?: (string | null)
 speaker?: (string | null)
 create_response?: (boolean | null)
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 export interface InputTextBufferClear {
 type: "input_text_buffer.clear"
 event_id?: (string | null)
+/**
+ * W3C Trace Context: place in the client's trace of the next response of this connection
+ */
+traceparent?: (string | null)
 }
 export interface Error {
 event_id: string

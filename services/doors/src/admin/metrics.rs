@@ -53,6 +53,7 @@ const TABLE: &[(MetricKind, &str, &str, Unit, &str)] = &[
     (Counter, "reprise_unsure_corrections_total", "", Count, "corrections that may mean two facts: both are kept"),
     (Counter, "reprise_recalls_total", "found", Count, "searches of the past that the model made"),
     (Counter, "reprise_store_failures_total", "", Count, "what was said or was to be said, and could not be kept"),
+    (Counter, "reprise_telemetry_posts_total", "taken", Count, "posts to the collector of telemetry.otlp"),
     (Counter, "reprise_http_requests_total", "method, route, status", Count, "requests, websockets when they begin"),
     (Histogram, "reprise_http_request_seconds", "method, route", Seconds, "to the head of the response"),
     (Counter, "reprise_wyoming_events_total", "event", Count, "events of Wyoming clients"),
@@ -183,6 +184,7 @@ mod tests {
 
     fn record() {
         collect();
+        telemetry::posted(true);
         let usage = Usage { input_tokens: 100, cached_tokens: 80, output_tokens: 11, reasoning_tokens: 0 };
         let report = TurnReport {
             reused_tokens: 80,

@@ -83,7 +83,12 @@ pub async fn connect(
     };
     let extensions = Arc::new(AtomicBool::new(extensions));
     let hears_or_speaks = audio.hears || audio.speaks;
-    let attach = Attach { replay, interest: interest(extensions.clone(), hears_or_speaks), person: Some(scope.person) };
+    let attach = Attach {
+        replay,
+        interest: interest(extensions.clone(), hears_or_speaks),
+        person: Some(scope.person),
+        trace_parent: scope.trace_parent,
+    };
     let (connected, written) = app.replies.runtime.attach(&session, attach).await?;
     let seed = runtime::random()?;
     let span = tracing::info_span!("connection", session = %session.id(), conn = connected.conn.0);

@@ -22,6 +22,7 @@ use session::{
 use settings::{Settings, person_name};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
+use telemetry::{TRACEPARENT, TraceParent};
 
 /// Limits of an event's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub struct Received {
     pub is_extension: bool,
     /// The extensions that the connection opts in to from now on.
     pub extensions: Option<Vec<String>>,
+    /// Place in its client's trace of the next response.
+    pub trace_parent: Option<TraceParent>,
     /// Fields that are not read.
     pub unread: Vec<String>,
     /// Part of the event that is for ears and voice. An event of audio alone has an input that means nothing.
@@ -85,6 +88,7 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
     if event_id.as_ref().is_some_and(|id| id.chars().count() > limits.id_chars) {
         return Err(FieldError::too_large("event_id", limits.id_chars, "characters").into());
     }
+    let trace_parent = map.get(TRACEPARENT).and_then(|place| TraceParent::read(place.as_str()?));
     let value = Value::Object(map);
     match event(&value, limits) {
         Ok((input, extensions, audio)) => {
@@ -100,8 +104,8 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
                 );
             let known = value["type"].as_str().and_then(|kind| FIELDS.get(kind));
             let mut unread = known.map(|known| known.unread(&value)).unwrap_or_default();
-            unread.retain(|field| field != "event_id");
-            Ok(Received { event_id, input, is_extension, extensions, unread, audio })
+            unread.retain(|field| field != "event_id" && field != TRACEPARENT);
+            Ok(Received { event_id, input, is_extension, extensions, trace_parent, unread, audio })
         }
         Err(wrong) => Err(ErrorBody::from(wrong).caused_by(event_id)),
     }

@@ -8,6 +8,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
+use telemetry::TRACEPARENT;
 
 pub fn schema() -> Value {
     let mut definitions = Map::new();
@@ -18,6 +19,10 @@ pub fn schema() -> Value {
     // What both sides write is left open, because unknown fields of clients are ignored.
     let client = events::<ClientEvent>(SchemaSettings::draft2020_12(), &mut definitions, |event| {
         event["properties"]["event_id"] = json!({ "type": ["string", "null"] });
+        event["properties"][TRACEPARENT] = json!({
+            "type": ["string", "null"],
+            "description": "W3C Trace Context: place in the client's trace of the next response of this connection",
+        });
     });
     definitions.insert("client_event".into(), json!({ "oneOf": client }));
     definitions.insert("server_event".into(), json!({ "oneOf": server }));

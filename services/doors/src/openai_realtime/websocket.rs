@@ -97,7 +97,7 @@ impl RealtimeClient {
                 return self.refuse(ErrorBody::new("server_error", failure.message)).await;
             }
         }
-        let Received { event_id, mut input, is_extension, extensions, unread, audio } =
+        let Received { event_id, mut input, is_extension, extensions, trace_parent, unread, audio } =
             match heavy::run(text.len(), || parse(&text, &self.limits)).await {
                 Ok(received) => received,
                 // Stock clients speak audio unasked, and an error for each piece ends or floods them.
@@ -127,6 +127,11 @@ impl RealtimeClient {
         if let Err(error) = self.speaker.name(&self.app, &mut input).await {
             let error = ErrorBody::new("store_failed", error.message);
             return self.refuse(error.caused_by(event_id)).await;
+        }
+        if let Some(trace_parent) = trace_parent
+            && !self.connected.trace_next(trace_parent).await
+        {
+            return false;
         }
         if !input.wants_response() {
             return self.say(event_id, input, audio, bytes).await;

@@ -75,7 +75,10 @@ impl ReplayPlayer {
 
     async fn connect(runtime: &Runtime, session: SessionRef, patience: Duration) -> Result<ReplayPlayer> {
         let (connected, written) = runtime
-            .attach(&session, Attach { replay: Replay::Nothing, interest: Arc::new(|_| true), person: None })
+            .attach(
+                &session,
+                Attach { replay: Replay::Nothing, interest: Arc::new(|_| true), person: None, trace_parent: None },
+            )
             .await?;
         Ok(ReplayPlayer { session, connected, written, last_item: None, last_reply: String::new(), patience })
     }

@@ -133,7 +133,7 @@ pub async fn listen(
 ) -> Result<Listening, Error> {
     let interest = |event: &Event| event.response_id().is_some() || matches!(event, Event::Refused { .. });
     let (interest, person) = (Arc::new(interest), Some(scope.person.clone()));
-    let attach = Attach { replay: Replay::Nothing, interest, person };
+    let attach = Attach { replay: Replay::Nothing, interest, person, trace_parent: scope.trace_parent };
     let (connected, written) = completions.runtime.attach(session, attach).await?;
     let mark = new_id("turn")?;
     metadata.insert(MARK.to_owned(), json!(mark));

@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use store::Store;
+use telemetry::{TRACEPARENT, TraceParent};
 
 pub struct Persons {
     settings: Arc<Settings>,
@@ -56,6 +57,7 @@ impl Persons {
         scope.is_of_household = caller.secret.is_none() && !names_someone(&Clues { speaker, ..clues });
         (scope.key, scope.secret) = (caller.identity.key.clone(), caller.secret.clone());
         (scope.name, scope.agent, scope.changed_head) = (name, agent, changed_head);
+        scope.trace_parent = headers.get(TRACEPARENT).and_then(|place| TraceParent::read(place.to_str().ok()?));
         self.note(&scope, rule);
         scope.name_last(messages);
         let names: BTreeSet<&String> = messages.iter().filter_map(|message| message.name.as_ref()).collect();

@@ -7,6 +7,7 @@ use settings::ChangedHead;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use store::{LogOwner, past_user};
+use telemetry::TraceParent;
 
 /// The owner of a request, from the door inwards. What is computed, told or kept for the request carries it, and nothing
 /// is read across.
@@ -28,6 +29,8 @@ pub struct Scope {
     pub continue_minutes: u64,
     pub agent: String,
     pub changed_head: ChangedHead,
+    /// Place of the request in its client's trace.
+    pub trace_parent: Option<TraceParent>,
 }
 
 pub type ScopeDigest = [u8; 16];
@@ -47,6 +50,7 @@ impl Scope {
         request.user = Some(past_user(&self.user));
         request.past_owner = Some(self.log_owner().past_owner());
         request.unsaved = self.is_private;
+        request.trace_parent = self.trace_parent;
     }
 
     /// Digests the scope and `text`: equal texts of different persons, keys, secrets or speakers differ.

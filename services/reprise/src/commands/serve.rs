@@ -164,6 +164,7 @@ fn begin_anew() -> Result<()> {
 }
 
 const LAST_MOMENT: Duration = Duration::from_millis(200);
+const LAST_POSTS: Duration = Duration::from_secs(1);
 
 /// Runs the service. `api_key`: a key of the command line. `notes`: wishes of the configuration that the machine cannot meet, for the screen.
 async fn serve(
@@ -183,6 +184,7 @@ async fn serve(
     if !policy.keys_required {
         store.put_user(LOCAL_USER, LOCAL_USER, wall_ms()).await?;
     }
+    let sending = telemetry::start(&settings.telemetry, crate::version::short())?;
     let listeners = doors::listen(settings).await?;
     let address = listeners.main.local_addr().context("cannot read the address of the listener")?;
 
@@ -233,6 +235,9 @@ async fn serve(
     });
     doors::serve(listeners, parts, policy, facts, end).await;
     waits.abort();
+    if let Some(sending) = sending {
+        sending.stop(LAST_POSTS.min(drain)).await;
+    }
     let device_is_lost = model.device_lost().now_or_never().is_some();
     let then = if device_is_lost && !stop.is_cancelled() { Then::BeginAnew } else { Then::End };
     tokio::time::timeout(drain.max(LAST_MOMENT), store.close()).await.context("the store did not close in time")??;

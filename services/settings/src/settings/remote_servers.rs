@@ -1,4 +1,4 @@
-//! Servers that Reprise calls: an upstream in the engine's place, and the hub with model files.
+//! Servers that Reprise calls: an upstream in the engine's place, the hub with model files, and a collector of traces.
 
 use strum::{IntoStaticStr, VariantArray};
 
@@ -25,6 +25,16 @@ sections! {
         pub retries: u32 = whole(0..=1000),
         pub retry_ms: u64 = time(1..=600_000),
         pub listing_bytes: usize = bytes(1024..=1 << 30),
+    }
+
+    pub struct TelemetrySettings {
+        pub otlp: Option<String> = optional_url(),
+        pub service_name: String = text(),
+        pub share: f64 = number(0.0..=1.0),
+        pub queue_spans: usize = whole(1..=1_000_000),
+        pub send_every_ms: u64 = time(1..=3_600_000),
+        pub numbers_every_s: u64 = time(1..=86_400),
+        pub timeout_ms: u64 = time(1..=600_000),
     }
 }
 
