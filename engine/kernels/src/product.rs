@@ -5,6 +5,10 @@
 
 mod activations;
 #[cfg(target_arch = "x86_64")]
+mod ahead;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod integer;
 mod panel;
@@ -41,7 +45,7 @@ pub const FEW_ROWS: usize = 8;
 /// Returns true if integer products are faster with panels here: matrices are then worth repacking when they are
 /// loaded.
 pub fn has_panels(level: CpuLevel) -> bool {
-    level == CpuLevel::Avx512
+    matches!(level, CpuLevel::Avx512 | CpuLevel::Avx2)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +142,13 @@ impl<'a> Job<'a> {
         match self.way {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the processor is of the level, and the columns of these panels are this task's alone.
-            Way::Panels => unsafe { avx512::panels(x, w, first / PANEL, rows.div_ceil(PANEL), self.out) },
+            Way::Panels => unsafe {
+                let (first, count) = (first / PANEL, rows.div_ceil(PANEL));
+                match cpu.level {
+                    CpuLevel::Avx512 => avx512::panels(x, w, first, count, self.out),
+                    _ => avx2::panels(x, w, first, count, self.out),
+                }
+            },
             Way::Rows => with_scratch(x.rows() * rows, |sums| {
                 sums.fill(0.0);
                 integer::rows(cpu.level, x, w, first, rows, sums);

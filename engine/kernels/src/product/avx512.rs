@@ -9,16 +9,12 @@
 use std::arch::x86_64::*;
 
 use super::activations::tiles::{ROWS, Tile};
-use super::panel::{Codes, PANEL, PanelFormat, STEPS};
+use super::ahead::{AHEAD, Ahead, TOGETHER, ask};
+use super::panel::{Codes, PANEL, PanelFormat, STEPS, kind_of};
 use super::{Activations, BLOCK, Rounding, Weights};
 use crate::cpu::DisjointParts;
 use crate::format::{Format, IQ4};
 use crate::scratch::with_scratch;
-
-const TOGETHER: usize = 2;
-/// Prefetch distance of few rows: the memory's latency in bytes at its full speed.
-const AHEAD: usize = 8192; // not a window: bytes
-const BLOCKS_AHEAD: usize = 2; // prefetch distance of many rows, in blocks of two panels
 
 /// Multiplies panels `first..first + count` with all rows of `x`; `out`: [x.rows(), w.rows].
 ///
@@ -36,13 +32,6 @@ pub(super) unsafe fn panels(x: &Activations, w: Weights, first: usize, count: us
         };
     }
     of!(Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS)
-}
-
-const fn kind_of(format: usize) -> PanelFormat {
-    match PanelFormat::of(Format::ALL[format]) {
-        Some(kind) => kind,
-        None => panic!("no panels"),
-    }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -202,36 +191,6 @@ fn unpack<const F: usize>(bytes: &[u8], halves: bool, to: &mut Block) {
     }
 }
 
-struct Ahead {
-    places: [*const u8; TOGETHER],
-    /// Lines of a block that are still to be prefetched, and their number with each group.
-    left: usize,
-    at_once: usize,
-}
-
-impl Ahead {
-    fn new(panels: [&[u8]; TOGETHER], block: usize, block_bytes: usize, groups: usize) -> Ahead {
-        let wanted = (block + BLOCKS_AHEAD) * block_bytes;
-        // Behind the last block of two panels the next two begin.
-        let from = if wanted < panels[0].len() { wanted } else { wanted + (TOGETHER - 1) * panels[0].len() };
-        let lines = block_bytes.div_ceil(64);
-        let places = panels.map(|panel| panel.as_ptr().wrapping_add(from));
-        Ahead { places, left: lines, at_once: lines.div_ceil(groups) }
-    }
-
-    #[inline(always)]
-    fn ask(&mut self) {
-        for _ in 0..self.at_once.min(self.left) {
-            for place in &mut self.places {
-                // SAFETY: the processor has this instruction, which reads nothing.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
-                *place = place.wrapping_add(64);
-            }
-            self.left -= 1;
-        }
-    }
-}
-
 /// Multiplies one block of two panels with one tile. `HALVES`: groups of 16, of weights or of activations. `MIN`: with
 /// minima, and no offset then.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -306,7 +265,7 @@ impl Header {
         // As in `Unit::of`.
         if ASKS {
             for at in (0..kind.units_at()).step_by(64) {
-                _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at + AHEAD).cast());
+                ask(bytes.as_ptr().wrapping_add(at + AHEAD));
             }
         }
         let (mut d, mut minus_dmin) = (_mm512_setzero_ps(), _mm512_setzero_ps());
@@ -347,7 +306,7 @@ impl Unit {
         let vector = |i: usize| unsafe {
             let place = bytes.as_ptr().add(start + 64 * i);
             if ASKS {
-                _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(AHEAD).cast());
+                ask(place.wrapping_add(AHEAD));
             }
             _mm512_loadu_si512(place.cast())
         };

@@ -93,6 +93,13 @@ impl PanelFormat {
     }
 }
 
+pub(super) const fn kind_of(format: usize) -> PanelFormat {
+    match PanelFormat::of(Format::ALL[format]) {
+        Some(kind) => kind,
+        None => panic!("no panels"),
+    }
+}
+
 pub fn panel_bytes(format: Format, rows: usize, cols: usize) -> Option<usize> {
     let blocks = rows.div_ceil(PANEL).checked_mul(cols.div_ceil(BLOCK))?;
     PanelFormat::of(format)?.block_bytes().checked_mul(blocks)
