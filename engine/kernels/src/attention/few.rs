@@ -55,19 +55,22 @@ pub(super) fn weigh(
 }
 
 trait Stored {
-    /// Loads numbers of a row of `dim`, without the row's scale.
+    /// Columns that share a scale. `None`: numbers lie as they are.
+    const SCALED: Option<usize>;
+
+    /// Loads numbers of a row of `dim`, without their scale.
     ///
     /// # Safety
     /// The row has `COUNT` numbers from this column on, which is a multiple of `COUNT`.
     unsafe fn load<L: Lanes>(row: *const u8, dim: usize, column: usize) -> L::V;
 
-    /// Returns the scale of a whole row.
+    /// Returns the scale of these columns, a half.
     ///
     /// # Safety
-    /// A row begins here.
+    /// A row begins here, and has this column.
     #[inline(always)]
-    unsafe fn row_scale<L: Lanes>(_row: *const u8) -> f32 {
-        1.0
+    unsafe fn scale(_row: *const u8, _column: usize) -> u16 {
+        unreachable!("numbers without a scale")
     }
 }
 
@@ -80,6 +83,8 @@ struct Levels4;
 struct Levels3;
 
 impl Stored for Singles {
+    const SCALED: Option<usize> = None;
+
     #[inline(always)]
     unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: the caller's promise; so below. No level needs an alignment.
@@ -88,6 +93,8 @@ impl Stored for Singles {
 }
 
 impl Stored for Halves {
+    const SCALED: Option<usize> = None;
+
     #[inline(always)]
     unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: see above.
@@ -96,6 +103,8 @@ impl Stored for Halves {
 }
 
 impl Stored for UpperHalves {
+    const SCALED: Option<usize> = None;
+
     #[inline(always)]
     unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: see above.
@@ -104,31 +113,47 @@ impl Stored for UpperHalves {
 }
 
 const BLOCK: usize = 32; // a block of 32 numbers: its scale, then their codes
+const BYTES_BLOCK: usize = 2 + BLOCK;
+const NIBBLES_BLOCK: usize = 2 + BLOCK / 2;
 
 impl Stored for Bytes {
+    const SCALED: Option<usize> = Some(BLOCK);
+
     #[inline(always)]
     unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: see above.
-        unsafe {
-            let block = row.add(column / BLOCK * 34);
-            L::mul(scale::<L>(block), L::load_i8(block.add(2 + column % BLOCK).cast()))
-        }
+        unsafe { L::load_i8(row.add(column / BLOCK * BYTES_BLOCK + 2 + column % BLOCK).cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn scale(row: *const u8, column: usize) -> u16 {
+        // SAFETY: the caller's promise.
+        unsafe { half(row.add(column / BLOCK * BYTES_BLOCK)) }
     }
 }
 
 impl Stored for Nibbles {
+    const SCALED: Option<usize> = Some(BLOCK);
+
     #[inline(always)]
     unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: see above.
         unsafe {
-            let block = row.add(column / BLOCK * 18);
-            let codes = L::load_i4(block.add(2 + column % WIDTH), column % BLOCK >= WIDTH);
-            L::mul(scale::<L>(block), codes)
+            let codes = row.add(column / BLOCK * NIBBLES_BLOCK + 2);
+            L::load_i4(codes.add(column % WIDTH), column % BLOCK >= WIDTH)
         }
+    }
+
+    #[inline(always)]
+    unsafe fn scale(row: *const u8, column: usize) -> u16 {
+        // SAFETY: the caller's promise.
+        unsafe { half(row.add(column / BLOCK * NIBBLES_BLOCK)) }
     }
 }
 
 impl Stored for Levels4 {
+    const SCALED: Option<usize> = Some(usize::MAX);
+
     #[inline(always)]
     unsafe fn load<L: Lanes>(row: *const u8, _: usize, column: usize) -> L::V {
         // SAFETY: see above.
@@ -136,13 +161,15 @@ impl Stored for Levels4 {
     }
 
     #[inline(always)]
-    unsafe fn row_scale<L: Lanes>(row: *const u8) -> f32 {
+    unsafe fn scale(row: *const u8, _: usize) -> u16 {
         // SAFETY: the caller's promise.
-        L::half(unsafe { u16::from_le_bytes([*row, *row.add(1)]) })
+        unsafe { half(row) }
     }
 }
 
 impl Stored for Levels3 {
+    const SCALED: Option<usize> = Some(usize::MAX);
+
     #[inline(always)]
     unsafe fn load<L: Lanes>(row: *const u8, dim: usize, column: usize) -> L::V {
         // SAFETY: see above.
@@ -150,18 +177,18 @@ impl Stored for Levels3 {
     }
 
     #[inline(always)]
-    unsafe fn row_scale<L: Lanes>(row: *const u8) -> f32 {
+    unsafe fn scale(row: *const u8, _: usize) -> u16 {
         // SAFETY: the caller's promise.
-        L::half(unsafe { u16::from_le_bytes([*row, *row.add(1)]) })
+        unsafe { half(row) }
     }
 }
 
 /// # Safety
-/// A block begins here.
+/// A scale lies here.
 #[inline(always)]
-unsafe fn scale<L: Lanes>(block: *const u8) -> L::V {
+unsafe fn half(scale: *const u8) -> u16 {
     // SAFETY: the caller's promise.
-    L::splat(L::half(unsafe { u16::from_le_bytes([*block, *block.add(1)]) }))
+    unsafe { u16::from_le_bytes([*scale, *scale.add(1)]) }
 }
 
 #[inline(always)]
@@ -233,21 +260,36 @@ unsafe fn dots<L: Lanes, S: Stored, const M: usize, const N: usize>(
         for line in (0..N * keys.stride).step_by(LINE) {
             prefetch(keys.next.wrapping_add(at * keys.stride + line));
         }
-        for column in (0..dim).step_by(L::COUNT) {
-            let mut key = [L::splat(0.0); N];
-            for n in 0..N {
-                key[n] = S::load::<L>(first.add(n * keys.stride), dim, column);
-            }
-            for m in 0..M {
-                let q = L::load(q.add(m * dim + column));
+        let has_blocks = S::SCALED == Some(BLOCK);
+        let span = if has_blocks { BLOCK } else { L::COUNT };
+        for begin in (0..dim).step_by(span) {
+            let mut scales = [L::splat(1.0); N];
+            if has_blocks {
                 for n in 0..N {
-                    sums[m][n] = L::madd(q, key[n], sums[m][n]);
+                    scales[n] = L::splat(L::half(S::scale(first.add(n * keys.stride), begin)));
+                }
+            }
+            for column in (begin..begin + span).step_by(L::COUNT) {
+                let mut key = [L::splat(0.0); N];
+                for n in 0..N {
+                    key[n] = S::load::<L>(first.add(n * keys.stride), dim, column);
+                    if has_blocks {
+                        key[n] = L::mul(scales[n], key[n]);
+                    }
+                }
+                for m in 0..M {
+                    let q = L::load(q.add(m * dim + column));
+                    for n in 0..N {
+                        sums[m][n] = L::madd(q, key[n], sums[m][n]);
+                    }
                 }
             }
         }
         let mut scales = [1.0; N];
-        for n in 0..N {
-            scales[n] = S::row_scale::<L>(first.add(n * keys.stride));
+        if S::SCALED == Some(usize::MAX) {
+            for n in 0..N {
+                scales[n] = L::half(S::scale(first.add(n * keys.stride), 0));
+            }
         }
         for group in (0..M * N).step_by(4) {
             let mut four = [L::splat(0.0); 4];
@@ -306,21 +348,76 @@ fn weigh_rows<L: Lanes, S: Stored, const M: usize>(
     corrections: &[f32],
     sums: &mut [f32],
 ) -> usize {
-    let registers = shape.dim / L::COUNT;
-    let mut register = 0;
-    // SAFETY: `weigh` looked at the largest index of each slice.
-    unsafe {
-        let (weights, corrections, sums) = (weights.as_ptr(), corrections.as_ptr(), sums.as_mut_ptr());
-        while register < registers {
-            let column = register * L::COUNT;
-            register += match registers - register {
-                4.. if L::WIDE == 4 && M <= 4 => add::<L, S, M, 4>(shape, column, weights, values, corrections, sums),
-                2.. => add::<L, S, M, 2>(shape, column, weights, values, corrections, sums),
-                _ => add::<L, S, M, 1>(shape, column, weights, values, corrections, sums),
-            };
+    let dim = shape.dim;
+    let span = match S::SCALED {
+        Some(BLOCK) => BLOCKS * BLOCK,
+        _ => dim,
+    };
+    let mut scaled = [[[0.0; TILE]; BLOCKS]; M];
+    for begin in (0..dim).step_by(span) {
+        let end = dim.min(begin + span);
+        if S::SCALED.is_some() {
+            scale_weights::<L, S, M>(shape, begin..end, weights, values, &mut scaled);
+        }
+        let weights = match S::SCALED {
+            Some(_) => Weights { first: scaled.as_flattened().as_flattened(), row: BLOCKS * TILE, begin },
+            None => Weights { first: weights, row: TILE, begin },
+        };
+        let mut column = begin;
+        // SAFETY: `weigh` looked at the largest index of each slice.
+        unsafe {
+            let (corrections, sums) = (corrections.as_ptr(), sums.as_mut_ptr());
+            while column < end {
+                let count = match (end - column) / L::COUNT {
+                    4.. if L::WIDE == 4 && M <= 4 => {
+                        add::<L, S, M, 4>(shape, column, weights, values, corrections, sums)
+                    }
+                    2.. => add::<L, S, M, 2>(shape, column, weights, values, corrections, sums),
+                    _ => add::<L, S, M, 1>(shape, column, weights, values, corrections, sums),
+                };
+                column += count * L::COUNT;
+            }
         }
     }
     M
+}
+
+const BLOCKS: usize = 2; // blocks of a row that are weighed together
+
+/// Weights of M rows, each with the scale of what it weighs, from column `begin` on.
+#[derive(Clone, Copy)]
+struct Weights<'a> {
+    first: &'a [f32],
+    row: usize,
+    begin: usize,
+}
+
+#[inline(always)]
+fn scale_weights<L: Lanes, S: Stored, const M: usize>(
+    shape: Shape,
+    columns: std::ops::Range<usize>,
+    weights: &[f32],
+    values: PageRows,
+    scaled: &mut [[[f32; TILE]; BLOCKS]; M],
+) {
+    let columns = columns.step_by(S::SCALED.unwrap_or(usize::MAX));
+    for (block, column) in columns.enumerate() {
+        let mut scales = [0u16; TILE];
+        for (position, scale) in scales.iter_mut().take(shape.positions).enumerate() {
+            // SAFETY: `weigh` looked at the positions and at the width of a row.
+            *scale = unsafe { S::scale(values.bytes.as_ptr().add(position * values.stride), column) };
+        }
+        for first in (0..TILE).step_by(L::COUNT) {
+            // SAFETY: as there; a row of weights has `TILE` places.
+            unsafe {
+                let scales = L::load_f16(scales.as_ptr().add(first).cast());
+                for m in 0..M {
+                    let weights = L::load(weights.as_ptr().add(m * TILE + first));
+                    L::store(scaled[m][block].as_mut_ptr().add(first), L::mul(weights, scales));
+                }
+            }
+        }
+    }
 }
 
 /// Adds N registers of each value to M rows of sums.
@@ -331,14 +428,21 @@ fn weigh_rows<L: Lanes, S: Stored, const M: usize>(
 unsafe fn add<L: Lanes, S: Stored, const M: usize, const N: usize>(
     shape: Shape,
     column: usize,
-    weights: *const f32,
+    weights: Weights,
     values: PageRows,
     corrections: *const f32,
     sums: *mut f32,
 ) -> usize {
     let (dim, stride) = (shape.dim, values.stride);
-    // Bytes of the next rows that were prefetched before this column, and before the next one.
-    let asked = [column, column + N * L::COUNT].map(|column| stride * column / dim);
+    // Registers of one block share their weights.
+    let block = |n: usize| match S::SCALED {
+        Some(BLOCK) if N * L::COUNT <= BLOCK => (column - weights.begin) / BLOCK * TILE,
+        Some(BLOCK) => (column - weights.begin + n * L::COUNT) / BLOCK * TILE,
+        _ => 0,
+    };
+    // Lines of each next row that begin under these columns.
+    let [first, last] = [column, column + N * L::COUNT].map(|column| (stride * column / dim).next_multiple_of(LINE));
+    let lines = (last - first) / LINE;
     // SAFETY: the caller's promise.
     unsafe {
         let mut acc = [[L::splat(0.0); N]; M];
@@ -350,18 +454,18 @@ unsafe fn add<L: Lanes, S: Stored, const M: usize, const N: usize>(
         }
         for position in 0..shape.positions {
             let row = values.bytes.as_ptr().add(position * stride);
-            for line in (asked[0]..asked[1]).step_by(LINE) {
-                prefetch(values.next.wrapping_add(position * stride + line));
+            let next = values.next.wrapping_add(position * stride + first);
+            for line in 0..lines {
+                prefetch(next.wrapping_add(line * LINE));
             }
             let mut value = [L::splat(0.0); N];
             for n in 0..N {
                 value[n] = S::load::<L>(row, dim, column + n * L::COUNT);
             }
-            let scale = S::row_scale::<L>(row);
             for m in 0..M {
-                let weight = L::splat(*weights.add(m * TILE + position) * scale);
+                let weights = weights.first.as_ptr().add(m * weights.row + position);
                 for n in 0..N {
-                    acc[m][n] = L::madd(weight, value[n], acc[m][n]);
+                    acc[m][n] = L::madd(L::splat(*weights.add(block(n))), value[n], acc[m][n]);
                 }
             }
         }
