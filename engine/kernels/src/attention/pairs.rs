@@ -6,6 +6,8 @@
 //! bits.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 use super::few::PageRows;
@@ -16,6 +18,14 @@ use crate::format::Format;
 
 const POSITIONS: usize = 16;
 const LEAST_ROWS: usize = 64; // number of query rows from which on this is worth its preparation
+
+const MOST: f32 = 32_767.0; // the largest 16-bit integer
+/// Largest length of a row, as of a vector: the product of two such rows has 31 bits, and so has each part of its sum.
+const LONGEST: f32 = 46_000.0;
+/// Largest value of a column. With it, and with the largest weights that fit, a sum has 31 bits and the rounding errors
+/// of both are smallest.
+const MOST_VALUE: f32 = 8191.0;
+const ALL_WEIGHTS: f32 = 262_000.0;
 
 /// Numbers in pairs. A word holds two, of neighbouring columns or positions; a unit is their common factor.
 pub(super) struct Pairs<'a> {
@@ -33,7 +43,8 @@ pub(super) struct Pairs<'a> {
 
 pub(super) fn fits(level: CpuLevel, layout: PageLayout, rows: usize) -> bool {
     let is_rounded = layout.key_format != Format::F32 && layout.value_format != Format::F32;
-    level == CpuLevel::Avx512 && rows >= LEAST_ROWS && layout.head_dim.is_multiple_of(COLUMNS) && is_rounded
+    let has_pairs = matches!(level, CpuLevel::Avx512 | CpuLevel::Avx2);
+    has_pairs && rows >= LEAST_ROWS && layout.head_dim.is_multiple_of(COLUMNS) && is_rounded
 }
 
 pub(super) fn scratch(rows: usize, dim: usize) -> usize {
@@ -48,7 +59,7 @@ fn sizes(rows: usize, dim: usize) -> [usize; 9] {
 
 impl<'a> Pairs<'a> {
     pub fn new(level: CpuLevel, q: &[f32], dim: usize, scratch: &'a mut [f32]) -> Pairs<'a> {
-        assert_eq!(level, CpuLevel::Avx512, "`fits` says where");
+        assert!(matches!(level, CpuLevel::Avx512 | CpuLevel::Avx2), "`fits` says where");
         let rows = q.len() / dim;
         let mut rest = scratch;
         let parts = sizes(rows, dim).map(|size| rest.split_off_mut(..size).expect("as `scratch` says"));
@@ -60,7 +71,7 @@ impl<'a> Pairs<'a> {
         for (block, q) in q.chunks(TILE * dim).enumerate() {
             let units = &mut query_units[block * TILE..];
             for (row, q) in q.chunks_exact(dim).enumerate() {
-                units[row] = pack_row(q, &mut keys[row * dim / 2..][..dim / 2]);
+                units[row] = pack_row(level, q, &mut keys[row * dim / 2..][..dim / 2]);
             }
             let (from, to) = (Block { values: numbers(keys), stride: dim / 2 }, &mut queries[block * TILE..]);
             let (count, width, to_stride) = (q.len() / dim, dim / 2, padded(rows));
@@ -78,7 +89,7 @@ impl<'a> Pairs<'a> {
             let keys = PageRows { bytes: &keys.bytes[first * keys.stride..], ..keys };
             keys.unpack(self.level, 0..dim, unpacked);
             for (at, row) in (first..).zip(unpacked.chunks_exact(dim)) {
-                self.key_units[at] = pack_row(row, &mut self.keys[at * dim / 2..][..dim / 2]);
+                self.key_units[at] = pack_row(self.level, row, &mut self.keys[at * dim / 2..][..dim / 2]);
             }
         }
         let (width, pairs) = (padded(rows), dim / 2);
@@ -92,7 +103,7 @@ impl<'a> Pairs<'a> {
             b_units: self.query_units,
             pairs,
         };
-        multiply(&product, positions, width, None, scores, width);
+        multiply(self.level, &product, positions, width, None, scores, width);
     }
 
     /// Multiplies the sums, [row, head dim], with the corrections of their rows and adds values with their weights, in
@@ -100,11 +111,11 @@ impl<'a> Pairs<'a> {
     pub fn weigh(&mut self, shape: Shape, weights: &[f32], values: PageRows, corrections: &[f32], sums: &mut [f32]) {
         let Shape { rows, dim, positions } = shape;
         let width = padded(rows);
-        pack_weights(&weights[..positions * width], width, self.weights, self.weight_units);
+        pack_weights(self.level, &weights[..positions * width], width, self.weights, self.weight_units);
         for first in (0..dim).step_by(COLUMNS) {
             let unpacked = &mut self.unpacked[..positions * COLUMNS];
             values.unpack(self.level, first..first + COLUMNS, unpacked);
-            pack_values(unpacked, self.values, self.value_units);
+            pack_values(self.level, unpacked, self.values, self.value_units);
             let product = Product {
                 a: self.weights,
                 a_row: 1,
@@ -115,7 +126,7 @@ impl<'a> Pairs<'a> {
                 b_units: self.value_units,
                 pairs: positions.div_ceil(2),
             };
-            multiply(&product, rows, COLUMNS, Some(corrections), &mut sums[first..], dim);
+            multiply(self.level, &product, rows, COLUMNS, Some(corrections), &mut sums[first..], dim);
         }
     }
 }
@@ -133,7 +144,15 @@ struct Product<'a> {
     pairs: usize,
 }
 
-fn multiply(product: &Product, m: usize, n: usize, before: Option<&[f32]>, c: &mut [f32], c_stride: usize) {
+fn multiply(
+    level: CpuLevel,
+    product: &Product,
+    m: usize,
+    n: usize,
+    before: Option<&[f32]>,
+    c: &mut [f32],
+    c_stride: usize,
+) {
     let Product { a, a_row, a_pair, b, b_stride, pairs, .. } = *product;
     assert!(m > 0 && n.is_multiple_of(16) && pairs > 0);
     assert!((m - 1) * a_row + (pairs - 1) * a_pair < a.len() && (pairs - 1) * b_stride + n <= b.len());
@@ -143,45 +162,57 @@ fn multiply(product: &Product, m: usize, n: usize, before: Option<&[f32]>, c: &m
     // SAFETY: `Pairs` is only made where the processor has the instructions, and the assertions looked at the largest
     // index of each slice.
     unsafe {
-        avx512::multiply(product, m, n, before, c, c_stride)
+        match level {
+            CpuLevel::Avx512 => avx512::multiply(product, m, n, before, c, c_stride),
+            _ => avx2::multiply(product, m, n, before, c, c_stride),
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     unreachable!("no level of this processor multiplies pairs")
 }
 
 /// Packs a row of queries or keys, whose length is a multiple of 32. Returns its unit.
-fn pack_row(row: &[f32], words: &mut [u32]) -> f32 {
+fn pack_row(level: CpuLevel, row: &[f32], words: &mut [u32]) -> f32 {
     assert!(row.len() == 2 * words.len() && row.len().is_multiple_of(32));
     #[cfg(target_arch = "x86_64")]
     // SAFETY: see `multiply`.
     unsafe {
-        avx512::pack_row(row, words)
+        match level {
+            CpuLevel::Avx512 => avx512::pack_row(row, words),
+            _ => avx2::pack_row(row, words),
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     unreachable!("no level of this processor multiplies pairs")
 }
 
 /// `weights`: [position, width], none negative; `words`: [pair of positions, width].
-fn pack_weights(weights: &[f32], width: usize, words: &mut [u32], units: &mut [f32]) {
+fn pack_weights(level: CpuLevel, weights: &[f32], width: usize, words: &mut [u32], units: &mut [f32]) {
     let positions = weights.len() / width;
     assert!(width.is_multiple_of(16) && words.len() >= positions.div_ceil(2) * width && units.len() >= width);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: see `multiply`.
     unsafe {
-        avx512::pack_weights(weights, width, words, units)
+        match level {
+            CpuLevel::Avx512 => avx512::pack_weights(weights, width, words, units),
+            _ => avx2::pack_weights(weights, width, words, units),
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     unreachable!("no level of this processor multiplies pairs")
 }
 
 /// `values`: [position, COLUMNS]; `words`: [pair of positions, COLUMNS].
-fn pack_values(values: &[f32], words: &mut [u32], units: &mut [f32]) {
+fn pack_values(level: CpuLevel, values: &[f32], words: &mut [u32], units: &mut [f32]) {
     let positions = values.len() / COLUMNS;
     assert!(words.len() >= positions.div_ceil(2) * COLUMNS && units.len() >= COLUMNS);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: see `multiply`.
     unsafe {
-        avx512::pack_values(values, words, units)
+        match level {
+            CpuLevel::Avx512 => avx512::pack_values(values, words, units),
+            _ => avx2::pack_values(values, words, units),
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     unreachable!("no level of this processor multiplies pairs")

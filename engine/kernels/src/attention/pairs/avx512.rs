@@ -1,16 +1,8 @@
 //! Pairs with AVX-512 and VNNI. Every function demands that level, and lengths that `pairs` has checked.
 
 use super::super::COLUMNS;
-use super::Product;
+use super::{ALL_WEIGHTS, LONGEST, MOST, MOST_VALUE, Product};
 use std::arch::x86_64::*;
-
-const MOST: f32 = 32_767.0; // the largest 16-bit integer
-/// Largest length of a row, as of a vector: the product of two such rows has 31 bits, and so has each part of its sum.
-const LONGEST: f32 = 46_000.0;
-/// Largest value of a column. With it, and with the largest weights that fit, a sum has 31 bits and the rounding errors
-/// of both are smallest.
-const MOST_VALUE: f32 = 8191.0;
-const ALL_WEIGHTS: f32 = 262_000.0;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn pack_row(row: &[f32], words: &mut [u32]) -> f32 {
