@@ -1,13 +1,13 @@
 //! Files of deploy/, as far as they run on any machine: the linters of the registries are in deploy/lint.sh.
 
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tests::client::{Client, PATIENCE};
 use tests::house::files::root;
-use tests::service::{Service, http, try_http};
+use tests::service::{Service, http, run_ok, try_http};
 use tokio::time::timeout;
 
 fn text(path: &str) -> String {
@@ -239,6 +239,48 @@ async fn nginx_keeps_a_user_on_one_instance() {
     nginx.child.kill().await.unwrap();
     one.stop().await;
     two.stop().await;
+}
+
+#[tokio::test]
+async fn litestream_follows_the_store_and_gives_it_back() {
+    if !is_there("litestream") {
+        return;
+    }
+    let service = Service::start(&[]).await;
+    let say = async |text: &str| {
+        let messages = json!([{"role": "user", "content": text}]);
+        let body = json!({"messages": messages, "metadata": {"session_id": "new"}, "max_tokens": 2});
+        let (status, said) = service.http("POST", "/v1/chat/completions", &[], &body.to_string()).await;
+        assert_eq!(status, 200, "{said}");
+    };
+    let store = service.folder().join("data/reprise.sqlite3");
+    let replica = format!("file://{}", service.folder().join("replica").display());
+    say("My word is pomegranate.").await;
+    let mut command = tokio::process::Command::new("litestream");
+    command.arg("replicate").arg(&store).arg(&replica).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let mut follows = command.spawn().unwrap();
+    say("And my other word is kumquat.").await;
+    let given_back = async {
+        for copy in 0.. {
+            let path = service.folder().join(format!("copy-{copy}.sqlite3"));
+            let mut restore = tokio::process::Command::new("litestream");
+            restore.args(["restore", "-if-replica-exists", "-o"]).arg(&path).arg(&replica);
+            restore.stdout(Stdio::null()).stderr(Stdio::null());
+            if !restore.status().await.unwrap().success() || !path.exists() {
+                continue;
+            }
+            let path = format!("store.path={}", path.display());
+            let everything = run_ok(service.folder(), &["sessions", "export", "--all", "--set", &path]).await;
+            if everything.contains("pomegranate") && everything.contains("kumquat") {
+                return path;
+            }
+        }
+        unreachable!("it tries for ever")
+    };
+    let path = timeout(PATIENCE, given_back).await.expect("both words come back");
+    run_ok(service.folder(), &["sessions", "check", "--set", &path]).await;
+    follows.kill().await.unwrap();
+    service.stop().await;
 }
 
 #[test]

