@@ -38,7 +38,7 @@ async fn a_turn_is_traced_from_its_client_through_its_tool_to_its_upstream() {
         .say(json!({"type": "response.create", "traceparent": trace_parent("01"), "response": {"tools": tools}}))
         .await;
     let asked = upstream.next().await;
-    let first_place = asked.trace_parent.clone().expect("the upstream is told its place");
+    let first_place = asked.trace_parent.clone().expect("the service sends its upstream a traceparent");
     asked.call("lamp", &json!({"on": "pomegranate"})).await;
     let done = client.until("response.done").await;
     let call_id = done["response"]["output"][0]["call_id"].as_str().expect("a call").to_owned();
@@ -59,7 +59,11 @@ async fn a_turn_is_traced_from_its_client_through_its_tool_to_its_upstream() {
     let turns = taken.named("invoke_agent reprise");
     let [first, second, third] = [turns[0], turns[1], turns[2]];
     assert_eq!((first.trace.as_str(), first.parent.as_str()), (TRACE, ABOVE));
-    assert_eq!((&second.trace, &second.parent), (&first.trace, &first.id), "the result goes on with the call's trace");
+    assert_eq!(
+        (&second.trace, &second.parent),
+        (&first.trace, &first.id),
+        "the turn with the result is in the trace of the call"
+    );
     assert!(third.trace != first.trace && third.parent.is_empty(), "{third:#?}");
     for (at, turn) in turns.iter().enumerate() {
         assert_eq!(turn.attributes["gen_ai.conversation.id"], id);
@@ -101,7 +105,7 @@ async fn an_answer_over_http_tells_what_it_waited_for() {
         assert_eq!(status, 200, "{said}");
         serde_json::from_str::<Value>(&said).unwrap()["usage"].clone()
     };
-    // Of these only the numbers are told: the client's trace is not recorded.
+    // The collector gets no spans of this answer, only its numbers: the client does not record its trace.
     ask("00").await;
     let usage = ask("01").await;
 

@@ -1,4 +1,4 @@
-//! Names of what a collector is told: OpenTelemetry's for generative AI, and ours where it has none.
+//! Names in the spans and numbers that a collector gets: OpenTelemetry's for generative AI, and ours where it has none.
 
 pub const PROVIDER: &str = "gen_ai.provider.name";
 pub const OPERATION: &str = "gen_ai.operation.name";
