@@ -8,11 +8,13 @@
 //! need a sum across lanes. A tile is unpacked once for all of them. Few are multiplied row by row, in `few`.
 
 mod few;
+mod few_pairs;
 mod pairs;
 mod side_by_side;
 mod softmax;
 
 use self::few::PageRows;
+use self::few_pairs::FewPairs;
 use self::pairs::Pairs;
 use self::side_by_side::SideBySide;
 use self::softmax::{soften, soften_side_by_side};
@@ -214,8 +216,8 @@ struct Job<'a, P> {
 impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
     fn scratch(&self, tokens: usize) -> usize {
         let (rows, dim) = (tokens * self.group, self.layout.head_dim);
-        let prepared = side_by_side::scratch(rows, dim).max(pairs::scratch(rows, dim));
-        rows * (2 + dim) + rows * dim + padded(rows) * (TILE + 1) + prepared
+        let prepared = [side_by_side::scratch, pairs::scratch, few_pairs::scratch].map(|of| of(rows, dim));
+        rows * (2 + dim) + rows * dim + padded(rows) * (TILE + 1) + prepared.into_iter().max().unwrap_or(0)
     }
 
     /// Bytes of one head's rows from position `start` on, all in one page. `at` gives the bytes of a slot of a page.
@@ -301,23 +303,28 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
     if let Some(signs) = layout.key_signs {
         turn(level, signs, dim, q);
     }
-    let is_few = rows < MANY && dim.is_multiple_of(few::WIDTH);
-    let mut many = (!is_few).then(|| Many::new(level, layout, q, prepared));
+    let mut arithmetic = match rows < MANY && dim.is_multiple_of(few::WIDTH) {
+        true => Arithmetic::Few(Few::new(level, layout, q, prepared)),
+        false => Arithmetic::Many(Many::new(level, layout, q, prepared)),
+    };
     for tile in tiles.clone() {
         let Some(tile) = job.tile(head, tile, &tokens, tiles.end) else { break };
         let Tile { shape, keys, values, .. } = tile;
         let seen = |row: usize| {
             (queries.first + tokens.start + row / group + 1).saturating_sub(tile.start).min(shape.positions)
         };
-        let Some(many) = &mut many else {
-            few::scores(level, shape, q, keys, scores);
-            for row in 0..rows {
-                let scores = &mut scores[row * TILE..][..TILE];
-                scores[seen(row)..].fill(f32::NEG_INFINITY);
-                soften(level, scores, &mut part.largest[row], &mut part.totals[row], &mut corrections[row]);
+        let many = match &mut arithmetic {
+            Arithmetic::Many(many) => many,
+            Arithmetic::Few(few) => {
+                few.scores(shape, keys, scores);
+                for row in 0..rows {
+                    let scores = &mut scores[row * TILE..][..TILE];
+                    scores[seen(row)..].fill(f32::NEG_INFINITY);
+                    soften(level, scores, &mut part.largest[row], &mut part.totals[row], &mut corrections[row]);
+                }
+                few.weigh(shape, scores, values, corrections, part.weighted);
+                continue;
             }
-            few::weigh(level, shape, scores, values, corrections, part.weighted);
-            continue;
         };
         many.scores(shape, keys, scores);
         ask_for(values.next, TILE * keys.stride);
@@ -339,6 +346,41 @@ struct Tile<'a> {
     keys: PageRows<'a>,
     values: PageRows<'a>,
     next_values: *const u8, // null if there are none
+}
+
+enum Arithmetic<'a> {
+    Few(Few<'a>),
+    Many(Many<'a>),
+}
+
+/// Arithmetic for few query rows. Scores and weights are [row, TILE].
+struct Few<'a> {
+    level: CpuLevel,
+    q: &'a [f32],
+    /// Queries for keys that are multiplied in pairs.
+    pairs: Option<FewPairs<'a>>,
+    has_value_pairs: bool,
+}
+
+impl<'a> Few<'a> {
+    fn new(level: CpuLevel, layout: PageLayout, q: &'a [f32], scratch: &'a mut [f32]) -> Few<'a> {
+        let fits = |format| few_pairs::fits(level, format, layout.head_dim);
+        let pairs = fits(layout.key_format).then(|| FewPairs::new(level, q, layout.head_dim, scratch));
+        Few { level, q, pairs, has_value_pairs: fits(layout.value_format) }
+    }
+
+    fn scores(&self, shape: Shape, keys: PageRows, scores: &mut [f32]) {
+        match &self.pairs {
+            Some(pairs) => pairs.scores(shape, keys, scores),
+            None => few::scores(self.level, shape, self.q, keys, scores),
+        }
+    }
+
+    /// Multiplies the sums, [row, head dim], with the corrections of their rows and adds values with their weights.
+    fn weigh(&self, shape: Shape, weights: &[f32], values: PageRows, corrections: &[f32], sums: &mut [f32]) {
+        let weigh = if self.has_value_pairs { few_pairs::weigh } else { few::weigh };
+        weigh(self.level, shape, weights, values, corrections, sums);
+    }
 }
 
 /// Arithmetic for many query rows. Scores and weights are [position, padded row].

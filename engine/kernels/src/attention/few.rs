@@ -25,7 +25,7 @@ impl PageRows<'_> {
         unpack_columns(level, self.format, self.bytes, self.stride, columns, out);
     }
 
-    fn check(&self, shape: Shape) {
+    pub fn check(&self, shape: Shape) {
         assert!(shape.dim.is_multiple_of(WIDTH) && self.format.row_bytes(shape.dim) == Some(self.stride));
         assert!(self.bytes.len() >= shape.positions * self.stride && shape.positions <= TILE);
     }

@@ -172,7 +172,7 @@ fn multiply(
 }
 
 /// Packs a row of queries or keys, whose length is a multiple of 32. Returns its unit.
-fn pack_row(level: CpuLevel, row: &[f32], words: &mut [u32]) -> f32 {
+pub(super) fn pack_row(level: CpuLevel, row: &[f32], words: &mut [u32]) -> f32 {
     assert!(row.len() == 2 * words.len() && row.len().is_multiple_of(32));
     #[cfg(target_arch = "x86_64")]
     // SAFETY: see `multiply`.
@@ -218,7 +218,7 @@ fn pack_values(level: CpuLevel, values: &[f32], words: &mut [u32], units: &mut [
     unreachable!("no level of this processor multiplies pairs")
 }
 
-fn words(numbers: &mut [f32]) -> &mut [u32] {
+pub(super) fn words(numbers: &mut [f32]) -> &mut [u32] {
     // SAFETY: both are four bytes with the same alignment, and any bits are both.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len()) }
 }
