@@ -85,16 +85,7 @@ impl AnswerTrace {
     fn parts(&self, report: &TurnReport) {
         let Some(collector) = collector() else { return };
         let within = Context::new().with_remote_span_context(self.span.span_context().clone());
-        let read_ms = report.queue_ms + report.prefill_ms;
-        let first_ms = report.first_token_ms.filter(|first_ms| *first_ms >= read_ms);
-        let said_ms = report.first_token_ms.map(|first_ms| (first_ms, first_ms + report.decode_ms));
-        let parts = [
-            (names::QUEUE, Some((0.0, report.queue_ms))),
-            (names::PREFILL, Some((report.queue_ms, read_ms))),
-            (names::FIRST_TOKEN, first_ms.map(|first_ms| (read_ms, first_ms))),
-            (names::DECODE, said_ms),
-        ];
-        for (name, between) in parts {
+        for (name, between) in parts_ms(report) {
             let Some((from, to)) = between else { continue };
             let [from, to] = [from, to].map(|ms| self.began + after(ms));
             let span = SpanBuilder::from_name(name).with_kind(SpanKind::Internal).with_start_time(from);
@@ -103,10 +94,42 @@ impl AnswerTrace {
     }
 }
 
+// Where each part begins and ends, counted from the request.
+fn parts_ms(report: &TurnReport) -> [(&'static str, Option<(f64, f64)>); 4] {
+    let read_ms = report.queue_ms + report.prefill_ms;
+    let first_ms = report.first_token_ms;
+    [
+        (names::QUEUE, Some((0.0, report.queue_ms))),
+        (names::PREFILL, Some((report.queue_ms, read_ms))),
+        // Each time is rounded by itself, so the sum can lie behind a first token that came at once.
+        (names::FIRST_TOKEN, first_ms.map(|first_ms| (read_ms.min(first_ms), first_ms))),
+        (names::DECODE, first_ms.map(|first_ms| (first_ms, first_ms + report.decode_ms))),
+    ]
+}
+
 pub(crate) fn count(tokens: u64) -> i64 {
     i64::try_from(tokens).unwrap_or(i64::MAX)
 }
 
 fn after(ms: f64) -> Duration {
     Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_token_that_rounding_puts_before_the_prefills_end_has_its_part() {
+        let report = TurnReport {
+            queue_ms: 8.1,
+            prefill_ms: 1.3,
+            first_token_ms: Some(9.3),
+            decode_ms: 18.0,
+            ..TurnReport::default()
+        };
+        let of = |name| parts_ms(&report).into_iter().find(|(part, _)| *part == name).unwrap().1.unwrap();
+        assert_eq!(of(names::FIRST_TOKEN), (9.3, 9.3));
+        assert_eq!(of(names::DECODE).0, 9.3);
+    }
 }
