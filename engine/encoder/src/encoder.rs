@@ -26,9 +26,9 @@ pub struct EncodedText {
     pub tokens: Vec<f32>,
 }
 
-/// Tokens of a text that are read, its first ones: sentences have a dozen.
+// Tokens of a text that are read, its first ones: sentences have a dozen.
 const MOST_TOKENS: usize = 128;
-/// Bytes of a text that are cut into tokens.
+// Bytes of a text that are cut into tokens.
 const MOST_BYTES: usize = 4096; // not a window: bytes
 
 impl Encoder {

@@ -9,4 +9,4 @@ mod vector;
 
 pub use encoder::{EncodedText, Encoder};
 pub use error::Error;
-pub use vector::{likeness, nearest, rounded};
+pub use vector::{VectorRows, likeness, rounded};

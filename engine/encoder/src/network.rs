@@ -4,12 +4,10 @@ use crate::Error;
 use crate::config::Config;
 use crate::tensors::Tensors;
 use half::f16;
-use half::slice::HalfFloatSliceExt;
 use kernels::activation::gelu;
 use kernels::cpu::{Cpu, DisjointParts};
-use kernels::format::Format;
 use kernels::norm::layer_norm_in_place;
-use kernels::product::{Activations, MatrixOrder, Precision, Weights, products};
+use kernels::product::{Activations, TurnedHalves, turned_products};
 
 pub struct EncoderNetwork {
     pub config: Config,
@@ -31,10 +29,8 @@ struct Layer {
 }
 
 struct Linear {
-    weights: Vec<f16>, // [rows, cols]
+    weights: TurnedHalves,
     bias: Vec<f32>,
-    rows: usize,
-    cols: usize,
 }
 
 struct Scale {
@@ -93,15 +89,9 @@ impl EncoderNetwork {
         self.begin.apply(cpu, x.all(), eps);
         for layer in &self.layers {
             [&mut *first, &mut *second, &mut *third].into_iter().for_each(|part| part.resize(rows * hidden, 0.0));
-            products(
-                cpu,
-                x,
-                [
-                    (Precision::F32, layer.query.weights(), &mut first[..]),
-                    (Precision::F32, layer.key.weights(), &mut second[..]),
-                    (Precision::F32, layer.value.weights(), &mut third[..]),
-                ],
-            );
+            let Layer { query, key, value, .. } = layer;
+            let parts = [(query, &mut first[..]), (key, &mut second[..]), (value, &mut third[..])];
+            turned_products(cpu, x, parts.map(|(linear, out)| (&linear.weights, out)));
             layer.query.shift(first);
             layer.key.shift(second);
             layer.value.shift(third);
@@ -111,7 +101,7 @@ impl EncoderNetwork {
             layer.after_attention.apply(cpu, x.all(), eps);
             layer.up.apply(cpu, x, second);
             gelu(cpu.level, second);
-            wide.set(rows, layer.up.rows, second);
+            wide.set(rows, layer.up.weights.rows(), second);
             layer.down.apply(cpu, wide, first);
             add(x.all(), first);
             layer.after.apply(cpu, x.all(), eps);
@@ -150,23 +140,18 @@ impl EncoderNetwork {
 
 impl Linear {
     fn read(file: &mut Tensors, name: &str, rows: usize, cols: usize) -> Result<Linear, Error> {
-        let weights = file.halves(&format!("{name}.weight"), &[rows, cols])?;
-        Ok(Linear { weights, bias: file.values(&format!("{name}.bias"), &[rows])?, rows, cols })
-    }
-
-    fn weights(&self) -> Weights<'_> {
-        let bytes = bytemuck::cast_slice::<u16, u8>(self.weights.reinterpret_cast());
-        Weights { format: Format::F16, rows: self.rows, cols: self.cols, order: MatrixOrder::Rows, bytes }
+        let weights = TurnedHalves::new(rows, cols, &file.halves(&format!("{name}.weight"), &[rows, cols])?);
+        Ok(Linear { weights, bias: file.values(&format!("{name}.bias"), &[rows])? })
     }
 
     fn apply(&self, cpu: &Cpu, x: &Activations, out: &mut Vec<f32>) {
-        out.resize(x.rows() * self.rows, 0.0);
-        products(cpu, x, [(Precision::F32, self.weights(), &mut out[..])]);
+        out.resize(x.rows() * self.weights.rows(), 0.0);
+        turned_products(cpu, x, [(&self.weights, &mut out[..])]);
         self.shift(out);
     }
 
     fn shift(&self, out: &mut [f32]) {
-        out.chunks_exact_mut(self.rows).for_each(|row| add(row, &self.bias));
+        out.chunks_exact_mut(self.bias.len()).for_each(|row| add(row, &self.bias));
     }
 }
 

@@ -15,23 +15,58 @@ pub fn rounded(vector: &[f32]) -> Vec<i8> {
     vector.iter().map(|x| (x * scale).round() as i8).collect()
 }
 
-/// Lists the places of the `most` rows that are nearest to `query` with their cosines, nearest first. `rows`: vectors of bytes.
-pub fn nearest(query: &[i8], rows: &[i8], most: usize) -> Vec<(usize, f32)> {
-    let width = query.len().max(1);
-    let mut dots = vec![0; rows.len() / width];
-    let rows = &rows[..dots.len() * query.len()];
-    dots_i8(CpuLevel::detect(), query, rows, &mut dots);
-    let length = |row: &[i8]| (row.iter().map(|x| i32::from(*x).pow(2)).sum::<i32>() as f32).sqrt().max(1.0);
-    let own = length(query);
-    let cosine = |(at, dot): (usize, i32)| (at, dot as f32 / own / length(&rows[at * width..][..width]));
-    let mut found: Vec<(usize, f32)> = dots.into_iter().enumerate().map(cosine).collect();
-    let by_nearness = |a: &(usize, f32), b: &(usize, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-    if most < found.len() {
-        found.select_nth_unstable_by(most, by_nearness);
-        found.truncate(most);
+/// Vectors of bytes, all of one width, with their lengths: a search looks at each byte once.
+#[derive(Clone, Debug, Default)]
+pub struct VectorRows {
+    bytes: Vec<i8>,
+    lengths: Vec<f32>,
+}
+
+impl VectorRows {
+    // Adds a vector, which has the width of those before.
+    pub fn push(&mut self, vector: &[i8]) {
+        self.bytes.extend_from_slice(vector);
+        self.lengths.push(length(vector));
     }
-    found.sort_unstable_by(by_nearness);
-    found
+
+    // Takes the first `count` vectors out.
+    pub fn take_first(&mut self, count: usize) {
+        self.bytes.drain(..self.bytes.len() / self.lengths.len().max(1) * count);
+        self.lengths.drain(..count);
+    }
+
+    // Returns the number of bytes that a search reads.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Lists the places of the `most` rows that are nearest to `query` with their cosines, nearest first.
+    pub fn nearest(&self, query: &[i8], most: usize) -> Vec<(usize, f32)> {
+        let mut dots = vec![0; self.lengths.len()];
+        dots_i8(CpuLevel::detect(), query, &self.bytes, &mut dots);
+        let own = length(query);
+        let cosine = |(at, (dot, length)): (usize, (i32, &f32))| (at, dot as f32 / own / length);
+        let mut found: Vec<(usize, f32)> = dots.into_iter().zip(&self.lengths).enumerate().map(cosine).collect();
+        let by_nearness = |a: &(usize, f32), b: &(usize, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if most < found.len() {
+            found.select_nth_unstable_by(most, by_nearness);
+            found.truncate(most);
+        }
+        found.sort_unstable_by(by_nearness);
+        found
+    }
+}
+
+impl<T: AsRef<[i8]>> FromIterator<T> for VectorRows {
+    fn from_iter<I: IntoIterator<Item = T>>(vectors: I) -> VectorRows {
+        let mut rows = VectorRows::default();
+        vectors.into_iter().for_each(|vector| rows.push(vector.as_ref()));
+        rows
+    }
+}
+
+fn length(row: &[i8]) -> f32 {
+    (row.iter().map(|x| i32::from(*x).pow(2)).sum::<i32>() as f32).sqrt().max(1.0)
 }
 
 pub fn to_length_one(vector: &mut [f32]) {
@@ -56,15 +91,17 @@ mod tests {
     #[test]
     fn bytes_keep_who_is_near() {
         let vectors: Vec<Vec<f32>> = (0..50).map(vector).collect();
-        let rows: Vec<i8> = vectors.iter().flat_map(|vector| rounded(vector)).collect();
+        let mut rows: VectorRows = vectors.iter().map(|vector| rounded(vector)).collect();
         for query in 0..50 {
-            let found = nearest(&rounded(&vectors[query]), &rows, 5);
+            let found = rows.nearest(&rounded(&vectors[query]), 5);
             assert_eq!((found.len(), found[0].0), (5, query));
             for (at, cosine) in found {
                 assert!((cosine - likeness(&vectors[query], &vectors[at])).abs() < 0.01);
             }
         }
-        assert_eq!(nearest(&rounded(&vectors[0]), &[], 5), []);
+        rows.take_first(10);
+        assert_eq!((rows.nearest(&rounded(&vectors[12]), 1)[0].0, rows.bytes()), (2, 40 * 384));
+        assert_eq!(VectorRows::default().nearest(&rounded(&vectors[0]), 5), []);
         assert_eq!(rounded(&[0.0; 3]), [0; 3]);
     }
 }

@@ -12,6 +12,7 @@ mod avx2;
 mod avx512;
 mod integer;
 mod panel;
+mod turned;
 mod unrounded;
 
 use crate::cpu::{Cpu, CpuLevel, DisjointParts};
@@ -20,6 +21,7 @@ use crate::scratch::with_scratch;
 
 pub use activations::{Activations, Rounding};
 pub use panel::{PANEL, PANEL_ORDER, pack_panel, panel_bytes};
+pub use turned::{TurnedHalves, turned_products};
 
 const BLOCK: usize = 256; // columns that are worked on together: the longest block of any weight format
 
@@ -55,10 +57,10 @@ pub enum Precision {
 }
 
 const ROWS_OF_A_TASK: usize = 16; // weight rows of one task if they lie as in files and activations are rounded
-/// Fewest bytes of panels that a task reads one after the other, so that the memory can run ahead of it.
+// Fewest bytes of panels that a task reads one after the other, so that the memory can run ahead of it.
 const BYTES_OF_A_TASK: usize = 1 << 15; // not a window: bytes
-/// Fewest tasks for each thread, if the matrix has that many panels: a thread that is held up leaves the rest to
-/// others.
+// Fewest tasks for each thread, if the matrix has that many panels: a thread that is held up leaves the rest to
+// others.
 const TASKS_OF_A_THREAD: usize = 8;
 
 impl Weights<'_> {

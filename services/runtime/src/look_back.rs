@@ -7,9 +7,9 @@ use crate::fact_block::owners;
 use crate::heavy;
 use crate::near_facts::{QuestionVector, near_facts, place_of, sources_of};
 use crate::prompts::RecallPlace;
-use crate::recall::{FoundPlace, WORK_FOR_A_BYTE, find_past_near, fits, search_past};
+use crate::recall::{FoundPlace, WORK_FOR_A_BYTE, find_past, fits, search_past};
 use crate::word_weights::{YOUNG_HOME, end_of, question_stems, weigh};
-use encoder::{nearest, rounded};
+use encoder::{VectorRows, rounded};
 use prompt::{NOTED_PLACES, PastOf, PastWords, choose, note_of_past, words_of};
 use remember::{Aspects, Heads};
 use session::machine::{Machine, RecallResult};
@@ -76,9 +76,8 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
 /// Tells the places that are about the question by their words and their meaning; none where none is near enough to answer.
 async fn look_back_by_both(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<RecallResult> {
     let excerpt_words = settings.conversation.recall_note_words / NOTED_PLACES as u32;
-    let question = QuestionVector::of(end_of(past.question), place).await?;
-    let query = (past.question, Some(&question));
-    let mut found = find_past_near(settings, place, query, JUDGED_PLACES, excerpt_words).await;
+    let (mut found, question) = find_past(settings, place, past.question, JUDGED_PLACES, excerpt_words).await;
+    let question = question?;
     let asked = words_of(past.question);
     let says_more = |text: &str| !remember::asks(text) && !words_of(text).is_subset(&asked);
     found
@@ -117,7 +116,7 @@ async fn read_likeness(place: RecallPlace<'_>, question: &QuestionVector, found:
         found.iter_mut().filter(|place| place.is_unread).take(READ_AT_ONCE).collect();
     let texts = unread.iter().map(|place| place.hit.excerpt.clone()).collect();
     for (place, vector) in unread.iter_mut().zip(encode(&encoder, texts).await) {
-        let near = nearest(&question.vector, &rounded(&vector), 1);
+        let near = VectorRows::from_iter([rounded(&vector)]).nearest(&question.vector, 1);
         place.likeness = near.first().map_or(0.0, |(_, likeness)| *likeness);
     }
 }

@@ -1,7 +1,7 @@
 //! Vectors of messages in memory, because a question waits for them.
 
 use crate::encode::encode_to_bytes;
-use encoder::{Encoder, nearest};
+use encoder::{Encoder, VectorRows};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Vectors {
 #[derive(Default)]
 struct OwnerVectors {
     keys: Vec<i64>,
-    rows: Vec<i8>,
+    rows: VectorRows,
 }
 
 impl MessageIndex {
@@ -70,12 +70,12 @@ impl MessageIndex {
     pub fn nearest(&self, user: &str, person: &str, text: &[i8], most: usize) -> Vec<(i64, f32)> {
         let vectors = self.0.read();
         let Some(own) = vectors.of_owners.get(&(user.to_owned(), person.to_owned())) else { return Vec::new() };
-        nearest(text, &own.rows, most).into_iter().map(|(at, likeness)| (own.keys[at], likeness)).collect()
+        own.rows.nearest(text, most).into_iter().map(|(at, likeness)| (own.keys[at], likeness)).collect()
     }
 
     pub fn bytes_of(&self, user: &str, person: &str) -> usize {
         let vectors = self.0.read();
-        vectors.of_owners.get(&(user.to_owned(), person.to_owned())).map_or(0, |own| own.rows.len())
+        vectors.of_owners.get(&(user.to_owned(), person.to_owned())).map_or(0, |own| own.rows.bytes())
     }
 }
 
@@ -86,7 +86,7 @@ impl Vectors {
             if vector.len() == width {
                 let own = self.of_owners.entry((user, person)).or_default();
                 own.keys.push(key);
-                own.rows.extend_from_slice(bytemuck::cast_slice(&vector));
+                own.rows.push(bytemuck::cast_slice(&vector));
                 self.count += 1;
             }
         }
@@ -96,7 +96,7 @@ impl Vectors {
         {
             let oldest = own.keys.len().div_ceil(ROOM_ONE_IN);
             own.keys.drain(..oldest);
-            own.rows.drain(..oldest * width);
+            own.rows.take_first(oldest);
             self.count -= oldest;
         }
     }

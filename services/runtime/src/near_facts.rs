@@ -3,7 +3,8 @@
 use crate::encode::encode;
 use crate::fact_block::owners;
 use crate::prompts::RecallPlace;
-use encoder::{Encoder, nearest, rounded};
+use encoder::{Encoder, VectorRows, rounded};
+use futures_util::future::join_all;
 use session::NoteSource;
 use settings::Settings;
 use std::sync::Arc;
@@ -32,18 +33,17 @@ pub async fn near_facts(
 ) -> Vec<(f32, RememberedFact)> {
     let Some(person) = place.person else { return Vec::new() };
     let (encoder, text) = (&question.encoder, &question.vector);
+    let limit = settings.remember.facts;
+    let vectors = owners(person).map(|owner| place.store.vectors_of(place.user, owner, encoder.name(), limit));
     let mut found: Vec<(f32, String)> = Vec::new();
-    for owner in owners(person) {
-        let limit = settings.remember.facts;
-        let mut facts =
-            place.store.vectors_of(place.user, owner, encoder.name(), limit).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "what is remembered could not be looked up by meaning");
-                Vec::new()
-            });
+    for facts in join_all(vectors).await {
+        let mut facts = facts.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what is remembered could not be looked up by meaning");
+            Vec::new()
+        });
         facts.retain(|(_, vector)| vector.len() == text.len());
-        let rows: Vec<i8> =
-            facts.iter().flat_map(|(_, vector)| bytemuck::cast_slice::<u8, i8>(vector).iter().copied()).collect();
-        let near = nearest(text, &rows, most).into_iter().filter(|(_, likeness)| *likeness >= least);
+        let rows: VectorRows = facts.iter().map(|(_, vector)| bytemuck::cast_slice::<u8, i8>(vector)).collect();
+        let near = rows.nearest(text, most).into_iter().filter(|(_, likeness)| *likeness >= least);
         found.extend(near.map(|(at, likeness)| (likeness, std::mem::take(&mut facts[at].0))));
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0));

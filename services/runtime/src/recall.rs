@@ -15,6 +15,7 @@ use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use store::{HistorySearch, Hit, RememberedFact, SearchPlace, SecretsOf};
+use tokio::join;
 
 /// Age at which a match counts one and a half times; a new match counts twice.
 const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -32,7 +33,7 @@ pub async fn recall(
     let mut found = Vec::with_capacity(arguments.len());
     for query in arguments.iter().map(|arguments| query_of(arguments)) {
         let most = conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT);
-        let places = find_past(settings, place, &query, most, conversation.recall_excerpt_words).await;
+        let (places, _) = find_past(settings, place, &query, most, conversation.recall_excerpt_words).await;
         let is_shown = |place: &FoundPlace| place.item_id().is_some_and(|item| shown.contains(item));
         let places: Vec<FoundPlace> =
             places.into_iter().filter(|place| !is_shown(place)).take(conversation.recall_hits as usize).collect();
@@ -70,42 +71,40 @@ impl FoundPlace {
 }
 
 /// Finds what was said by its words and, where an encoder is open, by its meaning: messages, and facts learned from them.
+/// Returns the question's vector besides. Words are looked up while the encoder works and its vector is compared.
 pub async fn find_past(
     settings: &Settings,
     place: RecallPlace<'_>,
     query: &str,
     limit: u32,
     excerpt_words: u32,
-) -> Vec<FoundPlace> {
-    let question = QuestionVector::of(end_of(query), place).await;
-    find_past_near(settings, place, (query, question.as_ref()), limit, excerpt_words).await
-}
-
-/// Finds what was said as `find_past` does, with the query's vector at hand.
-pub async fn find_past_near(
-    settings: &Settings,
-    place: RecallPlace<'_>,
-    (query, question): (&str, Option<&QuestionVector>),
-    limit: u32,
-    excerpt_words: u32,
-) -> Vec<FoundPlace> {
+) -> (Vec<FoundPlace>, Option<QuestionVector>) {
     let stems = question_stems(end_of(query), settings.limits.search_words);
     let words = search_words(query, &stems);
-    let mut by_words = search_past(settings, place, &words, limit.max(CANDIDATES), excerpt_words, false).await;
+    let (mut by_words, weights, (mut found, question)) = join!(
+        search_past(settings, place, &words, limit.max(CANDIDATES), excerpt_words, false),
+        weigh(place.store, stems, &[], YOUNG_HOME),
+        async {
+            let question = QuestionVector::of(end_of(query), place).await;
+            let found = match &question {
+                Some(question) => meant_places(settings, place, question, excerpt_words as usize).await,
+                None => Vec::new(),
+            };
+            (found, question)
+        },
+    );
     by_words.retain(|hit| hit.current && hit.role.is_some());
-    let mut found = match question {
-        Some(question) => meant_places(settings, place, question, excerpt_words as usize).await,
-        None => Vec::new(),
-    };
     let farthest = found.iter().map(|place| place.likeness).fold(FARTHEST, f32::min);
     for hit in by_words {
         if !found.iter().any(|found| found.item_id() == Some(&hit.item_id)) {
             found.push(FoundPlace { hit, fact: None, likeness: farthest, is_unread: true, fit: 0.0 });
         }
     }
-    let weights = weigh(place.store, stems, &[], YOUNG_HOME).await.map(|(weights, _)| weights).unwrap_or_default();
+    let weights = weights.map(|(weights, _)| weights).unwrap_or_default();
     let (query, work) = (end_of(query), found.iter().map(|place| place.hit.excerpt.len()).sum::<usize>());
-    heavy::run(work.saturating_mul(WORK_FOR_A_BYTE), || best_of(query, found, weights, limit as usize)).await
+    let best =
+        heavy::run(work.saturating_mul(WORK_FOR_A_BYTE), || best_of(query, found, weights, limit as usize)).await;
+    (best, question)
 }
 
 fn search_words(query: &str, stems: &[String]) -> String {
@@ -122,7 +121,10 @@ async fn meant_places(
     question: &QuestionVector,
     excerpt_words: usize,
 ) -> Vec<FoundPlace> {
-    let facts = near_facts(settings, place, question, CANDIDATES as usize, LEAST_LIKENESS).await;
+    let (facts, messages) = join!(
+        near_facts(settings, place, question, CANDIDATES as usize, LEAST_LIKENESS),
+        near_messages(place, &question.vector, CANDIDATES as usize),
+    );
     let fact = |(likeness, fact): (f32, RememberedFact)| FoundPlace {
         hit: place_of(&fact, excerpt_words),
         fact: Some(fact),
@@ -131,7 +133,7 @@ async fn meant_places(
         fit: 0.0,
     };
     let mut found: Vec<FoundPlace> = facts.into_iter().map(fact).collect();
-    for (likeness, message) in near_messages(place, &question.vector, CANDIDATES as usize).await {
+    for (likeness, message) in messages {
         // A message and the fact learned from it are one place.
         match found.iter_mut().find(|found| found.item_id() == Some(&message.hit.item_id)) {
             Some(same) => same.likeness = same.likeness.max(likeness),
@@ -196,7 +198,7 @@ fn said(hit: &Hit) -> (i64, u64) {
 }
 
 // Places of each kind among which the best are chosen.
-const CANDIDATES: u32 = 32;
+const CANDIDATES: u32 = 24;
 /// Bytes of a request that are read in the time in which one byte of a place, or of the prompt, is compared.
 pub const WORK_FOR_A_BYTE: usize = 16;
 const LEAST_LIKENESS: f32 = 0.3;

@@ -93,7 +93,7 @@ impl Runtime {
         let (store, encoding) = (&self.shared.store, &*self.shared.encoding);
         let place = RecallPlace { store, user, session: None, person: Some(person), encoding };
         let words = self.shared.settings.conversation.recall_excerpt_words;
-        let found = find_past(&self.shared.settings, place, query, most, words).await;
+        let (found, _) = find_past(&self.shared.settings, place, query, most, words).await;
         found.into_iter().map(|place| place.hit.excerpt).collect()
     }
 

@@ -158,8 +158,8 @@ impl Activations {
     }
 }
 
-/// Rounds a number between -127 and 127 to the nearest integer, ties to even: adding 1.5 · 2²³ leaves it in the low
-/// bits. The library's function is a call where the target has no instruction for it.
+// Rounds a number between -127 and 127 to the nearest integer, ties to even: adding 1.5 · 2²³ leaves it in the low
+// bits. The library's function is a call where the target has no instruction for it.
 #[inline(always)]
 fn nearest(x: f32) -> i8 {
     (x + 12_582_912.0).to_bits() as i8
@@ -218,7 +218,7 @@ fn round_row(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut 
     }
 }
 
-/// One instruction, where the library's function takes several because it handles NaN.
+// One instruction, where the library's function takes several because it handles NaN.
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }

@@ -60,7 +60,7 @@ const fn is_signed(kind: PanelFormat) -> bool {
     kind.bits == 8 || matches!(kind.codes, Codes::Book)
 }
 
-/// Steps whose products fit into 16 bits together.
+// Steps whose products fit into 16 bits together.
 const fn steps_together(kind: PanelFormat) -> usize {
     match (is_signed(kind), kind.bits) {
         (true, _) => 1,
@@ -70,7 +70,7 @@ const fn steps_together(kind: PanelFormat) -> usize {
     }
 }
 
-/// Shift that makes of -128 times a sum of activations what centred codes are too large by.
+// Shift that makes of -128 times a sum of activations what centred codes are too large by.
 const fn offset_shift(kind: PanelFormat) -> Option<i32> {
     match kind.codes {
         Codes::Centred if kind.bits < 8 => Some(8 - kind.bits as i32),
@@ -82,7 +82,7 @@ const fn offset_shift(kind: PanelFormat) -> Option<i32> {
 type Lanes = [__m256; 2];
 type Ints = [__m256i; 2];
 
-/// Multiplies steps of four columns, at most `K` of them in 16 bits.
+// Multiplies steps of four columns, at most `K` of them in 16 bits.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn dots<const N: usize, const K: usize, const SIGNED: bool>(q: &[Ints; N], x: [i32; N]) -> Ints {
@@ -290,8 +290,8 @@ fn unpack<const F: usize>(bytes: &[u8], halves: bool, to: &mut Block) {
     }
 }
 
-/// Multiplies one block of a panel with one tile. `K`: steps whose products fit into 16 bits. `HALVES`: groups of 16, of weights
-/// or of activations. `MIN`: with minima.
+// Multiplies one block of a panel with one tile. `K`: steps whose products fit into 16 bits. `HALVES`: groups of 16, of weights
+// or of activations. `MIN`: with minima.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_tile<const K: usize, const SIGNED: bool, const HALVES: bool, const MIN: bool>(
     block: &Block,
@@ -383,7 +383,7 @@ struct Unit {
 }
 
 impl Unit {
-    /// Unpacks a unit. `ASKS`: it prefetches the bytes that lie `AHEAD`.
+    // Unpacks a unit. `ASKS`: it prefetches the bytes that lie `AHEAD`.
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     fn of<const F: usize, const ASKS: bool>(bytes: &[u8], at: usize, header: &Header) -> Unit {
@@ -459,7 +459,7 @@ fn code<const F: usize>(packed: __m256i, rest: [__m256i; 2], step: usize) -> __m
     _mm256_or_si256(nibble, masked(others, ((1 << kind.rest()) - 1) << rest_to))
 }
 
-/// Shifts bits up, or down where `by` is negative; across bytes, so that the caller masks the rest.
+// Shifts bits up, or down where `by` is negative; across bytes, so that the caller masks the rest.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn shifted(bytes: __m256i, by: i32) -> __m256i {

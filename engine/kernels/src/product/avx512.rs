@@ -191,8 +191,8 @@ fn unpack<const F: usize>(bytes: &[u8], halves: bool, to: &mut Block) {
     }
 }
 
-/// Multiplies one block of two panels with one tile. `HALVES`: groups of 16, of weights or of activations. `MIN`: with
-/// minima, and no offset then.
+// Multiplies one block of two panels with one tile. `HALVES`: groups of 16, of weights or of activations. `MIN`: with
+// minima, and no offset then.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn add_tile<const HALVES: bool, const MIN: bool>(
     blocks: &[Block; TOGETHER],
@@ -285,7 +285,7 @@ struct Unit {
     min: __m512,
 }
 
-/// Signed codes are moved to the top of their byte; this factor moves them back.
+// Signed codes are moved to the top of their byte; this factor moves them back.
 const fn shift_back(kind: PanelFormat) -> f32 {
     match kind.codes {
         Codes::Centred => 1.0 / (1 << (8 - kind.bits)) as f32,
@@ -294,7 +294,7 @@ const fn shift_back(kind: PanelFormat) -> f32 {
 }
 
 impl Unit {
-    /// Unpacks a unit. `ASKS`: it prefetches the bytes that lie `AHEAD`.
+    // Unpacks a unit. `ASKS`: it prefetches the bytes that lie `AHEAD`.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     #[inline]
     fn of<const F: usize, const ASKS: bool>(bytes: &[u8], at: usize, header: &Header) -> Unit {
@@ -371,7 +371,7 @@ fn code<const F: usize>(packed: __m512i, rest: [__m512i; 2], step: usize) -> __m
     _mm512_and_si512(both, _mm512_set1_epi8(all as i8))
 }
 
-/// Shifts bits up, or down where `by` is negative; across bytes, so that the caller masks the rest.
+// Shifts bits up, or down where `by` is negative; across bytes, so that the caller masks the rest.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn shifted(bytes: __m512i, by: i32) -> __m512i {

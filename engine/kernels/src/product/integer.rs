@@ -48,7 +48,7 @@ fn portable(x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f
     }
 }
 
-/// Sums sixteen products in pairs: the shape of the multiply-and-add-neighbours instruction.
+// Sums sixteen products in pairs: the shape of the multiply-and-add-neighbours instruction.
 fn group_products(a: &[i8], b: &[i8]) -> [i32; 8] {
     let mut lanes = [0i32; 8];
     for lane in 0..8 {

@@ -14,7 +14,7 @@ use crate::scratch::with_scratch;
 use crate::unpack::unpack;
 
 const WORTH_TURNING: usize = 8; // rows of activations from which on it pays to turn weights
-/// Weight rows of a task that turns them: whole registers at every level, and enough of them side by side.
+// Weight rows of a task that turns them: whole registers at every level, and enough of them side by side.
 const ROWS: usize = 64;
 const ROWS_OF_FEW: usize = 16; // weight rows of a task that does not turn them
 const TOGETHER: usize = 4; // weight rows that a few rows of activations meet together
@@ -100,7 +100,7 @@ fn widen(cpu: &Cpu, w: &Weights, row: usize, block: usize, values: &mut [f32]) {
     }
 }
 
-/// `sums`: [rows of x, TOGETHER].
+// `sums`: [rows of x, TOGETHER].
 #[inline(always)]
 fn few_rows<L: Lanes>(few: Few<'_>, x: &[f32], sums: &mut [f32]) {
     match few.format {
@@ -148,7 +148,7 @@ fn few_rows_of<L: Lanes, const FORMAT: u32>(few: Few<'_>, x: &[f32], sums: &mut 
     }
 }
 
-/// Multiplies M rows of `x` with each of N rows of weights; `APART` sums of each pair do not wait for each other.
+// Multiplies M rows of `x` with each of N rows of weights; `APART` sums of each pair do not wait for each other.
 #[inline(always)]
 fn dots<L: Lanes, const M: usize, const N: usize, const APART: usize, const FORMAT: u32>(
     weights: [&[u8]; N],
@@ -247,7 +247,7 @@ struct Part<'a> {
     rows: usize,
 }
 
-/// Adds to `sums`: [rows of activations, ROWS].
+// Adds to `sums`: [rows of activations, ROWS].
 #[inline(always)]
 fn turned_times_rows<L: Lanes>(part: Part<'_>, turned: &mut [f32], sums: &mut [f32]) {
     let m = sums.len() / ROWS;

@@ -2,7 +2,7 @@
 
 use super::fact_search::FactSearch;
 use crate::first_time;
-use encoder::nearest;
+use encoder::VectorRows;
 use remember::{MatchTokens, MeantFact, NearFact, Statement, is_meant, is_secret, meant_fact, same_words};
 use std::collections::HashMap;
 use store::{Error, FactChanges, FactVector, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
@@ -263,8 +263,7 @@ impl Remembered {
         let width = search.vector.len();
         let facts = facts.filter_map(|(at, fact)| Some((at, fact.vector.as_ref().filter(|own| own.len() == width)?)));
         let (places, rows): (Vec<usize>, Vec<&Vec<i8>>) = facts.unzip();
-        let rows: Vec<i8> = rows.into_iter().flatten().copied().collect();
-        let near = nearest(search.vector, &rows, most);
+        let near = rows.into_iter().collect::<VectorRows>().nearest(search.vector, most);
         near.into_iter().map(|(at, likeness)| (places[at], likeness)).collect()
     }
 
