@@ -383,7 +383,7 @@ impl Store {
 
     pub async fn holding_facts(&self, user: &str, ids: &[String]) -> Result<Vec<RememberedFact>, Error> {
         let query = sqlx::query_as(
-            "SELECT f.*, s.id AS session_id FROM json_each(?2) wanted JOIN facts f ON f.id = wanted.value
+            "SELECT f.*, s.id AS session_id FROM json_each(?2) wanted CROSS JOIN facts f ON f.id = wanted.value
              LEFT JOIN sessions s ON s.key = f.session
              WHERE f.user = ?1 AND f.replaced_by IS NULL AND f.forgotten_at_ms IS NULL ORDER BY wanted.key",
         );

@@ -4,6 +4,7 @@ use crate::spacing::{joined, spaced};
 use crate::{Error, SessionRef, Store};
 use serde::Serialize;
 use sqlx::FromRow;
+use sqlx::types::Json;
 use std::collections::HashSet;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -149,14 +150,15 @@ impl Store {
             let versions: i64 = versions.fetch_one(&mut *reader).await?;
             let versions = versions.unsigned_abs();
             let most = (versions / one_of.max(1)).clamp(few, most.max(few)) as i64;
-            let mut counts = Vec::with_capacity(beginnings.len());
-            for (term, _) in beginnings.iter().map(|word| term(&format!("{word}*")).unwrap_or_default()) {
-                let count =
-                    sqlx::query_scalar("SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ?1 LIMIT ?2 + 1)");
-                let count: i64 = count.bind(term).bind(most).fetch_one(&mut *reader).await?;
-                counts.push((count <= most).then_some(count.unsigned_abs()));
-            }
-            Ok((counts, versions))
+            let terms = beginnings.iter().map(|word| term(&format!("{word}*")).unwrap_or_default().0);
+            let counts = sqlx::query_scalar(
+                "SELECT (SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH w.value LIMIT ?2 + 1))
+                 FROM json_each(?1) w ORDER BY w.key",
+            );
+            let counts = counts.bind(Json(terms.collect::<Vec<_>>())).bind(most);
+            let counts: Vec<i64> = counts.fetch_all(&mut *reader).await?;
+            let counts = counts.into_iter().map(|count| (count <= most).then_some(count.unsigned_abs()));
+            Ok((counts.collect(), versions))
         })
         .await
     }
