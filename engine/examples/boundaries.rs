@@ -22,6 +22,7 @@ fn limits() -> EngineLimits {
         max_waiting: 8,
         max_logit_bias: 8,
         memory_bytes: 5 << 30,
+        moved_snapshot_bytes: 0,
         snapshots: Format::BF16,
         snapshot_spacing_tokens: 256,
         recurrence_log_tokens: 256,

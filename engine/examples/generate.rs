@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         max_waiting: 1,
         max_logit_bias: 0,
         memory_bytes: 4 << 30, // not a window: bytes
+        moved_snapshot_bytes: 0,
         snapshots: Format::BF16,
         snapshot_spacing_tokens: 512,
         recurrence_log_tokens: 0,

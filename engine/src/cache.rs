@@ -17,12 +17,13 @@ use crate::cached_sequence::{CachedSequence, common_prefix, has_left};
 use crate::disk::{DiskCache, LoadedSequence, StoredSequence};
 use crate::executor::Executor;
 use crate::limits::EngineLimits;
-use crate::memory::{KeptStates, MemoryMeter};
+use crate::memory::{KeptStates, MemoryKind, MemoryMeter};
 use crate::network::Network;
 use crate::request::{OwnerId, PrefillReason, ReuseScope};
+use crate::snapshot::Snapshot;
 use crate::state::{KvFormats, KvPages, PAGE_TOKENS, StateShape};
 use evicted::Evicted;
-use eviction::{Victim, least_valuable};
+use eviction::{Victim, least_valuable, least_valuable_moved};
 use heads::Heads;
 
 pub(crate) use eviction::EvictionRights;
@@ -436,6 +437,20 @@ impl SequenceCache {
         sequence
     }
 
+    // Copies a GPU's snapshot to the host. For a reply that a user waits for, the least valuable ones there make room.
+    fn moved(&mut self, snapshot: &Snapshot, rights: EvictionRights) -> Option<Arc<Snapshot>> {
+        let most = self.limits.moved_snapshot_bytes.checked_sub(snapshot.bytes())?;
+        self.meter.device()?;
+        while self.meter.bytes(MemoryKind::MovedSnapshots) > most {
+            if rights != EvictionRights::All {
+                return None;
+            }
+            let (entry, old) = least_valuable_moved(&self.entries, self.uses)?;
+            self.entries[entry].sequence.snapshots.remove(old);
+        }
+        snapshot.moved().map(Arc::new)
+    }
+
     /// Evicts the least valuable parts until `bytes` more fit under the ceiling, and returns true if they do. `running`
     /// are the sequences of running requests, which only lose snapshots.
     pub fn make_room(&mut self, bytes: usize, rights: EvictionRights, running: &mut [&mut CachedSequence]) -> bool {
@@ -449,8 +464,15 @@ impl SequenceCache {
                 return false;
             };
             match victim {
-                Victim::Snapshot { entry, snapshot } => drop(self.entries[entry].sequence.snapshots.remove(snapshot)),
-                Victim::Running { sequence, snapshot } => drop(running[sequence].snapshots.remove(snapshot)),
+                Victim::Snapshot { entry, snapshot } => {
+                    let taken = self.entries[entry].sequence.snapshots.remove(snapshot);
+                    let moved = self.moved(&taken, rights);
+                    self.entries[entry].sequence.put_back(moved);
+                }
+                Victim::Running { sequence, snapshot } => {
+                    let taken = running[sequence].snapshots.remove(snapshot);
+                    running[sequence].put_back(self.moved(&taken, rights));
+                }
                 Victim::RecurrenceLog { entry } => self.entries[entry].sequence.recurrence_log.clear(),
                 Victim::Sequence { entry } => {
                     let entry = self.entries.remove(entry);

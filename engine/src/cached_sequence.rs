@@ -72,7 +72,7 @@ impl CachedSequence {
             bytes[MemoryKind::Pages as usize] += page.bytes();
         }
         for snapshot in self.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
-            bytes[MemoryKind::Snapshots as usize] += snapshot.bytes();
+            bytes[snapshot.kind() as usize] += snapshot.bytes();
         }
         for (_, size) in self.recurrence_log.segments().filter(|(segment, _)| seen.insert(*segment)) {
             bytes[MemoryKind::RecurrenceLogs as usize] += size;
@@ -106,6 +106,12 @@ impl CachedSequence {
     pub fn take_snapshot(&mut self, executor: &Executor, limits: &EngineLimits) {
         self.thin(limits);
         self.snapshots.push(Arc::new(Snapshot::of(&self.state, limits.snapshots, executor.cpu())));
+    }
+
+    pub fn put_back(&mut self, moved: Option<Arc<Snapshot>>) {
+        let before = |other: &Arc<Snapshot>| moved.as_ref().is_some_and(|moved| other.position < moved.position);
+        let at = self.snapshots.partition_point(before);
+        self.snapshots.splice(at..at, moved);
     }
 
     /// Drops snapshots whose neighbours lie near enough: the nearer to the end, the closer they may lie. The next

@@ -76,6 +76,7 @@ fn chunks(most: usize) -> impl Iterator<Item = usize> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceMemoryPlan {
     pub name: String,
+    pub memory: GpuMemory,
     pub total_bytes: usize,
     pub weight_bytes: usize,
     pub scratch_bytes: usize, // buffers of one step
@@ -105,7 +106,13 @@ impl DeviceMemoryPlan {
         let shape = StateShape::new(&model.shape);
         let wanted = match &limits.longest {
             None => shape.fixed_bytes(),
-            Some(longest) => longest.limits.bytes_of(&shape, longest.kv, longest.tokens.min(model.shape.native_ctx))?,
+            Some(longest) => {
+                let LongestConversation { limits, kv, tokens } = longest;
+                // A snapshot that moves within one memory makes no room.
+                let moved = if facts.memory == GpuMemory::Separate { limits.moved_snapshot_bytes } else { 0 };
+                let limits = EngineLimits { moved_snapshot_bytes: moved, ..*limits };
+                limits.bytes_of(&shape, *kv, (*tokens).min(model.shape.native_ctx))?
+            }
         };
         // Smaller chunks come before layers leave the device: a prompt is read a little slower then, not every token.
         let mut best: Option<Split> = None;
@@ -132,6 +139,7 @@ impl DeviceMemoryPlan {
         match total_bytes.checked_sub(weight_bytes + scratch_bytes) {
             Some(left_bytes) if left_bytes > shape.fixed_bytes() => Ok(DeviceMemoryPlan {
                 name: facts.name.clone(),
+                memory: facts.memory,
                 total_bytes,
                 weight_bytes,
                 scratch_bytes,

@@ -19,7 +19,7 @@
 //! let model = open(file.as_ref(), &ModelOptions::new(Precision::Integer), &mut |_packed, _total| ())?;
 //! let limits = EngineLimits {
 //!     prefill_chunk_tokens: 64, max_sequences: 4, max_waiting: 16, max_logit_bias: 8, memory_bytes: 64 << 20,
-//!     snapshots: Format::F32, snapshot_spacing_tokens: 40, recurrence_log_tokens: 32, heads: 4,
+//!     moved_snapshot_bytes: 0, snapshots: Format::F32, snapshot_spacing_tokens: 40, recurrence_log_tokens: 32, heads: 4,
 //! };
 //! let tokenizer = model.tokenizer.clone();
 //! let mut engine = Engine::new(Executor::on_cpu(Cpu::new(1)), model.network, tokenizer.clone(), limits);
@@ -87,6 +87,7 @@ pub use engine::Engine;
 pub use error::Error;
 pub use executor::Executor;
 pub use gpu::check::check as check_device;
+pub use gpu::device::GpuMemory;
 pub use gpu::{Device, GpuApi};
 pub use kernels::cpu::Cpu;
 pub use kernels::format::Format;

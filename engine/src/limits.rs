@@ -11,6 +11,9 @@ use crate::state::{KvFormats, PAGE_TOKENS, StateShape};
 /// vocabulary of 250,000 tokens.
 pub const MOST_SCORED_TOKENS: usize = 24;
 
+/// Snapshots that the host has room for where a conversation's own count there: those of several conversations.
+const MOVED_AT_LEAST: usize = 8;
+
 #[derive(Clone, Copy, Debug)]
 pub struct EngineLimits {
     /// Prompt tokens of one step. A new request or a cancel waits for one step at most.
@@ -21,6 +24,8 @@ pub struct EngineLimits {
     pub max_logit_bias: usize,
     /// Ceiling over the pages, snapshots, recurrence logs and states of all sequences, running or cached.
     pub memory_bytes: usize,
+    /// Memory of the host for snapshots that a GPU has no room for.
+    pub moved_snapshot_bytes: usize,
     /// Format of recurrent states in snapshots: one of `snapshot::FORMATS`.
     pub snapshots: Format,
     pub snapshot_spacing_tokens: usize,
@@ -34,10 +39,15 @@ impl EngineLimits {
     pub fn bytes_of(&self, shape: &StateShape, kv: KvFormats, tokens: usize) -> Result<usize, Error> {
         let pages = tokens.div_ceil(PAGE_TOKENS) + 1;
         let log = RecurrenceLog::new(shape, self.recurrence_log_tokens, &MemoryMeter::default());
-        // The snapshot to go back to and one that a step takes. A state that another turn branches from, and its log, count
-        // there: they go first where memory is short.
-        let states = shape.fixed_bytes() + 2 * shape.snapshot_bytes(self.snapshots);
+        // A state that another turn branches from, and its log, count with the snapshots: they go first where memory is short.
+        let states = shape.fixed_bytes() + self.snapshots_at_once(shape) * shape.snapshot_bytes(self.snapshots);
         let logs = log.bytes_of(self.recurrence_log_tokens);
         Ok(pages * shape.page_bytes(&shape.layout(kv)?) + states + logs)
+    }
+
+    // The snapshot to go back to, unless it moves to the host, and one that a step takes.
+    pub fn snapshots_at_once(&self, shape: &StateShape) -> usize {
+        let may_move = self.moved_snapshot_bytes >= MOVED_AT_LEAST * shape.snapshot_bytes(self.snapshots);
+        if may_move { 1 } else { 2 }
     }
 }

@@ -58,12 +58,19 @@ pub enum MemoryKind {
     RecurrenceLogs, // inputs of the recurrences for the last tokens
     Live,           // recurrent and convolution states at the ends of sequences
     Spare,          // dropped memory that waits for the next buffer of its size
+    MovedSnapshots, // on the host, because a GPU's memory was short
 }
 
 impl MemoryKind {
-    const COUNT: usize = 5;
-    pub const ALL: [MemoryKind; MemoryKind::COUNT] =
-        [MemoryKind::Pages, MemoryKind::Snapshots, MemoryKind::RecurrenceLogs, MemoryKind::Live, MemoryKind::Spare];
+    const COUNT: usize = 6;
+    pub const ALL: [MemoryKind; MemoryKind::COUNT] = [
+        MemoryKind::Pages,
+        MemoryKind::Snapshots,
+        MemoryKind::RecurrenceLogs,
+        MemoryKind::Live,
+        MemoryKind::Spare,
+        MemoryKind::MovedSnapshots,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -72,6 +79,7 @@ impl MemoryKind {
             MemoryKind::RecurrenceLogs => "recurrence_logs",
             MemoryKind::Live => "live",
             MemoryKind::Spare => "spare",
+            MemoryKind::MovedSnapshots => "moved_snapshots",
         }
     }
 }
@@ -99,9 +107,11 @@ impl MemoryMeter {
         self.counts[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes in use. Waiting mappings do not count: they are freed when memory is needed.
+    /// Bytes in use under the ceiling. Waiting mappings do not count: they are freed when memory is needed. Moved snapshots have
+    /// a ceiling of their own.
     pub fn used_bytes(&self) -> usize {
-        MemoryKind::ALL.iter().filter(|kind| **kind != MemoryKind::Spare).map(|kind| self.bytes(*kind)).sum()
+        let counts = |kind: &&MemoryKind| !matches!(kind, MemoryKind::Spare | MemoryKind::MovedSnapshots);
+        MemoryKind::ALL.iter().filter(counts).map(|kind| self.bytes(*kind)).sum()
     }
 
     /// Sets the ceiling. From now on dropped mappings may wait.
@@ -308,10 +318,16 @@ impl AsRef<[u8]> for MeteredBuffer<u8> {
 
 impl<T> MeteredBuffer<T> {
     pub fn bytes(&self) -> usize {
+        self.count().bytes
+    }
+
+    pub fn kind(&self) -> MemoryKind {
+        self.count().kind
+    }
+
+    fn count(&self) -> &CountedBytes {
         match self {
-            MeteredBuffer::Host(HostMemory { count, .. }) | MeteredBuffer::Device(DeviceMemory { count, .. }) => {
-                count.bytes
-            }
+            MeteredBuffer::Host(HostMemory { count, .. }) | MeteredBuffer::Device(DeviceMemory { count, .. }) => count,
         }
     }
 }
@@ -330,6 +346,14 @@ impl<T: Pod> MeteredBuffer<T> {
             MeteredBuffer::Host(memory) => memory,
             MeteredBuffer::Device(_) => &mut [],
         }
+    }
+
+    /// Moves a GPU's values to the host. `None`: they lie there already, or the GPU failed.
+    pub(crate) fn moved(&self, kind: MemoryKind) -> Option<MeteredBuffer<T>> {
+        let MeteredBuffer::Device(DeviceMemory { buffer: Some(buffer), len, count }) = self else { return None };
+        let mut copy = count.meter.on_host(kind, *len, false);
+        count.meter.keep_failure(buffer.read(0, &mut copy))?;
+        Some(MeteredBuffer::Host(copy))
     }
 
     pub fn copy_as(&self, kind: MemoryKind) -> MeteredBuffer<T> {

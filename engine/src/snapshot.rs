@@ -43,6 +43,17 @@ impl Snapshot {
         snapshot
     }
 
+    /// Copies a snapshot on a GPU to the host.
+    pub fn moved(&self) -> Option<Snapshot> {
+        let recurrent = self.recurrent.moved(MemoryKind::MovedSnapshots)?;
+        let conv = self.conv.moved(MemoryKind::MovedSnapshots)?;
+        Some(Snapshot { position: self.position, format: self.format, recurrent, conv })
+    }
+
+    pub fn kind(&self) -> MemoryKind {
+        self.recurrent.kind()
+    }
+
     pub fn take(&mut self, state: &SequenceState, cpu: Option<&Cpu>) {
         let (shape, meter) = (&state.shape, &state.meter);
         let (layer, layer_bytes) = (shape.recurrent(), packed_bytes(self.format, shape.recurrent()));
@@ -113,6 +124,17 @@ impl Snapshot {
         let (values, layer) = (shape.delta_layers * shape.recurrent(), shape.recurrent());
         let mut recurrent = meter.unwritten(MemoryKind::Live, values);
         match (meter.device(), cpu) {
+            (Some(device), _) if self.kind() == MemoryKind::MovedSnapshots => {
+                // One layer after the other, so that the GPU needs room for one.
+                for (number, bytes) in self.recurrent.host().chunks_exact(packed_bytes(self.format, layer)).enumerate()
+                {
+                    let from = meter.copied(MemoryKind::Live, bytes);
+                    meter.keep_failure(from.address().and_then(|from| {
+                        let to = recurrent.address()? + (number * layer * size_of::<f32>()) as u64;
+                        gpu::snapshot::unpack(device, self.format, layer, from, to)
+                    }));
+                }
+            }
             (Some(device), _) => {
                 let both = self.recurrent.address().and_then(|from| Ok((from, recurrent.address()?)));
                 meter.keep_failure(

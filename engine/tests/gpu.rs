@@ -428,6 +428,7 @@ const LIMITS: engine::EngineLimits = engine::EngineLimits {
     max_waiting: 8,
     max_logit_bias: 8,
     memory_bytes: usize::MAX,
+    moved_snapshot_bytes: 0,
     snapshots: Format::F32,
     snapshot_spacing_tokens: 256,
     recurrence_log_tokens: 32,

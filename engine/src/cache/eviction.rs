@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::CacheEntry;
 use crate::cached_sequence::CachedSequence;
+use crate::memory::MemoryKind;
+use crate::snapshot::Snapshot;
 use crate::state::PAGE_TOKENS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +81,28 @@ pub(super) fn least_valuable(
     least.map(|(_, victim)| victim)
 }
 
+/// Finds the moved snapshot with the least value.
+pub(super) fn least_valuable_moved(entries: &[CacheEntry], uses: u64) -> Option<(usize, usize)> {
+    let moved = entries.iter().enumerate().flat_map(|(at, entry)| {
+        let likely = 1.0 / (1.0 + (uses - entry.used) as f64);
+        let own = of_kind(&entry.sequence, MemoryKind::MovedSnapshots, 0);
+        own.map(move |(snapshot, value, _)| (value * likely, (at, snapshot)))
+    });
+    moved.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, place)| place)
+}
+
 fn thinnable(sequence: &CachedSequence, spares_the_end: bool) -> impl Iterator<Item = (usize, f64, usize)> {
-    let count = sequence.snapshots.len().saturating_sub(if spares_the_end { NEAR_THE_END } else { 0 });
+    of_kind(sequence, MemoryKind::Snapshots, if spares_the_end { NEAR_THE_END } else { 0 })
+}
+
+// Lists the snapshots that no other sequence shares, with their values and bytes, but for the last `spared` ones.
+fn of_kind(sequence: &CachedSequence, kind: MemoryKind, spared: usize) -> impl Iterator<Item = (usize, f64, usize)> {
+    let count = sequence.snapshots.len().saturating_sub(spared);
     let before = std::iter::once(0).chain(sequence.snapshots.iter().map(|snapshot| snapshot.position));
     let end = sequence.state.position;
     let all = sequence.snapshots[..count].iter().zip(before).enumerate();
-    all.filter(|(_, (snapshot, _))| Arc::strong_count(snapshot) == 1).map(move |(at, (snapshot, before))| {
+    let own = move |snapshot: &Arc<Snapshot>| snapshot.kind() == kind && Arc::strong_count(snapshot) == 1;
+    all.filter(move |(_, (snapshot, _))| own(snapshot)).map(move |(at, (snapshot, before))| {
         // Conversations go back a turn or two, rarely further.
         let near = 1.0 / (1.0 + (end - snapshot.position) as f64 / 256.0);
         (at, (snapshot.position - before) as f64 * near, snapshot.bytes())

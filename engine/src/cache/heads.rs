@@ -82,7 +82,7 @@ impl Head {
             bytes[MemoryKind::Pages as usize] += page.bytes();
         }
         for snapshot in self.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
-            bytes[MemoryKind::Snapshots as usize] += snapshot.bytes();
+            bytes[snapshot.kind() as usize] += snapshot.bytes();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::random::{Stage, Step, play, step};
 use super::support::*;
+use engine::memory::MemoryKind;
 use engine::snapshot;
 use engine::state::KvFormats;
 use engine::{EngineLimits, EngineRequest, Error};
@@ -20,10 +21,11 @@ fn plays(model: &'static str) {
     let least = limits(160).bytes_of(&engine.network().state_shape, F32, longest + 30).unwrap();
     let budgets = prop_oneof![Just(64usize << 20), least..4 * least];
     let logs = prop_oneof![Just(32usize), Just(160), Just(0)];
-    let strategy = (budgets, logs, prop::collection::vec(step(), 1..most_steps));
+    let moved = prop_oneof![Just(0usize), Just(64 << 20), 0..least];
+    let strategy = (budgets, moved, logs, prop::collection::vec(step(), 1..most_steps));
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20, ..ProptestConfig::default() };
-    proptest!(config, |((memory_bytes, recurrence_log_tokens, steps) in strategy)| {
-        let limits = EngineLimits { memory_bytes, ..limits(recurrence_log_tokens) };
+    proptest!(config, |((memory_bytes, moved_snapshot_bytes, recurrence_log_tokens, steps) in strategy)| {
+        let limits = EngineLimits { memory_bytes, moved_snapshot_bytes, ..limits(recurrence_log_tokens) };
         play(Stage { model, limits, device: Some(&device), longest }, &steps)?;
     });
 }
@@ -52,7 +54,8 @@ fn plays_all(model: &'static str, recurrence_log_tokens: usize, share_of_memory:
         Step::Extend { count: 11, seed: 8 },
         Step::Cut { share: 0.8 },
     ];
-    let limits = EngineLimits { memory_bytes: (least * share_of_memory) as usize, ..limits };
+    let memory_bytes = (least * share_of_memory) as usize;
+    let limits = EngineLimits { memory_bytes, moved_snapshot_bytes: memory_bytes, ..limits };
     play(Stage { model, limits, device: Some(&device), longest: 150 }, &steps).unwrap();
 }
 
@@ -113,6 +116,31 @@ fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
             assert_eq!(after.take_notes(), [""; 0]);
         }
     }
+}
+
+#[test]
+fn a_snapshot_without_room_on_the_gpu_waits_on_the_host() {
+    let Some(device) = device() else { return };
+    let history = words(150, 1);
+    let back = [&history[..70], &words(9, 2)].concat();
+    // The GPU has room for this conversation and the two snapshots of a step.
+    let limits = EngineLimits { moved_snapshot_bytes: 1 << 30, recurrence_log_tokens: 0, ..LIMITS };
+    let shape = engine("dense-tied", LIMITS).network().state_shape;
+    let memory_bytes = limits.bytes_of(&shape, F32, 160).unwrap() + shape.snapshot_bytes(limits.snapshots);
+    let goes_back = |limits| {
+        let mut engine = engine_on(Some(&device), "dense-tied", limits);
+        answer(&mut engine, request(&history, 1));
+        let moved = engine.memory_bytes(MemoryKind::MovedSnapshots);
+        let answer = answer(&mut engine, request(&back, 1));
+        assert_eq!(engine.check_invariants(), Ok(()));
+        (moved, answer.report.reused_tokens, answer.logprobs[0])
+    };
+    let (_, most_reused, exact) = goes_back(limits);
+    let (moved, reused, logprob) = goes_back(EngineLimits { memory_bytes, ..limits });
+    assert!(moved > 0 && reused == most_reused, "{moved} bytes, {reused} of {most_reused} tokens");
+    assert!((logprob - exact).abs() <= 1e-4, "{logprob} {exact}");
+    let (moved, reused, _) = goes_back(EngineLimits { memory_bytes, moved_snapshot_bytes: 0, ..limits });
+    assert!(moved == 0 && reused < most_reused, "{moved} bytes, {reused} of {most_reused} tokens");
 }
 
 fn breakable() -> Option<Arc<Emulator>> {

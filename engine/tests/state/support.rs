@@ -23,6 +23,7 @@ pub const LIMITS: EngineLimits = EngineLimits {
     max_waiting: 64,
     max_logit_bias: 8,
     memory_bytes: 64 << 20,
+    moved_snapshot_bytes: 0,
     snapshots: Format::F32,
     snapshot_spacing_tokens: 40,
     recurrence_log_tokens: 32,
@@ -92,8 +93,11 @@ pub fn run(
     while engine.step(&mut events) {
         steps += 1;
         between(engine, steps);
-        let held = MemoryKind::ALL.iter().map(|kind| engine.memory_bytes(*kind)).sum::<usize>();
-        assert!(held <= engine.limits().memory_bytes, "{held} bytes are above the ceiling");
+        let moved = engine.memory_bytes(MemoryKind::MovedSnapshots);
+        let held = MemoryKind::ALL.iter().map(|kind| engine.memory_bytes(*kind)).sum::<usize>() - moved;
+        let limits = engine.limits();
+        assert!(held <= limits.memory_bytes, "{held} bytes are above the ceiling");
+        assert!(moved <= limits.moved_snapshot_bytes, "{moved} bytes on the host are above theirs");
     }
     engine.step(&mut events);
     for event in events {

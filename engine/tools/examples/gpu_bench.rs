@@ -326,6 +326,7 @@ impl Bench {
             max_waiting: 4,
             max_logit_bias: 8,
             memory_bytes: memory.left_bytes,
+            moved_snapshot_bytes: 0,
             snapshots: Format::BF16,
             snapshot_spacing_tokens: engine::state::PAGE_TOKENS,
             recurrence_log_tokens: 256,

@@ -15,6 +15,7 @@ const LIMITS: EngineLimits = EngineLimits {
     max_waiting: 64,
     max_logit_bias: 64,
     memory_bytes: usize::MAX,
+    moved_snapshot_bytes: 0,
     snapshots: Format::BF16,
     snapshot_spacing_tokens: 256,
     recurrence_log_tokens: 128,

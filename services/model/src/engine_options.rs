@@ -1,11 +1,12 @@
 //! Conversions from settings, presets and requests to the engine's options.
 
 use crate::error::Error;
+use crate::machine::total_bytes;
 use engine::network::Network;
 use engine::open::{ModelOptions, PackedFolder};
 use engine::sampling::SamplingOptions;
 use engine::state::{KvFormats, PAGE_TOKENS};
-use engine::{DraftLimits, EngineLimits, Format, GpuApi, LongestConversation, Precision};
+use engine::{DraftLimits, EngineLimits, Format, GpuApi, GpuMemory, LongestConversation, Precision};
 use session::SamplingOverrides;
 use session::sentences::SentenceLimits;
 use settings::{DeviceChoice, KvFormat, KvRotation, Preset, Settings, SnapshotFormat, Thinking};
@@ -29,23 +30,32 @@ pub fn drafts(settings: &Settings) -> DraftLimits {
     DraftLimits { ngram: draft.ngram, tokens: draft.tokens, mtp: draft.mtp, mtp_vocab: draft.mtp_vocab }
 }
 
+// Divisor of `memory.total` for snapshots that a GPU has no room for.
+const MOVED_SNAPSHOTS_PART: u64 = 8;
+
 /// Returns the engine's limits from the settings. The memory plan adds bytes and spacing.
-pub fn limits(settings: &Settings, precision: Precision, on_device: bool) -> EngineLimits {
+pub fn limits(settings: &Settings, precision: Precision, gpu: Option<GpuMemory>) -> EngineLimits {
     let (engine, memory) = (&settings.engine, &settings.memory);
     EngineLimits {
-        prefill_chunk_tokens: engine.chunk_tokens(on_device),
+        prefill_chunk_tokens: engine.chunk_tokens(gpu.is_some()),
         max_sequences: settings.engine.max_sequences,
         max_waiting: settings.engine.max_waiting,
         max_logit_bias: settings.engine.max_logit_bias,
         memory_bytes: usize::MAX,
+        moved_snapshot_bytes: match gpu {
+            Some(GpuMemory::Separate) => {
+                usize::try_from(total_bytes(settings) / MOVED_SNAPSHOTS_PART).unwrap_or(usize::MAX)
+            }
+            _ => 0,
+        },
         snapshots: match precision {
             Precision::F32 => Format::F32,
             Precision::Integer => snapshot_format(memory.snapshots),
         },
         snapshot_spacing_tokens: PAGE_TOKENS,
-        recurrence_log_tokens: match on_device {
-            true => memory.gpu_recurrence_log_tokens,
-            false => memory.recurrence_log_tokens,
+        recurrence_log_tokens: match gpu {
+            Some(_) => memory.gpu_recurrence_log_tokens,
+            None => memory.recurrence_log_tokens,
         },
         heads: memory.heads,
     }
@@ -53,7 +63,7 @@ pub fn limits(settings: &Settings, precision: Precision, on_device: bool) -> Eng
 
 pub fn longest(settings: &Settings, preset: &Preset, precision: Precision) -> LongestConversation {
     let (kv, tokens) = (kv_formats(preset, precision), preset.ctx_size as usize);
-    LongestConversation { limits: limits(settings, precision, true), kv, tokens }
+    LongestConversation { limits: limits(settings, precision, Some(GpuMemory::Separate)), kv, tokens }
 }
 
 pub fn precision(settings: &Settings) -> Precision {

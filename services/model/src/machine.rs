@@ -1,5 +1,7 @@
 //! Memory of this machine, as the system tells it.
 
+use settings::Settings;
+
 /// Returns the memory of this machine, or the limit of its container.
 pub fn machine_bytes() -> u64 {
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
@@ -8,6 +10,11 @@ pub fn machine_bytes() -> u64 {
     // A system that tells neither counts as a small one.
     let unknown = 4 << 30;
     of_system("MemTotal:").into_iter().chain(container).min().unwrap_or(unknown)
+}
+
+/// Returns `memory.total`, or three quarters of the machine's memory.
+pub fn total_bytes(settings: &Settings) -> u64 {
+    settings.memory.total.unwrap_or_else(|| machine_bytes() / 4 * 3)
 }
 
 /// Returns the memory that programs can have without others losing theirs, if the system tells.

@@ -8,7 +8,7 @@ pub use windows::{Cell, windows};
 
 use crate::engine_options::{kv_formats, limits, native_ctx};
 use crate::error::{Error, NoRoom};
-use crate::machine::machine_bytes;
+use crate::machine::total_bytes;
 use engine::model_bytes::{host_weight_bytes, scratch_bytes};
 use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS, StateShape};
@@ -61,7 +61,7 @@ pub fn plan<'p>(
 ) -> Result<Plan, Error> {
     let mut plan = Plan::without_windows(settings, network, device, chosen.ctx_size);
     let state = &network.state_shape;
-    let limits = limits(settings, network.precision, device.is_some());
+    let limits = limits(settings, network.precision, device.map(|device| device.memory));
     let native_ctx = native_ctx(network, file)?;
     let of = |preset: &Preset| -> Result<Window, Error> {
         let kv = kv_formats(preset, network.precision);
@@ -155,7 +155,7 @@ impl Plan {
         let state = &network.state_shape;
         // Every sequence that decodes beside the others adds a row to a step.
         let rows = settings.engine.prefill_chunk_tokens + sequences;
-        let limits = limits(settings, network.precision, device.is_some());
+        let limits = limits(settings, network.precision, device.map(|device| device.memory));
         let wanted = sequences + MOST_SCORED_TOKENS;
         // Weights on a device take no memory here: a mapped file's pages are the system's.
         let (weights, scratch) = match device {
@@ -215,19 +215,16 @@ impl Plan {
     }
 
     fn limits_there(&self, settings: &Settings, precision: Precision) -> EngineLimits {
-        let limits = limits(settings, precision, self.device.is_some());
+        let limits = limits(settings, precision, self.device.as_ref().map(|device| device.memory));
+        let host_bytes = usize::try_from(self.total_bytes.saturating_sub(self.fixed_bytes())).unwrap_or(usize::MAX);
+        let moved_snapshot_bytes = limits.moved_snapshot_bytes.min(host_bytes);
         let chunk_tokens = self.device.as_ref().map_or(limits.prefill_chunk_tokens, |device| device.chunk_tokens);
-        EngineLimits { prefill_chunk_tokens: chunk_tokens, ..limits }
+        EngineLimits { prefill_chunk_tokens: chunk_tokens, moved_snapshot_bytes, ..limits }
     }
 
     pub fn engine_bytes(&self) -> u64 {
         self.left_bytes
     }
-}
-
-/// Returns `memory.total`, or three quarters of the machine's memory.
-pub(crate) fn total_bytes(settings: &Settings) -> u64 {
-    settings.memory.total.unwrap_or_else(|| machine_bytes() / 4 * 3)
 }
 
 pub(crate) fn prepare_bytes(settings: &Settings) -> u64 {
@@ -311,6 +308,7 @@ mod tests {
             left_bytes: 50 << 20,
             ffn_layers: 4,
             layers: 4,
+            memory: engine::GpuMemory::Separate,
             host_bytes: 0,
         };
         let of = |device: &DeviceMemoryPlan| {

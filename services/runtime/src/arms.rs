@@ -110,7 +110,7 @@ pub fn turn_values(turn: &Measurement) -> BTreeMap<Metric, f64> {
         (Metric::BargeIns, yes(turn.barged_in)),
         (Metric::Regenerations, yes(turn.regenerated)),
         (Metric::ThumbsUp, turn.feedback.filter(|thumb| *thumb != 0).and_then(|thumb| yes(thumb > 0))),
-        (Metric::SessionBytes, bytes(&["pages", "snapshots", "recurrence_logs", "trails", "live"])),
+        (Metric::SessionBytes, bytes(&["pages", "snapshots", "moved_snapshots", "recurrence_logs", "trails", "live"])),
         (Metric::GpuBytes, bytes(&["gpu_process"]).or_else(|| bytes(&["gpu_used"]))),
     ];
     values.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()

@@ -51,6 +51,7 @@ impl LocalModel {
             max_waiting: 1,
             max_logit_bias: usize::MAX,
             memory_bytes: device.map_or(most_bytes, |memory| memory.left_bytes.min(most_bytes)),
+            moved_snapshot_bytes: 0,
             snapshots: engine::snapshot::FORMATS[0],
             snapshot_spacing_tokens: usize::MAX,
             // As far back as a rejected draft.

@@ -173,6 +173,7 @@ const KINDS: Record<string, string> = {
   live: "Replies being made",
   kept: "Conversations that may be kept",
   snapshots: "Snapshots",
+  moved_snapshots: "Snapshots beside the GPU",
   recurrence_logs: "Recent steps",
   heads: "Instructions",
 };

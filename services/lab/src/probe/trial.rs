@@ -38,8 +38,6 @@ pub enum ProbedDevice {
     Gpu,
 }
 
-const SNAPSHOTS: usize = 2;
-
 /// Threads that run beside those of the kernels while a model is opened.
 const BESIDE_KERNELS: usize = 2;
 
@@ -154,11 +152,12 @@ fn take_all(
 ) -> Result<Taken> {
     let (shape, meter) = (&network.state_shape, executor.meter());
     let mut state = SequenceState::new(*shape, kv, &meter)?;
-    let limits = model::limits(settings, network.precision, executor.cpu().is_none());
+    let gpu = meter.device().map(|device| device.capabilities().memory);
+    let limits = model::limits(settings, network.precision, gpu);
     let mut log = RecurrenceLog::new(shape, limits.recurrence_log_tokens, &meter);
     log.begin(0, limits.recurrence_log_tokens);
     let snapshots: Vec<Snapshot> =
-        (0..SNAPSHOTS).map(|_| Snapshot::unwritten(0, shape, limits.snapshots, &meter)).collect();
+        (0..limits.snapshots_at_once(shape)).map(|_| Snapshot::unwritten(0, shape, limits.snapshots, &meter)).collect();
     let first: Vec<u32> = (0..chunk.min(tokens)).map(|at| (at % 100) as u32).collect();
     let mut feed = |state: &mut SequenceState, tokens: &[u32]| match executor
         .forward(network, &mut [lane(state, tokens, WantedLogits::Last)])

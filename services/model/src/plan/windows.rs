@@ -6,7 +6,7 @@ use crate::engine_options::limits;
 use crate::error::Error;
 use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS};
-use engine::{DeviceFacts, DeviceMemoryPlan, LongestConversation};
+use engine::{DeviceFacts, DeviceMemoryPlan, GpuMemory, LongestConversation};
 use settings::Settings;
 
 #[derive(Clone, Debug, serde::Serialize)]
@@ -43,7 +43,7 @@ fn cell(
 ) -> Result<Cell, Error> {
     let (state, precision, tokens) = (&network.state_shape, network.precision, ctx_size as usize);
     let finder = Finder::new(settings).with_room_for(LongestConversation {
-        limits: limits(settings, precision, true),
+        limits: limits(settings, precision, card.map(|card| card.memory).or(Some(GpuMemory::Separate))),
         kv,
         tokens,
     });

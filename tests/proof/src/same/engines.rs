@@ -26,6 +26,7 @@ const LIMITS: EngineLimits = EngineLimits {
     max_waiting: 64,
     max_logit_bias: 8,
     memory_bytes: 64 << 20, // not a window: bytes
+    moved_snapshot_bytes: 0,
     snapshots: Format::F32,
     snapshot_spacing_tokens: 40,
     recurrence_log_tokens: 32,
