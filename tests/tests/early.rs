@@ -109,7 +109,17 @@ async fn a_turn_tells_what_was_read_while_the_user_spoke() {
     // Words that came at once were not read ahead.
     client.say(json!({"type": "input_text_buffer.commit", "text": "Thank you."})).await;
     client.until("turn.report").await;
-    let turns = service.get(&format!("/v1/sessions/{session}/turns")).await;
+    // The store may have a turn a moment after its report.
+    let both = async {
+        loop {
+            let turns = service.get(&format!("/v1/sessions/{session}/turns")).await;
+            if turns["data"].as_array().is_some_and(|turns| turns.len() == 2) {
+                return turns;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let turns = tokio::time::timeout(PATIENCE, both).await.expect("the store has both turns");
     let counts = |turn: &Value| ["reused_tokens", "warm_tokens"].map(|key| turn[key].as_u64().expect("a number"));
     let [later, first] = [0, 1].map(|at| counts(&turns["data"][at]));
     assert!(first[1] > 100 && first[1] <= first[0], "{turns:#}");
