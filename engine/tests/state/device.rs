@@ -5,7 +5,7 @@ use super::support::*;
 use engine::memory::MemoryKind;
 use engine::snapshot;
 use engine::state::KvFormats;
-use engine::{EngineLimits, EngineRequest, Error};
+use engine::{EngineLimits, EngineRequest, Error, Priority};
 use gpu::Device;
 use kernels::format::Format;
 use proptest::prelude::*;
@@ -141,6 +141,28 @@ fn a_snapshot_without_room_on_the_gpu_waits_on_the_host() {
     assert!((logprob - exact).abs() <= 1e-4, "{logprob} {exact}");
     let (moved, reused, _) = goes_back(EngineLimits { memory_bytes, moved_snapshot_bytes: 0, ..limits });
     assert!(moved == 0 && reused < most_reused, "{moved} bytes, {reused} of {most_reused} tokens");
+}
+
+#[test]
+fn work_that_nobody_waits_for_pushes_no_snapshot_from_the_host() {
+    let Some(device) = device() else { return };
+    let history = words(150, 1);
+    let limits = EngineLimits { recurrence_log_tokens: 0, ..LIMITS };
+    let shape = engine("dense-tied", LIMITS).network().state_shape;
+    let memory_bytes = limits.bytes_of(&shape, F32, 160).unwrap() + 2 * shape.snapshot_bytes(limits.snapshots);
+    let read = |moved_snapshot_bytes| {
+        let limits = EngineLimits { memory_bytes, moved_snapshot_bytes, ..limits };
+        let mut engine = engine_on(Some(&device), "dense-tied", limits);
+        answer(&mut engine, request(&history, 1));
+        engine
+    };
+    let mut engine = read(read(1 << 30).memory_bytes(MemoryKind::MovedSnapshots));
+    let guess = EngineRequest { speculative: true, priority: Priority::Speculate, ..request(&words(60, 9), 0) };
+    let _ = tries(&mut engine, vec![guess]);
+    // The first of them, which saves least.
+    let back = answer(&mut engine, request(&[&history[..30], &[3, 5]].concat(), 1));
+    assert_eq!(back.report.reused_tokens, 23);
+    assert_eq!(engine.check_invariants(), Ok(()));
 }
 
 fn breakable() -> Option<Arc<Emulator>> {

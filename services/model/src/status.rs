@@ -8,8 +8,8 @@ pub struct ModelStatus {
     /// True after its memory went back; the next request opens it again.
     pub asleep: bool,
     pub trouble: Option<String>,
-    /// Bytes of sequences by kind (`pages`, `snapshots`, `recurrence_logs`, `live`, `moved_snapshots`) and fixed ones (`weights`). Empty if the
-    /// model runs elsewhere.
+    /// Bytes of sequences by kind (`pages`, `snapshots`, `recurrence_logs`, `live`, `moved_snapshots`) and fixed ones (`weights`).
+    /// Empty if the model runs elsewhere.
     pub memory_bytes: Vec<(&'static str, u64)>,
     /// States of pasts, zero if the model runs elsewhere.
     pub in_memory: KeptStates,
