@@ -8,18 +8,25 @@ use tests::service::Service;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-async fn counted(service: &Service, line: &str, least: u64) {
-    let counting = async {
+async fn looked_for<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    let looking = async {
         loop {
-            let (_, metrics) = service.http("GET", "/metrics", &[], "").await;
-            let count = metrics.lines().find_map(|known| known.strip_prefix(line)?.trim().parse().ok());
-            if count.is_some_and(|count: f64| count as u64 >= least) {
-                return;
+            if let Some(found) = look().await {
+                return found;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, counting).await.unwrap_or_else(|_| panic!("no {least} of {line}"));
+    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("there is no {what}"))
+}
+
+async fn counted(service: &Service, line: &str, least: u64) {
+    let look = async || {
+        let (_, metrics) = service.http("GET", "/metrics", &[], "").await;
+        let count = metrics.lines().find_map(|known| known.strip_prefix(line)?.trim().parse().ok());
+        count.filter(|count: &f64| *count as u64 >= least)
+    };
+    looked_for(&format!("{least} of {line}"), look).await;
 }
 
 const HELD: &str = r#"reprise_answers_total{purpose="early_reply",priority="speculate",outcome="warm"}"#;
@@ -110,16 +117,11 @@ async fn a_turn_tells_what_was_read_while_the_user_spoke() {
     client.say(json!({"type": "input_text_buffer.commit", "text": "Thank you."})).await;
     client.until("turn.report").await;
     // The store may have a turn a moment after its report.
-    let both = async {
-        loop {
-            let turns = service.get(&format!("/v1/sessions/{session}/turns")).await;
-            if turns["data"].as_array().is_some_and(|turns| turns.len() == 2) {
-                return turns;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    let both = async || {
+        let turns = service.get(&format!("/v1/sessions/{session}/turns")).await;
+        turns["data"].as_array().is_some_and(|turns| turns.len() == 2).then_some(turns)
     };
-    let turns = tokio::time::timeout(PATIENCE, both).await.expect("the store has both turns");
+    let turns = looked_for("row of both turns", both).await;
     let counts = |turn: &Value| ["reused_tokens", "warm_tokens"].map(|key| turn[key].as_u64().expect("a number"));
     let [later, first] = [0, 1].map(|at| counts(&turns["data"][at]));
     assert!(first[1] > 100 && first[1] <= first[0], "{turns:#}");
