@@ -464,7 +464,7 @@ impl Engine {
     }
 
     pub fn kept_in_memory(&self) -> KeptStates {
-        let kinds = [MemoryKind::Pages, MemoryKind::Snapshots, MemoryKind::RecurrenceLogs];
+        let kinds = [MemoryKind::Pages, MemoryKind::Snapshots, MemoryKind::MovedSnapshots, MemoryKind::RecurrenceLogs];
         let bytes = kinds.iter().map(|kind| self.meter.bytes(*kind) as u64).sum();
         KeptStates { states: self.cached_sequences(), bytes }
     }

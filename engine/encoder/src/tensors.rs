@@ -56,7 +56,7 @@ impl Tensors {
         Ok(values)
     }
 
-    /// Reads a matrix as 16-bit numbers, in the bytes that kernels read.
+    /// Reads a matrix as 16-bit numbers.
     pub fn halves(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f16>, Error> {
         let mut values = Vec::new();
         self.read(name, shape, |value| values.push(f16::from_f32(value)))?;

@@ -61,7 +61,7 @@ pub fn plan<'p>(
 ) -> Result<Plan, Error> {
     let mut plan = Plan::without_windows(settings, network, device, chosen.ctx_size);
     let state = &network.state_shape;
-    let limits = limits(settings, network.precision, device.map(|device| device.memory));
+    let limits = plan.limits_there(settings, network.precision);
     let native_ctx = native_ctx(network, file)?;
     let of = |preset: &Preset| -> Result<Window, Error> {
         let kv = kv_formats(preset, network.precision);

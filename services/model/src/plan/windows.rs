@@ -43,7 +43,7 @@ fn cell(
 ) -> Result<Cell, Error> {
     let (state, precision, tokens) = (&network.state_shape, network.precision, ctx_size as usize);
     let finder = Finder::new(settings).with_room_for(LongestConversation {
-        limits: limits(settings, precision, card.map(|card| card.memory).or(Some(GpuMemory::Separate))),
+        limits: limits(settings, precision, Some(GpuMemory::Separate)),
         kv,
         tokens,
     });
