@@ -265,6 +265,10 @@ impl House {
         for (planted, how) in self.asked.iter_mut().filter(|(planted, _)| is_old_wish(planted)) {
             (planted.door, *how) = (Door::Memory, Way::Memory);
         }
+        // The way that a kill cut off finds no session any more, and so does not reach what was learned there.
+        for (planted, _) in self.asked.iter_mut().filter(|(planted, _)| planted.at_ms < before_ms) {
+            planted.outlived = true;
+        }
         for planted in retired {
             self.count(Way::Age);
             self.figures.retired += 1;

@@ -67,6 +67,8 @@ pub struct Planted {
     pub id: String,
     pub session: String,
     pub at_ms: i64,
+    /// Its session may have gone by age, which leaves what was learned there.
+    pub outlived: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -102,6 +104,7 @@ impl Ways {
             id: id.to_owned(),
             session: session.to_owned(),
             at_ms,
+            outlived: false,
         };
         let said = format!("The parrot of house {number} is called {word}.");
         let headers = [(PERSON, person.as_str())];

@@ -85,12 +85,7 @@ impl Ways {
             Way::Response => self.gone("DELETE", &format!("/v1/responses/{id}")).await?,
             Way::Person => self.gone("DELETE", &format!("/v1/persons/{person}")).await?,
             // What was learned outlives a session that grew old.
-            Way::Memory | Way::Age => {
-                let found = self.memories(word).await?;
-                for memory in found {
-                    self.gone("DELETE", &format!("/v1/memories/{memory}")).await?;
-                }
-            }
+            Way::Memory | Way::Age => self.delete_memories(word).await?,
             Way::MemoriesOfPerson => self.gone("DELETE", &format!("/v1/memories?person={person}")).await?,
             Way::ForgetThat => {
                 let said = format!("Forget that my parrot is called {word}.");
@@ -106,6 +101,9 @@ impl Ways {
         }
         if way == Way::Items || may_be_repeated(*door) {
             self.delete_items(word).await?;
+        }
+        if planted.outlived {
+            self.delete_memories(word).await?;
         }
         self.wait(word, Left::Anything).await
     }
@@ -144,6 +142,13 @@ impl Ways {
         let data = found["data"].as_array().into_iter().flatten();
         let holds = |fact: &&Value| fact.to_string().contains(word);
         Ok(data.filter(holds).map(|fact| text(&fact["id"]).to_owned()).collect())
+    }
+
+    async fn delete_memories(&self, word: &str) -> Done<()> {
+        for memory in self.memories(word).await? {
+            self.gone("DELETE", &format!("/v1/memories/{memory}")).await?;
+        }
+        Ok(())
     }
 
     async fn delete_sessions(&self, word: &str) -> Done<()> {
