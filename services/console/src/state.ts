@@ -258,8 +258,11 @@ export class State extends Emitter<{ change: undefined }> {
     conversation.on("learned", ({ memory }) => {
       this.aside(conversation, `Remembered: ${memory.text}`, undefined, memory.id);
     });
-    conversation.on("unsure", () => {
-      this.aside(conversation, "It may correct more than one memory, so all of them stay.", "#/people");
+    conversation.on("unsure", async ({ memory_id, near }) => {
+      const does = memory_id === null ? "forget" : "correct";
+      this.aside(conversation, `That may ${does} either of these memories, so both stay:`, "#/people");
+      const facts = await Promise.all(near.map((id) => this.api.fact(id).catch(() => undefined)));
+      for (const fact of facts) if (fact) this.aside(conversation, fact.text, undefined, fact.id);
     });
     return conversation;
   }

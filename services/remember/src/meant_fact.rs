@@ -4,6 +4,7 @@ use crate::matcher::MOST_SAME_WORDS;
 use crate::meant::content;
 use crate::same_subject::Differences;
 use crate::text::stems;
+use std::collections::HashSet;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MeantFact {
@@ -55,7 +56,7 @@ impl ChoiceWeights {
         replaces_nothing: 0.0,
         of_another_thing: Some(0.0),
         is_strict: false,
-        least_lead: 0.0,
+        least_lead: 1.0,
         least_chance: 0.15,
     };
     const CORRECTED: ChoiceWeights = ChoiceWeights {
@@ -85,7 +86,7 @@ impl ChoiceWeights {
     };
 
     pub fn of_wish(is_matched: bool) -> ChoiceWeights {
-        if is_matched { ChoiceWeights::FORGOTTEN } else { ChoiceWeights { least_lead: 0.0, ..ChoiceWeights::NEAR } }
+        if is_matched { ChoiceWeights::FORGOTTEN } else { ChoiceWeights::NEAR }
     }
 
     /// Returns the weights of a statement that is a correction as surely as `share`. What hardly is one corrects nothing that differs from it,
@@ -127,9 +128,10 @@ pub fn fit_of_likeness(likeness: f32, same_words: usize) -> f32 {
     likeness + SAME_WORD * same_words.min(MOST_SAME_WORDS) as f32
 }
 
-/// Chooses the fact whose chance is best. Two that fit alike are unsure where either would be chosen alone. A fact that is ruled out still
-/// counts against the lead of another: where it fits as well, the sentence may well tell of it.
-pub fn meant_fact(facts: &[NearFact], weights: &ChoiceWeights) -> MeantFact {
+/// Chooses the fact whose chance is best. Two that fit alike, or that say the same of two whom the sentence does not name, are unsure where
+/// either would be chosen alone. A fact that is ruled out still counts against the lead of another: where it fits as well, the sentence may
+/// well tell of it.
+pub fn meant_fact(sentence: &str, facts: &[NearFact], weights: &ChoiceWeights) -> MeantFact {
     let best_other = |at: usize| {
         let others = (0..facts.len()).filter(|other| facts[*other].text != facts[at].text);
         others.max_by(|a, b| facts[*a].fit.total_cmp(&facts[*b].fit).then(b.cmp(a)))
@@ -140,14 +142,28 @@ pub fn meant_fact(facts: &[NearFact], weights: &ChoiceWeights) -> MeantFact {
     let Some((first, chance)) = chances.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))) else {
         return MeantFact::None;
     };
-    let is_close = lead(first) < weights.least_lead;
-    match best_other(first).filter(|second| is_close && !weights.rule_out(&facts[*second].differs)) {
+    let is_like =
+        |other: &usize| weights.least_lead > 0.0 && differ_by_unnamed(sentence, facts[first].text, facts[*other].text);
+    let close = best_other(first).filter(|_| lead(first) < weights.least_lead);
+    let second = (0..facts.len()).find(is_like).or(close);
+    match second.filter(|second| !weights.rule_out(&facts[*second].differs)) {
         Some(second) if weights.chance(&facts[first], weights.most_lead) >= weights.least_chance => {
             MeantFact::Unsure(first, second)
         }
         _ if chance >= weights.least_chance => MeantFact::One(first),
         _ => MeantFact::None,
     }
+}
+
+/// Returns true if each fact has one word that the other lacks, a name as a rule, and the sentence has neither: 'Maya has migraines',
+/// 'Lena has migraines', 'forget the migraines'.
+fn differ_by_unnamed(sentence: &str, first: &str, second: &str) -> bool {
+    let [said, first, second] = [sentence, first, second].map(|text| stems(text).into_iter().collect::<HashSet<_>>());
+    let differ: Vec<&String> = first.symmetric_difference(&second).collect();
+    let is_one_each = differ.len() == 2 && first.len() == second.len();
+    is_one_each
+        && !differ.iter().any(|stem| said.contains(*stem))
+        && first.intersection(&second).any(|stem| said.contains(stem))
 }
 
 // Share of corrections from which on a statement is likely one.
@@ -174,50 +190,67 @@ mod tests {
             ("My cat is called Tom.", 0.6, 15.9),
             ("I like tea.", 0.1, 5.0),
         ]);
-        assert_eq!(meant_fact(&[far, cat, dog], &sure), MeantFact::One(2));
-        assert_eq!(meant_fact(&[far], &sure), MeantFact::None);
-        assert_eq!(meant_fact(&[far], &wish), MeantFact::None);
-        assert_eq!(meant_fact(&[], &wish), MeantFact::None);
+        assert_eq!(meant_fact("", &[far, cat, dog], &sure), MeantFact::One(2));
+        assert_eq!(meant_fact("", &[far], &sure), MeantFact::None);
+        assert_eq!(meant_fact("", &[far], &wish), MeantFact::None);
+        assert_eq!(meant_fact("", &[], &wish), MeantFact::None);
         // Two are near; the same words twice are one fact.
-        assert_eq!(meant_fact(&[same, dog], &sure), MeantFact::Unsure(1, 0));
-        assert_eq!(meant_fact(&[dog, dog, cat], &sure), MeantFact::One(0));
-        assert_eq!(meant_fact(&[same, dog], &wish), MeantFact::One(1));
+        assert_eq!(meant_fact("", &[same, dog], &sure), MeantFact::Unsure(1, 0));
+        assert_eq!(meant_fact("", &[dog, dog, cat], &sure), MeantFact::One(0));
+        assert_eq!(meant_fact("", &[same, dog], &wish), MeantFact::Unsure(1, 0));
+        assert_eq!(meant_fact("", &[cat, dog], &wish), MeantFact::One(1));
         // What is less surely a correction has to fit better.
         let some = near([("My dog is called Rex.", 0.4, 12.0), ("I like tea.", 0.1, 10.5)]);
-        assert_eq!(meant_fact(&some, &sure), MeantFact::One(0));
-        assert_eq!(meant_fact(&some, &ChoiceWeights::of_correction(0.05, true)), MeantFact::None);
+        assert_eq!(meant_fact("", &some, &sure), MeantFact::One(0));
+        assert_eq!(meant_fact("", &some, &ChoiceWeights::of_correction(0.05, true)), MeantFact::None);
+    }
+
+    #[test]
+    fn a_sentence_that_names_neither_of_two_may_mean_both() {
+        let wish = ChoiceWeights::of_wish(true);
+        let [maya, lena, niece] = near([
+            ("My sister Maya has migraines.", 0.7, 18.0),
+            ("My sister Lena has migraines.", 0.6, 15.0),
+            ("My niece has migraines in spring.", 0.5, 14.0),
+        ]);
+        let meant = |sentence: &str, facts: &[NearFact]| meant_fact(sentence, facts, &wish);
+        assert_eq!(meant("Forget my sister's migraines", &[maya, niece, lena]), MeantFact::Unsure(0, 2));
+        assert_eq!(meant("Forget Maya's migraines", &[maya, niece, lena]), MeantFact::One(0));
+        assert_eq!(meant("Forget my sister's migraines", &[maya, niece]), MeantFact::One(0));
+        // They have in common only what the sentence does not speak of.
+        assert_eq!(meant("Forget what I told you", &[maya, niece, lena]), MeantFact::One(0));
     }
 
     #[test]
     fn a_fact_of_another_is_not_meant() {
         let sure = ChoiceWeights::of_correction(0.9, true);
         let [niece, cousin] = near([("My niece works at the port.", 0.8, 18.0), ("My cousin works there.", 0.5, 12.0)]);
-        assert_eq!(meant_fact(&[niece, cousin], &sure), MeantFact::One(0));
+        assert_eq!(meant_fact("", &[niece, cousin], &sure), MeantFact::One(0));
         let of_others = Differences { of_others: true, ..Differences::default() };
         let niece = NearFact { differs: of_others, ..niece };
-        assert_eq!(meant_fact(&[niece], &sure), MeantFact::None);
+        assert_eq!(meant_fact("", &[niece], &sure), MeantFact::None);
         // Where it hardly is a correction, it must replace the same of the same.
         let open = Differences { replaces_nothing: true, ..Differences::default() };
         let niece = NearFact { differs: open, ..niece };
-        assert_eq!(meant_fact(&[niece, cousin], &sure), MeantFact::One(0));
-        assert_eq!(meant_fact(&[niece], &ChoiceWeights::of_correction(0.1, true)), MeantFact::None);
+        assert_eq!(meant_fact("", &[niece, cousin], &sure), MeantFact::One(0));
+        assert_eq!(meant_fact("", &[niece], &ChoiceWeights::of_correction(0.1, true)), MeantFact::None);
         // Words of another thing may be those of a new value: 'My wife is on reception at a dentist's'.
         let [job, tea] = near([("My wife works at the library.", 0.45, 13.8), ("I like tea.", 0.1, 10.4)]);
         let job = NearFact { differs: Differences { of_another_thing: true, ..Differences::default() }, ..job };
-        assert_eq!(meant_fact(&[job, tea], &ChoiceWeights::of_correction(0.5, true)), MeantFact::One(0));
-        assert_eq!(meant_fact(&[job, tea], &ChoiceWeights::of_correction(0.1, true)), MeantFact::None);
+        assert_eq!(meant_fact("", &[job, tea], &ChoiceWeights::of_correction(0.5, true)), MeantFact::One(0));
+        assert_eq!(meant_fact("", &[job, tea], &ChoiceWeights::of_correction(0.1, true)), MeantFact::None);
     }
 
     #[test]
     fn without_a_matcher_the_nearest_fact_is_meant() {
         let facts =
             near([("My dog is called Rex.", 0.5, 0.5), ("My cat is called Tom.", 0.2, 0.2), ("I like tea.", 0.1, 0.1)]);
-        assert_eq!(meant_fact(&facts, &ChoiceWeights::of_correction(0.9, false)), MeantFact::One(0));
-        assert_eq!(meant_fact(&facts, &ChoiceWeights::of_wish(false)), MeantFact::One(0));
-        assert_eq!(meant_fact(&facts[2..], &ChoiceWeights::of_wish(false)), MeantFact::None);
+        assert_eq!(meant_fact("", &facts, &ChoiceWeights::of_correction(0.9, false)), MeantFact::One(0));
+        assert_eq!(meant_fact("", &facts, &ChoiceWeights::of_wish(false)), MeantFact::One(0));
+        assert_eq!(meant_fact("", &facts[2..], &ChoiceWeights::of_wish(false)), MeantFact::None);
         let differs = Differences { of_another_thing: true, ..Differences::default() };
         let facts = facts.map(|fact| NearFact { differs, ..fact });
-        assert_eq!(meant_fact(&facts, &ChoiceWeights::of_correction(0.9, false)), MeantFact::None);
+        assert_eq!(meant_fact("", &facts, &ChoiceWeights::of_correction(0.9, false)), MeantFact::None);
     }
 
     #[test]

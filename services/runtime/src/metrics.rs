@@ -46,6 +46,10 @@ pub fn unsure_correction() {
     counter!("reprise_unsure_corrections_total").increment(1);
 }
 
+pub fn unsure_wish() {
+    counter!("reprise_unsure_wishes_total").increment(1);
+}
+
 pub fn recalled(found: bool) {
     counter!("reprise_recalls_total", "found" => if found { "yes" } else { "no" }).increment(1);
 }

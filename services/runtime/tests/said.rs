@@ -2,9 +2,9 @@
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use model::{Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory};
-use runtime::{Attach, NewSession, Presets, Runtime, RuntimeParts, store_options};
+use runtime::{Attach, NewSession, Presets, Runtime, RuntimeParts, ToWrite, store_options};
 use session::machine::Replay;
-use session::{Delta, Failure, Finish, Input, ItemBody, ItemPlace, NewItem, Prompt, Role};
+use session::{Delta, Event, Failure, Finish, Input, ItemBody, ItemPlace, NewItem, Prompt, Role};
 use settings::Learn;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -298,6 +298,42 @@ async fn play(encoder: &Path, file: &str) -> Played {
     }
     home.close().await;
     Played { current, all, told_again }
+}
+
+/// Says a wish that may mean either of two facts: both stay, and the client of that conversation is told which they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_that_may_mean_two_facts_forgets_neither_and_asks() {
+    let Some(encoder) = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from) else {
+        assert!(std::env::var_os("REQUIRE_ENCODER").is_none(), "REPRISE_ENCODER names no folder of an encoder");
+        return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
+    };
+    let home = Home::open(&encoder.to_string_lossy()).await;
+    let facts = ["My sister Maya has migraines.", "My sister Lena has migraines."];
+    for fact in facts {
+        home.runtime.write_fact("home", "ann", fact).await.unwrap();
+    }
+    home.learned().await;
+    let session =
+        home.runtime.create(NewSession { user: "home", person: "ann", ..NewSession::default() }).await.unwrap();
+    let attach = Attach { replay: Replay::All, interest: Arc::new(|_| true), person: None, trace_parent: None };
+    let (client, mut events) = home.runtime.attach(&session, attach).await.unwrap();
+    let wish = ItemBody::message(Role::User, "I'd rather you lost what I told you about my sister's migraines.");
+    client.say(None, Input::AddItem { item: NewItem { id: None, body: wish }, place: ItemPlace::End }).await;
+    let near = loop {
+        let next = tokio::time::timeout(Duration::from_secs(60), events.next()).await;
+        let Ok(ToWrite::Event(event)) = next else { panic!("nobody was asked: {:?}", home.facts("ann").await) };
+        events.done(1);
+        if let Event::FactUnsure { fact_id, near } = &*event {
+            assert_eq!(*fact_id, None);
+            break near.clone();
+        }
+    };
+    let held = home.store.facts("home", Some("ann")).await.unwrap();
+    let mut ids: Vec<String> = held.iter().filter(|fact| fact.holds()).map(|fact| fact.id.clone()).collect();
+    let mut near = near;
+    (ids.sort(), near.sort());
+    assert_eq!((home.facts("ann").await.len(), near), (2, ids));
+    home.close().await;
 }
 
 /// Says a wish that only heads on words know: without an encoder it hides no message.

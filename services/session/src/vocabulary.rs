@@ -546,9 +546,10 @@ pub enum Event {
         fact: LearnedFact,
         replaces: Vec<String>,
     },
-    /// Correction that may mean each of the facts `near`: all of them stay. No words of theirs, which were said elsewhere.
+    /// Correction, kept as `fact_id`, or wish to forget, that may mean each of the facts `near`: all of them stay. No words of theirs,
+    /// which were said elsewhere.
     FactUnsure {
-        fact_id: String,
+        fact_id: Option<String>,
         near: Vec<String>,
     },
 }

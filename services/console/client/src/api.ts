@@ -43,13 +43,14 @@ export class Api {
   who = () => this.get<ListPage<TakenRequests>>("/v1/who");
   remove_person = (name: string) => this.delete(`/v1/persons/${part(name)}`);
   facts = (person?: string, past = false, limit = 200) => this.get<ListPage<Fact>>("/v1/memories", { person, past, limit });
+  fact = (id: string) => this.get<Fact>(`/v1/memories/${part(id)}`);
   add_fact = (person: string, text: string) => this.post<Fact>("/v1/memories", { person, text });
   forget = (id: string) => this.delete(`/v1/memories/${part(id)}`);
 
   /** Puts other words in the place of a fact, also where the service would not see that both are about the same. */
   async correct(fact: Fact, text: string): Promise<void> {
     await this.add_fact(fact.person, text);
-    const old = await this.get<Fact>(`/v1/memories/${part(fact.id)}`);
+    const old = await this.fact(fact.id);
     if (!old.replaced_by) await this.forget(fact.id);
   }
 

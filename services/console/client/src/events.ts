@@ -972,12 +972,18 @@ asked: boolean
 replaces: string[]
 }
 /**
- * A correction that may mean more than one memory: all of them stay.
+ * A correction or a wish to forget that may mean more than one memory: all of them stay.
  */
 export interface MemoryUnsure {
 event_id: string
 type: "memory.unsure"
-memory_id: string
+/**
+ * The correction's own memory; null for a wish to forget.
+ */
+memory_id: (string | null)
+/**
+ * Ids of the memories that it may mean, the likeliest first.
+ */
 near: string[]
 }
 export interface TurnReport {

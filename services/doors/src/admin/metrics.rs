@@ -51,6 +51,7 @@ const TABLE: &[(MetricKind, &str, &str, Unit, &str)] = &[
     (Counter, "reprise_compaction_rejections_total", "reason", Count, "summaries of the model that did not count"),
     (Counter, "reprise_compaction_fallbacks_total", "", Count, "summaries put together without the model"),
     (Counter, "reprise_unsure_corrections_total", "", Count, "corrections that may mean two facts: both are kept"),
+    (Counter, "reprise_unsure_wishes_total", "", Count, "wishes to forget that may mean two facts: both are kept"),
     (Counter, "reprise_recalls_total", "found", Count, "searches of the past that the model made"),
     (Counter, "reprise_store_failures_total", "", Count, "what was said or was to be said, and could not be kept"),
     (Counter, "reprise_telemetry_posts_total", "taken", Count, "posts to the collector of telemetry.otlp"),
@@ -169,7 +170,7 @@ mod tests {
     use model::ModelLoad;
     use model::metrics::answered;
     use runtime::metrics::{
-        RejectionReason, compacted, measured, recalled, store_failed, summary_made, unsure_correction,
+        RejectionReason, compacted, measured, recalled, store_failed, summary_made, unsure_correction, unsure_wish,
     };
     use serde_json::json;
     use session::GenerationPurpose;
@@ -216,6 +217,7 @@ mod tests {
         summary_made(&[RejectionReason::Empty], true);
         recalled(true);
         unsure_correction();
+        unsure_wish();
         store_failed();
     }
 

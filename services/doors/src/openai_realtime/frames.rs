@@ -179,9 +179,14 @@ pub enum Extension<'a> {
         /// Ids of the memories in whose place it is.
         replaces: &'a [String],
     },
-    /// A correction that may mean more than one memory: all of them stay.
+    /// A correction or a wish to forget that may mean more than one memory: all of them stay.
     #[serde(rename = "memory.unsure")]
-    MemoryUnsure { memory_id: &'a str, near: &'a [String] },
+    MemoryUnsure {
+        /// The correction's own memory; null for a wish to forget.
+        memory_id: Option<&'a str>,
+        /// Ids of the memories that it may mean, the likeliest first.
+        near: &'a [String],
+    },
     #[serde(rename = "turn.report")]
     TurnReport {
         response_id: &'a str,

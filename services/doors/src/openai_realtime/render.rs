@@ -182,7 +182,7 @@ impl Renderer {
                 self.extend(Extension::MemoryLearned { memory, replaces }, out);
             }
             Event::FactUnsure { fact_id, near } => {
-                self.extend(Extension::MemoryUnsure { memory_id: fact_id, near }, out);
+                self.extend(Extension::MemoryUnsure { memory_id: fact_id.as_deref(), near }, out);
             }
         }
     }

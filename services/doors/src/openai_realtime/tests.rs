@@ -489,7 +489,7 @@ fn every_event() -> Vec<Event> {
             fact: LearnedFact { id: "fact_2".into(), person: "ann".into(), text: "I like tea.".into(), asked: false },
             replaces: vec!["fact_1".into()],
         },
-        Event::FactUnsure { fact_id: "fact_2".into(), near: vec!["fact_0".into(), "fact_1".into()] },
+        Event::FactUnsure { fact_id: None, near: vec!["fact_0".into(), "fact_1".into()] },
         Event::Reported {
             response_id,
             report: TurnReport {

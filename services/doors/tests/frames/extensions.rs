@@ -44,7 +44,7 @@ fn notices_are_extensions() {
             fact: LearnedFact { id: "f".into(), person: String::new(), text: "I like tea.".into(), asked: false },
             replaces: Vec::new(),
         },
-        Event::FactUnsure { fact_id: "f".into(), near: vec!["e".into()] },
+        Event::FactUnsure { fact_id: Some("f".into()), near: vec!["e".into()] },
     ];
     events.into_iter().for_each(|event| s.feed(MachineInput::Tell(event)));
     let kinds = ["context.updated", "compaction.started", "compaction.completed", "compaction.dropped"];

@@ -86,7 +86,7 @@ struct TerminalChat {
     context: Option<Value>,
     /// Memories that this conversation left, oldest first.
     learned: Vec<Value>,
-    /// Memories that `/memories` listed, in its order.
+    /// Memories that the screen lists with numbers, in its order.
     listed: Vec<Value>,
     /// Ctrl-C for the whole conversation, so that none is lost during other work.
     interrupts: Signal,
@@ -143,7 +143,7 @@ impl TerminalChat {
                 _ = self.interrupts.recv() => self.interrupt().await?,
                 arrival = self.client.arrival() => match arrival {
                     Ok(arrival) => {
-                        self.event(&arrival.event);
+                        self.event(&arrival.event).await;
                         Then::GoOn
                     }
                     Err(why) => self.again(&why).await?,
@@ -214,6 +214,17 @@ impl TerminalChat {
         self.learned.retain(|learned| learned["id"] != memory["id"]);
     }
 
+    /// Lists the memories that a correction or a wish may mean, so that `/forget NUMBER` chooses one.
+    async fn unsure(&mut self, event: &Value) {
+        let mut near = Vec::new();
+        for id in event["near"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            // One that is gone meanwhile needs no choice.
+            near.extend(self.target.get(&format!("/v1/memories/{id}")).await);
+        }
+        self.listed = near;
+        self.screen.unsure(&self.listed, event["memory_id"].is_null());
+    }
+
     async fn ask(&mut self, text: &str) -> Result<Then> {
         if self.replying.is_some() {
             self.cancel().await;
@@ -237,7 +248,7 @@ impl TerminalChat {
         let _ = self.client.say(json!({"type": "response.cancel"})).await;
     }
 
-    fn event(&mut self, event: &Value) {
+    async fn event(&mut self, event: &Value) {
         match event["type"].as_str().unwrap_or_default() {
             "response.created" if event["response"]["conversation_id"].is_string() => {
                 self.replying = event["response"]["id"].as_str().map(str::to_owned);
@@ -267,6 +278,12 @@ impl TerminalChat {
                     self.learned.remove(0);
                 }
                 self.learned.push(event["memory"].clone());
+                if !self.is_busy() {
+                    self.screen.prompt();
+                }
+            }
+            "memory.unsure" => {
+                self.unsure(event).await;
                 if !self.is_busy() {
                     self.screen.prompt();
                 }

@@ -22,11 +22,18 @@ pub fn said_by<'a>(unheard: &'a UnheardSession, message: &'a SaidMessage) -> &'a
     message.person.as_deref().unwrap_or(&unheard.person)
 }
 
+/// Two facts, either of which a sentence may mean. Both stay.
+#[derive(Clone)]
+pub struct Unsure {
+    /// Fact of a correction, beside them. `None`: the sentence is a wish to forget.
+    pub kept: Option<String>,
+    pub near: [String; 2],
+}
+
 pub struct Remembered {
     held: Vec<HeldFact>,
     pub changes: FactChanges,
-    /// Facts that may correct several others, with those.
-    pub unsure: Vec<(String, Vec<String>)>,
+    pub unsure: Vec<Unsure>,
     person: String,
     room: FactRoom,
     now_ms: i64,
@@ -224,9 +231,9 @@ impl Remembered {
     pub fn correct(&mut self, statement: Statement, search: &FactSearch, source: &SaidAt) -> Result<bool, Error> {
         let id_of = |at: usize| self.held[at].id.clone();
         let (meant, near) = match self.meant(search, source.message) {
-            MeantFact::One(at) => (Some(id_of(at)), Vec::new()),
-            MeantFact::None => (None, Vec::new()),
-            MeantFact::Unsure(first, second) => (None, vec![id_of(first), id_of(second)]),
+            MeantFact::One(at) => (Some(id_of(at)), None),
+            MeantFact::None => (None, None),
+            MeantFact::Unsure(first, second) => (None, Some([id_of(first), id_of(second)])),
         };
         // Words may have kept it before, beside what it corrects.
         let text = statement.text.clone();
@@ -237,17 +244,25 @@ impl Remembered {
             }
             (_, meant) => self.keep_instead(statement, FoundBy::Words, source, meant.as_deref())?,
         }
-        let is_unsure = !near.is_empty();
-        let kept = self.known_as(&text).map(str::to_owned).filter(|_| is_unsure);
-        self.unsure.extend(kept.map(|kept| (kept, near)));
+        let is_unsure = near.is_some();
+        if let (Some(near), Some(kept)) = (near, self.known_as(&text)) {
+            self.unsure.push(Unsure { kept: Some(kept.to_owned()), near });
+        }
         Ok(is_unsure)
     }
 
-    /// Forgets the fact that a wish means by its meaning, among those that were told before it.
-    pub fn forget_meant(&mut self, search: &FactSearch, source: &SaidMessage) {
-        if let MeantFact::One(at) = self.meant(search, source) {
-            self.forget_all(&[self.held[at].id.clone()]);
+    /// Forgets the fact that a wish means by its meaning, among those that were told before it. Returns true if two are near: both stay.
+    pub fn forget_meant(&mut self, search: &FactSearch, source: &SaidMessage) -> bool {
+        match self.meant(search, source) {
+            MeantFact::One(at) => self.forget_all(&[self.held[at].id.clone()]),
+            MeantFact::None => {}
+            MeantFact::Unsure(first, second) => {
+                let near = [first, second].map(|at| self.held[at].id.clone());
+                self.unsure.push(Unsure { kept: None, near });
+                return true;
+            }
         }
+        false
     }
 
     /// Lists the places of the facts that a sentence may mean, and how near each is, nearest first.
@@ -274,7 +289,7 @@ impl Remembered {
             Some((at, NearFact { text, likeness, fit, differs: search.differences(text, about) }))
         });
         let (places, facts): (Vec<usize>, Vec<NearFact>) = near.unzip();
-        match meant_fact(&facts, &search.weights()) {
+        match meant_fact(search.sentence, &facts, &search.weights()) {
             MeantFact::None => MeantFact::None,
             MeantFact::One(at) => MeantFact::One(places[at]),
             MeantFact::Unsure(first, second) => MeantFact::Unsure(places[first], places[second]),

@@ -123,8 +123,10 @@ impl Shared {
                     match said_before.filter(|_| what.is_empty()) {
                         Some(before) => remembered.forget_said_in(&before.item_id),
                         None => {
-                            if let Some(search) = seek(None, &mut remembered).await {
-                                remembered.forget_meant(&search, source);
+                            if let Some(search) = seek(None, &mut remembered).await
+                                && remembered.forget_meant(&search, source)
+                            {
+                                crate::metrics::unsure_wish();
                             }
                         }
                     }
@@ -163,7 +165,9 @@ impl Shared {
             let vector = rounded(&encoded.vector);
             let search = FactSearch::new(&encoder, what, None, &vector, &encoded.tokens);
             read_near(&encoder, &search, remembered, source, NEAR_AT_ONCE).await;
-            remembered.forget_meant(&search, source);
+            if remembered.forget_meant(&search, source) {
+                crate::metrics::unsure_wish();
+            }
         }
         Ok(true)
     }

@@ -1,6 +1,6 @@
 //! News of facts for the clients of the conversation in which they were said.
 
-use super::change::Remembered;
+use super::change::{Remembered, Unsure};
 use crate::shared::{FactNews, Shared};
 use session::{Event, LearnedFact};
 use store::{Error, SessionRef};
@@ -9,7 +9,7 @@ use store::{Error, SessionRef};
 #[derive(Default)]
 pub struct LearnedFacts {
     facts: Vec<(String, Vec<String>)>,
-    unsure: Vec<(String, Vec<String>)>,
+    unsure: Vec<Unsure>,
 }
 
 /// Facts of one look at a conversation that its clients are told: the list of memories has the others.
@@ -32,14 +32,24 @@ impl LearnedFacts {
             let Some(fact) = shared.store.fact(session.user(), &id).await?.filter(|fact| fact.holds()) else {
                 continue;
             };
-            let near = self.unsure.iter().find(|(unsure, _)| *unsure == id).map(|(_, near)| near.clone());
             let learned = LearnedFact { id: fact.id, person: fact.person, text: fact.text, asked: fact.asked };
-            let unsure = near.map(|near| Event::FactUnsure { fact_id: id, near });
-            for event in [Event::FactLearned { fact: learned, replaces }].into_iter().chain(unsure) {
-                // No session in memory waits for it: then there is no client, either.
-                let _ = shared.news.send(FactNews { session: session.clone(), event }.into());
-            }
+            tell_clients(shared, session, Event::FactLearned { fact: learned, replaces });
+            let unsure = self.unsure.iter().find(|unsure| unsure.kept.as_ref() == Some(&id));
+            unsure.into_iter().for_each(|unsure| tell_clients(shared, session, unsure.event()));
         }
+        let wishes = self.unsure.iter().filter(|unsure| unsure.kept.is_none()).take(MOST_TOLD);
+        wishes.for_each(|wish| tell_clients(shared, session, wish.event()));
         Ok(())
     }
+}
+
+impl Unsure {
+    fn event(&self) -> Event {
+        Event::FactUnsure { fact_id: self.kept.clone(), near: self.near.to_vec() }
+    }
+}
+
+fn tell_clients(shared: &Shared, session: &SessionRef, event: Event) {
+    // No session in memory waits for it: then there is no client, either.
+    let _ = shared.news.send(FactNews { session: session.clone(), event }.into());
 }

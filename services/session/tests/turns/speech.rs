@@ -202,7 +202,7 @@ fn notices_reach_every_client() {
             fact: LearnedFact { id: "f".into(), person: String::new(), text: "I like tea.".into(), asked: false },
             replaces: Vec::new(),
         },
-        Event::FactUnsure { fact_id: "f".into(), near: vec!["e".into()] },
+        Event::FactUnsure { fact_id: Some("f".into()), near: vec!["e".into()] },
     ];
     for event in events {
         s.feed(MachineInput::Tell(event));

@@ -131,6 +131,12 @@ impl ChatScreen {
         self.note(&format!("remembered: {text} · /forget takes it back"));
     }
 
+    pub fn unsure(&mut self, near: &[Value], is_wish: bool) {
+        let does = if is_wish { "forget" } else { "correct" };
+        self.note(&format!("that may {does} either of these memories, so both stay · /forget NUMBER forgets one"));
+        self.memories(near);
+    }
+
     pub fn forgotten(&mut self, memory: &Value) {
         self.note(&format!("forgotten: {}", clean(memory["text"].as_str().unwrap_or_default())));
     }
