@@ -67,7 +67,7 @@ pub struct Planted {
     pub id: String,
     pub session: String,
     pub at_ms: i64,
-    /// Its session may have gone by age, which leaves what was learned there.
+    // Its session may have gone by age, which leaves what was learned there.
     pub outlived: bool,
 }
 
