@@ -65,8 +65,7 @@ impl Shared {
             return self.chosen(user, person, preset).await;
         }
         let facts: Vec<TellableFact> = holding.into_iter().map(|fact| tellable(fact, person)).collect();
-        let remember = &self.settings.remember;
-        Ok(BlockFacts { ids: ids.to_vec(), text: block(facts.iter(), &remember.heading, &remember.home_mark) })
+        Ok(BlockFacts { ids: ids.to_vec(), text: self.told_text(preset, facts.iter()) })
     }
 
     pub async fn chosen_anew(&self, user: &str, person: &str, preset: &Preset) -> Result<BlockFacts, Error> {
@@ -89,9 +88,19 @@ impl Shared {
         let remember = &self.settings.remember;
         let (heading, home) = (&remember.heading, &remember.home_mark);
         let chosen = choose(&facts, limit_tokens, heading, home);
-        let text = block(chosen.iter().map(|index| &facts[*index]), heading, home);
+        let text = self.told_text(preset, chosen.iter().map(|index| &facts[*index]));
         let ids = chosen.into_iter().map(|index| std::mem::take(&mut ids[index])).collect();
         Ok(BlockFacts { ids, text })
+    }
+
+    fn told_text<'a>(&self, preset: &Preset, facts: impl Iterator<Item = &'a TellableFact>) -> String {
+        let remember = &self.settings.remember;
+        let facts = block(facts, &remember.heading, &remember.home_mark);
+        [self.confirmation(preset), &facts].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+    }
+
+    fn confirmation(&self, preset: &Preset) -> &str {
+        if preset.remember.confirm { &self.settings.remember.confirmation } else { "" }
     }
 }
 

@@ -172,6 +172,8 @@ impl Thinking {
 pub struct RememberedSettings {
     pub prompt_tokens: u32,
     pub learn: Learn,
+    /// The assistant says that it will remember what it is told.
+    pub confirm: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -363,7 +365,7 @@ fn read_thinking(r: &SectionReader<'_>) -> Thinking {
 }
 
 fn read_remember(r: &SectionReader<'_>) -> (RememberedSettings, TokenCount) {
-    let remember = RememberedSettings { prompt_tokens: 0, learn: r.choice("learn") };
+    let remember = RememberedSettings { prompt_tokens: 0, learn: r.choice("learn"), confirm: r.bool("confirm") };
     (remember, r.tokens("prompt_tokens"))
 }
 

@@ -74,6 +74,26 @@ async fn a_new_conversation_begins_with_what_earlier_ones_said() {
 }
 
 #[tokio::test]
+async fn a_preset_may_have_the_assistant_say_that_it_remembers() {
+    let confirms = |settings: &mut Settings| {
+        home(settings);
+        settings.presets.values_mut().for_each(|preset| preset.remember.confirm = true);
+    };
+    let mut server = Server::with(confirms).await;
+    let asks = |prompt: &Prompt| prompt.messages[1].text().contains("say in a few words that you will remember it");
+    let first = says(&mut server, &["Remember that I take my pills at eight."]).await;
+    assert!(asks(&first[0]) && remembered(&first[0]).is_empty());
+    let next = says(&mut server, &["Good morning."]).await;
+    let told = remembered(&next[0]);
+    assert!(asks(&next[0]) && told.contains("\n- Remember that I take my pills at eight."), "{next:?}");
+    // Nothing is kept of a private conversation, and none is promised.
+    let mut private = server.connect("?private=true").await;
+    let prompt = say(&mut server, &mut private, "Remember that I take my pills at nine.").await;
+    assert!(prompt.messages.iter().all(|message| !message.text().contains("you will remember it")));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn what_does_not_fit_is_found_when_a_question_is_about_it() {
     let none = |settings: &mut Settings| {
         home(settings);

@@ -27,6 +27,7 @@ sections! {
         pub unused_days: u64 = time(0..=36_500),
         pub heading: String = text(),
         pub home_mark: String = text(),
+        pub confirmation: String = text(),
         pub encoder: String = text(),
         pub encoders: BTreeMap<String, String> = encoders(),
     }
