@@ -5,14 +5,14 @@ use crate::config::{Config, Pooling, pooling};
 use crate::network::{EncoderNetwork, Scratch};
 use crate::tensors::Tensors;
 use crate::vector::to_length_one;
+use crate::words::TokenizerOfWords;
 use kernels::cpu::Cpu;
 use parking_lot::Mutex;
 use std::path::Path;
-use tokenizers::{Tokenizer, TruncationParams};
 
 pub struct Encoder {
     cpu: Cpu,
-    tokenizer: Tokenizer,
+    tokenizer: TokenizerOfWords,
     network: EncoderNetwork,
     pooling: Pooling,
     scratch: Mutex<Scratch>,
@@ -35,17 +35,8 @@ impl Encoder {
     /// Reads an encoder. `threads`: as many as its products take, the caller's own included.
     pub fn open(folder: &Path, threads: usize) -> Result<Encoder, Error> {
         let config = Config::read(folder)?;
-        let path = folder.join("tokenizer.json");
-        let file = std::fs::read(&path).map_err(|source| Error::File { path: path.clone(), source })?;
-        let wrong = |error: tokenizers::Error| Error::form(&path, error.to_string());
-        let mut tokenizer = Tokenizer::from_bytes(file).map_err(wrong)?;
-        let max_length = MOST_TOKENS.min(config.max_position_embeddings);
-        let truncation = TruncationParams { max_length, ..TruncationParams::default() };
-        tokenizer.with_truncation(Some(truncation)).map_err(wrong)?;
-        tokenizer.with_padding(None);
-        if let Some(id) = tokenizer.get_vocab(true).values().max().filter(|id| **id as usize >= config.vocab_size) {
-            return Err(Error::form(&path, format!("token {id} is beyond the network's {}", config.vocab_size)));
-        }
+        let most = MOST_TOKENS.min(config.max_position_embeddings);
+        let tokenizer = TokenizerOfWords::read(&folder.join("tokenizer.json"), config.vocab_size, most)?;
         let pooling = pooling(folder)?;
         let mut tensors = Tensors::open(folder.join("model.safetensors"))?;
         let network = EncoderNetwork::read(config, &mut tensors)?;
@@ -72,9 +63,15 @@ impl Encoder {
         let text = &text[..text.floor_char_boundary(MOST_BYTES)];
         let mut vector = vec![0.0; self.width()];
         let mut tokens = Vec::new();
-        let Ok(encoding) = self.tokenizer.encode_fast(text, true) else { return EncodedText { vector, tokens } };
+        let Some(encoding) = self.tokenizer.encode(text) else { return EncodedText { vector, tokens } };
         let mut scratch = self.scratch.lock();
-        let rows = self.network.run(&self.cpu, encoding.get_ids(), &mut scratch).chunks_exact(vector.len());
+        let rows = match self.network.run(&self.cpu, encoding.get_ids(), &mut scratch) {
+            Ok(rows) => rows.chunks_exact(vector.len()),
+            Err(error) => {
+                tracing::warn!(%error, "the sentence encoder's file cannot be read any more: a sentence has no meaning");
+                return EncodedText { vector, tokens };
+            }
+        };
         let pooled = if self.pooling == Pooling::First { 1 } else { rows.len() };
         for row in rows.clone().take(pooled) {
             vector.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);

@@ -5,7 +5,9 @@ mod encoder;
 mod error;
 mod network;
 mod tensors;
+mod unigram;
 mod vector;
+mod words;
 
 pub use encoder::{EncodedText, Encoder};
 pub use error::Error;

@@ -2,16 +2,16 @@
 
 use crate::Error;
 use crate::config::Config;
-use crate::tensors::Tensors;
-use half::f16;
+use crate::tensors::{FileRows, Tensors};
 use kernels::activation::gelu;
 use kernels::cpu::{Cpu, DisjointParts};
 use kernels::norm::layer_norm_in_place;
 use kernels::product::{Activations, TurnedHalves, turned_products};
+use std::io;
 
 pub struct EncoderNetwork {
     pub config: Config,
-    words: Vec<f16>,     // [vocab, hidden]
+    words: FileRows,     // [vocab, hidden]
     positions: Vec<f32>, // [positions, hidden], with the type of a first text
     begin: Scale,
     layers: Vec<Layer>,
@@ -50,7 +50,7 @@ impl EncoderNetwork {
     pub fn read(config: Config, file: &mut Tensors) -> Result<EncoderNetwork, Error> {
         let prefix = if file.has("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
         let (hidden, wide) = (config.hidden_size, config.intermediate_size);
-        let words = file.halves(&format!("{prefix}embeddings.word_embeddings.weight"), &[config.vocab_size, hidden])?;
+        let words = file.rows(&format!("{prefix}embeddings.word_embeddings.weight"), [config.vocab_size, hidden])?;
         let table = |name: &str| format!("{prefix}embeddings.{name}_embeddings.weight");
         let mut positions = file.values(&table("position"), &[config.max_position_embeddings, hidden])?;
         let types = file.values(&table("token_type"), &[2, hidden])?;
@@ -74,7 +74,7 @@ impl EncoderNetwork {
     }
 
     /// Computes a row of `hidden` values for each token. A token beyond the vocabulary counts as its last one.
-    pub fn run<'s>(&self, cpu: &Cpu, tokens: &[u32], scratch: &'s mut Scratch) -> &'s [f32] {
+    pub fn run<'s>(&self, cpu: &Cpu, tokens: &[u32], scratch: &'s mut Scratch) -> io::Result<&'s [f32]> {
         let (hidden, eps) = (self.config.hidden_size, self.config.layer_norm_eps);
         let Scratch { x, attended, wide, parts: [first, second, third] } = scratch;
         let rows = tokens.len().min(self.config.max_position_embeddings);
@@ -82,9 +82,8 @@ impl EncoderNetwork {
         for ((token, position), out) in
             tokens.iter().zip(positions).zip(x.resize(rows, hidden).chunks_exact_mut(hidden))
         {
-            let word = (*token as usize).min(self.config.vocab_size - 1);
-            let word = &self.words[word * hidden..][..hidden];
-            out.iter_mut().zip(word).zip(position).for_each(|((x, word), position)| *x = word.to_f32() + position);
+            out.copy_from_slice(position);
+            self.words.add((*token as usize).min(self.config.vocab_size - 1), out)?;
         }
         self.begin.apply(cpu, x.all(), eps);
         for layer in &self.layers {
@@ -106,7 +105,7 @@ impl EncoderNetwork {
             add(x.all(), first);
             layer.after.apply(cpu, x.all(), eps);
         }
-        x.values()
+        Ok(x.values())
     }
 
     fn attend(&self, cpu: &Cpu, [queries, keys, values]: [&[f32]; 3], out: &mut [f32]) {

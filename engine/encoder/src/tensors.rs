@@ -1,11 +1,13 @@
-//! Tensors of a safetensors file, read one after the other, so that the file is never in memory as a whole.
+//! Tensors of a safetensors file, read one after the other, so that the file is never in memory as a whole. The table of words stays in
+//! the file: a sentence needs a dozen of its rows.
 
 use crate::Error;
 use half::{bf16, f16};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 pub struct Tensors {
@@ -14,6 +16,32 @@ pub struct Tensors {
     header: Map<String, Value>,
     start: u64, // where the data begins
     checksum: crc32fast::Hasher,
+}
+
+/// Table whose rows are read from the file when they are needed.
+pub struct FileRows {
+    file: File,
+    start: u64,
+    width: usize,
+    number: Number,
+}
+
+#[derive(Clone, Copy)]
+struct Number {
+    bytes: usize,
+    widen: fn(&[u8]) -> f32,
+}
+
+impl FileRows {
+    // Adds the values of a row to `out`, which is as wide.
+    pub fn add(&self, row: usize, out: &mut [f32]) -> io::Result<()> {
+        let Number { bytes, widen } = self.number;
+        let mut values = vec![0; self.width * bytes];
+        let place = self.start + (row * self.width * bytes) as u64;
+        self.file.read_exact_at(&mut values, place)?;
+        out.iter_mut().zip(values.chunks_exact(bytes)).for_each(|(x, value)| *x += widen(value));
+        Ok(())
+    }
 }
 
 #[derive(Deserialize)]
@@ -66,7 +94,19 @@ impl Tensors {
         Ok(values)
     }
 
-    fn read(&mut self, name: &str, shape: &[usize], mut each: impl FnMut(f32)) -> Result<(), Error> {
+    /// Reads a table once, for its checksum, and leaves it in the file.
+    pub fn rows(&mut self, name: &str, [rows, width]: [usize; 2]) -> Result<FileRows, Error> {
+        let mut is_finite = true;
+        let (start, number) = self.read(name, &[rows, width], |value| is_finite &= value.is_finite())?;
+        if !is_finite {
+            return Err(Error::form(&self.path, format!("{name} has values that are no numbers")));
+        }
+        let file = self.file.try_clone().map_err(|source| Error::File { path: self.path.clone(), source })?;
+        Ok(FileRows { file, start, width, number })
+    }
+
+    // Calls `each` with the values of a tensor. Returns where it begins in the file, and the form of its numbers.
+    fn read(&mut self, name: &str, shape: &[usize], mut each: impl FnMut(f32)) -> Result<(u64, Number), Error> {
         let wrong = |what: String| Error::form(&self.path, format!("{name}: {what}"));
         let place = self.header.get(name).ok_or_else(|| wrong("the file has no such tensor".to_owned()))?;
         let TensorPlace { dtype, shape: found, data_offsets: [begin, end] } =
@@ -74,12 +114,13 @@ impl Tensors {
         if found != shape {
             return Err(wrong(format!("its shape is {found:?}; the configuration says {shape:?}")));
         }
-        let (bytes, widen): (usize, fn(&[u8]) -> f32) = match dtype.as_str() {
-            "F32" => (4, |bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
-            "F16" => (2, |bytes| f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()),
-            "BF16" => (2, |bytes| bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32()),
+        let number = match dtype.as_str() {
+            "F32" => Number { bytes: 4, widen: |bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) },
+            "F16" => Number { bytes: 2, widen: |bytes| f16::from_le_bytes([bytes[0], bytes[1]]).to_f32() },
+            "BF16" => Number { bytes: 2, widen: |bytes| bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32() },
             _ => return Err(wrong(format!("its type is {dtype}; F32, F16 and BF16 are known"))),
         };
+        let Number { bytes, widen } = number;
         let count: usize = shape.iter().product();
         if end.checked_sub(begin) != Some((count * bytes) as u64) {
             return Err(wrong(format!("it lies from {begin} to {end}, which is not its size")));
@@ -96,7 +137,7 @@ impl Tensors {
             some.chunks_exact(bytes).for_each(|value| each(widen(value)));
             left -= some.len() / bytes;
         }
-        Ok(())
+        Ok((from, number))
     }
 }
 
