@@ -118,7 +118,7 @@ impl DeviceMemoryPlan {
         let mut best: Option<Split> = None;
         for chunk_tokens in chunks(limits.chunk_tokens) {
             let rows = chunk_tokens + limits.lanes;
-            let scratch_bytes = scratch_bytes(model, facts.processors, rows, limits.lanes);
+            let scratch_bytes = scratch_bytes(model, facts.processors, precision, rows, limits.lanes);
             let others = scratch_bytes + wanted;
             let fits = |ffn_layers: &usize| weight_bytes(*ffn_layers) + others <= total_bytes;
             let ffn_layers = match limits.ffn_layers {

@@ -54,9 +54,20 @@ pub struct GpuNetwork {
 /// hidden].
 pub type HostFfn<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
 
-pub fn scratch_bytes(model: &ModelWeights, processors: Processors, rows: usize, lanes: usize) -> usize {
-    let widths = StepWidths { shape: &model.shape, largest_rank: upload::largest_rank(model), processors };
+pub fn scratch_bytes(
+    model: &ModelWeights,
+    processors: Processors,
+    precision: Precision,
+    rows: usize,
+    lanes: usize,
+) -> usize {
+    let (largest_rank, exactness) = (upload::largest_rank(model), exactness_of(precision));
+    let widths = StepWidths { shape: &model.shape, largest_rank, processors, exactness };
     BufferSizes::most(widths, rows, lanes, most_wanted(lanes)).bytes()
+}
+
+fn exactness_of(precision: Precision) -> Exactness {
+    if precision == Precision::F32 { Exactness::Exact } else { Exactness::Rounded }
 }
 
 /// Most rows with wanted logits: one of each lane, and reported tokens of prompts, or drafts, which are fewer.
@@ -98,7 +109,7 @@ impl GpuNetwork {
             output_norm: Buffer::of(device, &model.output_norm)?,
             frequencies: Buffer::of(device, &rotation.frequencies)?,
             magnitude: rotation.magnitude,
-            exactness: if precision == Precision::F32 { Exactness::Exact } else { Exactness::Rounded },
+            exactness: exactness_of(precision),
             state_shape: StateShape::new(&shape),
             device: device.clone(),
             shape,
@@ -121,13 +132,11 @@ impl GpuNetwork {
             self.run_with_host(&step, work, on_host)?;
         }
         self.keep_outputs(lanes, work)?;
-        let wanted = work.inputs.wanted();
-        let on_host = work.logits_on_host.room(wanted * self.shape.vocab)?;
-        work.floats[Floats::Logits as usize].read(0, on_host)?;
+        let logits = work.logits(work.inputs.wanted() * self.shape.vocab)?;
         for lane in lanes.iter_mut() {
             lane.state.position += lane.tokens.len() - lane.drafts;
         }
-        Ok(on_host)
+        Ok(logits)
     }
 
     fn begin(&self, lanes: &mut [StepLane], work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
@@ -157,7 +166,12 @@ impl GpuNetwork {
     }
 
     fn widths(&self) -> StepWidths<'_> {
-        StepWidths { shape: &self.shape, largest_rank: self.largest_rank, processors: self.device.processors() }
+        StepWidths {
+            shape: &self.shape,
+            largest_rank: self.largest_rank,
+            processors: self.device.processors(),
+            exactness: self.exactness,
+        }
     }
 
     fn step(&self, work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
@@ -182,7 +196,7 @@ impl GpuNetwork {
             embed.row(*token as usize, row);
         }
         let to = if self.prediction.is_some() { Floats::Embedded } else { Floats::Hidden };
-        let sent = work.buffer(to).write(0, &rows);
+        let sent = work.write(to, 0, &rows);
         work.rows_on_host = rows;
         sent
     }
@@ -238,9 +252,9 @@ impl GpuNetwork {
         let mut rows = std::mem::take(&mut work.rows_on_host);
         rows.resize(step.rows * self.shape.hidden, 0.0);
         self.compute(step, work, |number| {
-            work.buffer(Floats::Hidden).read(0, &mut rows)?;
+            work.read(Floats::Hidden, 0, &mut rows)?;
             on_host(number, &mut rows);
-            work.buffer(Floats::Hidden).write(0, &rows)
+            work.write(Floats::Hidden, 0, &rows)
         })?;
         work.rows_on_host = rows;
         self.logits(step, work)?;

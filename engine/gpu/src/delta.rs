@@ -2,9 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::buffer::Buffer;
 use crate::device::{Device, Launch};
 use crate::error::Error;
+use crate::lanes::LaneArguments;
 
 const CHUNK: usize = 64;
 /// T', P and G of a chunk of one head.
@@ -30,8 +30,15 @@ pub struct DeltaArguments {
     pub most_chunks: u32,
 }
 
-pub fn scratch(lanes: usize, longest: usize, value_heads: usize) -> usize {
-    if longest <= WORTH_CHUNKS { 0 } else { lanes * longest.div_ceil(CHUNK) * value_heads * OF_CHUNK }
+/// Values that `advance` needs for `lanes` lanes with `rows` rows together. A few lanes at a time, so that one long lane beside short
+/// ones does not take room for as many long ones.
+pub fn scratch(rows: usize, lanes: usize, longest: usize, value_heads: usize) -> usize {
+    if longest <= WORTH_CHUNKS {
+        return 0;
+    }
+    let chunks = longest.div_ceil(CHUNK);
+    let at_once = (3 * rows.div_ceil(CHUNK) / 2 / chunks).clamp(1, lanes);
+    at_once * chunks * value_heads * OF_CHUNK
 }
 
 pub fn check(key_dim: usize, value_dim: usize) -> Result<(), Error> {
@@ -49,19 +56,19 @@ pub fn check(key_dim: usize, value_dim: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Advances the state of each lane over its rows. `longest`: rows of the lane with the most; `chunks` has room for
-/// `scratch` values.
+/// Advances the state of each lane over its rows. `longest`: rows of the lane with the most; `room`: values at `arguments.chunks`, as
+/// many as `scratch` says.
 pub fn advance(
     device: &Device,
     lanes: usize,
     longest: usize,
-    chunks: &Buffer<f32>,
+    room: usize,
     arguments: DeltaArguments,
 ) -> Result<(), Error> {
     let (key_dim, heads) = (arguments.key_dim as usize, arguments.value_heads);
     check(key_dim, arguments.value_dim as usize)?;
     let most_chunks = longest.div_ceil(CHUNK) as u32;
-    let arguments = DeltaArguments { chunks: chunks.address(), most_chunks, ..arguments };
+    let arguments = DeltaArguments { most_chunks, ..arguments };
     let grid = (arguments.value_dim.div_ceil(32), heads, lanes as u32);
     if longest <= WORTH_CHUNKS {
         // Each token's query and key, and 32 of its values.
@@ -69,15 +76,20 @@ pub fn advance(
         let launch = Launch { grid, threads: 128, shared_bytes };
         return device.launch("delta", &format!("delta_steps_{key_dim}"), launch, &arguments);
     }
-    assert!(chunks.len() >= scratch(lanes, longest, heads as usize), "no room for what chunks need");
+    let at_once = room / (most_chunks * heads) as usize / OF_CHUNK;
+    assert!(at_once > 0, "no room for what the chunks of a lane need");
     // A chunk's keys and queries. What comes of the queries takes their place: two squares, where keys are short more than they.
     let rows = CHUNK * (key_dim + 4);
-    let prepare = Launch {
-        grid: (most_chunks, heads, lanes as u32),
-        threads: 256,
-        shared_bytes: (rows + rows.max(2 * CHUNK * (CHUNK + 1))) * size_of::<f32>(),
-    };
-    device.launch("delta", &format!("delta_prepare_{key_dim}"), prepare, &arguments)?;
-    let shared_bytes = ((key_dim + 2 * CHUNK) * 32 + 2 * rows) * size_of::<f32>();
-    device.launch("delta", &format!("delta_scan_{key_dim}"), Launch { grid, threads: 256, shared_bytes }, &arguments)
+    let prepare_bytes = (rows + rows.max(2 * CHUNK * (CHUNK + 1))) * size_of::<f32>();
+    let scan_bytes = ((key_dim + 2 * CHUNK) * 32 + 2 * rows) * size_of::<f32>();
+    for first in (0..lanes).step_by(at_once) {
+        let count = at_once.min(lanes - first) as u32;
+        let lanes = arguments.lanes + (first * size_of::<LaneArguments>()) as u64;
+        let arguments = DeltaArguments { lanes, ..arguments };
+        let prepare = Launch { grid: (most_chunks, heads, count), threads: 256, shared_bytes: prepare_bytes };
+        device.launch("delta", &format!("delta_prepare_{key_dim}"), prepare, &arguments)?;
+        let scan = Launch { grid: (grid.0, heads, count), threads: 256, shared_bytes: scan_bytes };
+        device.launch("delta", &format!("delta_scan_{key_dim}"), scan, &arguments)?;
+    }
+    Ok(())
 }

@@ -28,6 +28,44 @@ pub enum Halves {
     Two,
 }
 
+/// Numbers of rows that each form has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct FormRows {
+    pub values: usize,
+    pub integers: usize,
+    pub high: usize,
+    pub low: usize,
+}
+
+impl FormRows {
+    pub fn of(rows: usize, forms: Forms) -> FormRows {
+        let of = |wanted: bool| if wanted { rows } else { 0 };
+        FormRows {
+            values: of(forms.values),
+            integers: of(forms.integers),
+            high: of(forms.halves != Halves::No),
+            low: of(forms.halves == Halves::Two),
+        }
+    }
+
+    pub fn max(self, other: FormRows) -> FormRows {
+        FormRows {
+            values: self.values.max(other.values),
+            integers: self.integers.max(other.integers),
+            high: self.high.max(other.high),
+            low: self.low.max(other.low),
+        }
+    }
+
+    pub fn bytes(self, cols: usize) -> usize {
+        let padded = cols.next_multiple_of(PADDED_TO);
+        let values = self.values * padded * size_of::<f32>();
+        let integers = self.integers * (padded + 2 * size_of::<f32>() * (padded / GROUP));
+        let halves = (self.high + self.low) * padded * size_of::<u16>() + self.high * size_of::<f32>();
+        values + integers + halves
+    }
+}
+
 pub struct DeviceRows {
     pub cols: usize,
     pub padded: usize,
@@ -56,32 +94,32 @@ pub struct RowsArguments {
 
 impl DeviceRows {
     pub fn new(device: &Device, rows: usize, cols: usize, forms: Forms) -> Result<DeviceRows, Error> {
+        DeviceRows::with_room(device, FormRows::of(rows, forms), cols)
+    }
+
+    pub fn with_room(device: &Device, rows: FormRows, cols: usize) -> Result<DeviceRows, Error> {
         let padded = cols.next_multiple_of(PADDED_TO);
-        let of = |wanted: bool, len: usize| if wanted { rows * len } else { 0 };
-        let halves = forms.halves != Halves::No;
         Ok(DeviceRows {
             cols,
             padded,
-            values: Buffer::new(device, of(forms.values, padded))?,
-            codes: Buffer::new(device, of(forms.integers, padded))?,
-            scales: Buffer::new(device, of(forms.integers, padded / GROUP))?,
-            sums: Buffer::new(device, of(forms.integers, padded / GROUP))?,
-            high: Buffer::new(device, of(halves, padded))?,
-            low: Buffer::new(device, of(forms.halves == Halves::Two, padded))?,
-            row_scales: Buffer::new(device, of(halves, 1))?,
+            values: Buffer::new(device, rows.values * padded)?,
+            codes: Buffer::new(device, rows.integers * padded)?,
+            scales: Buffer::new(device, rows.integers * (padded / GROUP))?,
+            sums: Buffer::new(device, rows.integers * (padded / GROUP))?,
+            high: Buffer::new(device, rows.high * padded)?,
+            low: Buffer::new(device, rows.low * padded)?,
+            row_scales: Buffer::new(device, rows.high)?,
         })
     }
 
-    pub fn bytes(rows: usize, cols: usize, forms: Forms) -> usize {
-        let padded = cols.next_multiple_of(PADDED_TO);
-        let values = if forms.values { size_of::<f32>() * padded } else { 0 };
-        let integers = if forms.integers { padded + 2 * size_of::<f32>() * (padded / GROUP) } else { 0 };
-        let halves = match forms.halves {
-            Halves::No => 0,
-            Halves::One => size_of::<u16>() * padded + size_of::<f32>(),
-            Halves::Two => 2 * size_of::<u16>() * padded + size_of::<f32>(),
-        };
-        rows * (values + integers + halves)
+    pub fn room(&self) -> FormRows {
+        let rows = |len: usize| if self.padded == 0 { 0 } else { len / self.padded };
+        FormRows {
+            values: rows(self.values.len()),
+            integers: rows(self.codes.len()),
+            high: rows(self.high.len()),
+            low: rows(self.low.len()),
+        }
     }
 
     pub fn arguments(&self, forms: Forms) -> RowsArguments {

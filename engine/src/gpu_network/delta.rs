@@ -142,7 +142,7 @@ impl GpuNetwork {
             beta: work.at(Floats::Beta),
             out: work.at(Floats::Out),
             lanes: at,
-            chunks: 0,
+            chunks: work.at(Floats::Chunks),
             state: (in_state * shape.recurrent()) as u64,
             key_heads: heads.key_heads as u32,
             value_heads: heads.value_heads as u32,
@@ -151,7 +151,7 @@ impl GpuNetwork {
             tiled: heads.tiled.into(),
             most_chunks: 0,
         };
-        advance(&self.device, lanes, longest, work.buffer(Floats::Chunks), of_rule)
+        advance(&self.device, lanes, longest, work.room(Floats::Chunks), of_rule)
     }
 
     fn in_log(&self, layer: usize) -> u64 {

@@ -22,11 +22,11 @@ impl GpuNetwork {
         let of = |lane: &StepLane| lane.state.outputs.get(..hidden).unwrap_or(&unknown).to_vec();
         let before: Vec<Vec<f32>> = lanes.iter().map(of).collect();
         if lanes.iter().all(|lane| lane.tokens.len() == 1) {
-            return work.buffer(Floats::Before).write(0, &before.concat());
+            return work.write(Floats::Before, 0, &before.concat());
         }
         let mut first = 0;
         for (lane, before) in lanes.iter().zip(before) {
-            work.buffer(Floats::Before).write(first * hidden, &before)?;
+            work.write(Floats::Before, first * hidden, &before)?;
             first += lane.tokens.len();
         }
         Ok(())
@@ -82,7 +82,7 @@ impl GpuNetwork {
             }
             let step = self.step(work)?;
             let before: Vec<f32> = taking.iter().flat_map(|lane| outputs[*lane].iter().copied()).collect();
-            work.buffer(Floats::Before).write(0, &before)?;
+            work.write(Floats::Before, 0, &before)?;
             self.enter(&step, work)?;
             self.join(block, &step, work)?;
             self.mix(&block.layer, &step, work)?;
@@ -94,7 +94,7 @@ impl GpuNetwork {
             let normed = self.norm((step.rows, 0), work, &block.output_norm, false)?;
             self.product((normed, step.rows), &[(&output, work.at(Floats::Logits))], false, work)?;
             for (row, lane) in taking.into_iter().enumerate() {
-                work.buffer(Floats::Logits).read(row * output.blocks.rows, &mut logits)?;
+                work.read(Floats::Logits, row * output.blocks.rows, &mut logits)?;
                 work.outputs.values.read(row * hidden, &mut outputs[lane])?;
                 tokens[lane] = best(&logits);
                 lanes[lane].drafts.push(tokens[lane]);

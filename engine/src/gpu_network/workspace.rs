@@ -3,9 +3,9 @@
 use bytemuck::Pod;
 use gpu::attention::Spread;
 use gpu::device::{Graph, Processors};
-use gpu::product::{FEW_ROWS, tile_rows};
+use gpu::product::{self, Exactness, FEW_ROWS, tile_rows};
 use gpu::routing::most_tiles;
-use gpu::rows::{DeviceRows, Forms, Halves, PADDED_TO};
+use gpu::rows::{DeviceRows, FormRows, Forms, Halves, PADDED_TO};
 use gpu::{Buffer, Device, Error, HostBuffer};
 use weights::Shape;
 
@@ -18,9 +18,11 @@ pub struct GpuWorkspace {
     pub(super) inner: DeviceRows,
     pub(super) low_rank: DeviceRows, // input of the second product of what an adapter adds
     pub(super) outputs: DeviceRows, // [rows, hidden]: the input of the output matrix, for the block for multi-token prediction
-    pub(super) floats: [Buffer<f32>; 25],
+    floats: [Buffer<f32>; 25],      // empty where `shared` has room for them
+    shared: Buffer<f32>,            // what is never needed at the same time lies in the same place
+    layout: Layout,
     numbers: [Buffer<u32>; 5],
-    pub(super) logits_on_host: HostBuffer<f32>, // [wanted rows, vocab]
+    logits_on_host: HostBuffer<f32>, // [wanted rows, vocab]
     /// [rows, hidden]: the residual stream, for feed-forward parts that the CPU computes.
     pub(super) rows_on_host: Vec<f32>,
     /// Recorded steps with one token a lane. They hold addresses of the buffers above.
@@ -77,17 +79,53 @@ pub(super) struct GraphKey {
 }
 
 pub(super) const VALUES: Forms = Forms { values: true, integers: false, halves: Halves::No };
-const ALL: Forms = Forms { values: true, integers: true, halves: Halves::Two };
+
+/// Places of values in the shared buffer. A layer mixes tokens and then feeds each of them forward, and only the last one is followed by
+/// logits.
+#[derive(Clone, PartialEq)]
+struct Layout {
+    sizes: [usize; 25],
+    places: [Option<usize>; 25],
+    len: usize,
+}
+
+const OF_BOTH_MIXERS: [Floats; 2] = [Floats::Q, Floats::K];
+const OF_ATTENTION: [Floats; 3] = [Floats::V, Floats::Partial, Floats::Stats];
+const OF_LINEAR_LAYERS: [Floats; 5] = [Floats::Convolved, Floats::Out, Floats::Decay, Floats::Beta, Floats::Chunks];
+const OF_FEED_FORWARD: [Floats; 7] =
+    [Floats::Gate, Floats::Up, Floats::Scores, Floats::Shares, Floats::Answers, Floats::Shared, Floats::SharedScore];
+const ALIGNED_TO: usize = 64;
+
+impl Layout {
+    fn of(sizes: [usize; 25]) -> Layout {
+        let mut places = [None; 25];
+        let mut put = |first: usize, group: &[Floats]| {
+            group.iter().fold(first, |at, which| {
+                places[*which as usize] = Some(at);
+                at + sizes[*which as usize].next_multiple_of(ALIGNED_TO)
+            })
+        };
+        let mixed = put(0, &OF_BOTH_MIXERS);
+        let mut len = put(mixed, &OF_ATTENTION).max(put(mixed, &OF_LINEAR_LAYERS)).max(put(0, &OF_FEED_FORWARD));
+        // The block for multi-token prediction runs before the logits are read.
+        if sizes[Floats::Before as usize] == 0 {
+            len = len.max(put(0, &[Floats::Logits]));
+        }
+        Layout { sizes, places, len }
+    }
+}
 
 impl GpuWorkspace {
     pub fn new(device: &Device) -> Result<GpuWorkspace, Error> {
         Ok(GpuWorkspace {
             inputs: StepInputs::new(device)?,
-            normed: DeviceRows::new(device, 0, 0, ALL)?,
-            inner: DeviceRows::new(device, 0, 0, ALL)?,
-            low_rank: DeviceRows::new(device, 0, 0, ALL)?,
-            outputs: DeviceRows::new(device, 0, 0, VALUES)?,
+            normed: DeviceRows::with_room(device, FormRows::default(), 0)?,
+            inner: DeviceRows::with_room(device, FormRows::default(), 0)?,
+            low_rank: DeviceRows::with_room(device, FormRows::default(), 0)?,
+            outputs: DeviceRows::with_room(device, FormRows::default(), 0)?,
             floats: empty(device)?,
+            shared: Buffer::new(device, 0)?,
+            layout: Layout::of([0; 25]),
             numbers: empty(device)?,
             logits_on_host: HostBuffer::new(device),
             rows_on_host: Vec::new(),
@@ -95,12 +133,39 @@ impl GpuWorkspace {
         })
     }
 
-    pub(super) fn buffer(&self, which: Floats) -> &Buffer<f32> {
-        &self.floats[which as usize]
+    pub(super) fn read(&self, which: Floats, first: usize, out: &mut [f32]) -> Result<(), Error> {
+        match self.layout.places[which as usize] {
+            Some(place) => self.shared.read(place + first, out),
+            None => self.floats[which as usize].read(first, out),
+        }
+    }
+
+    pub(super) fn write(&self, which: Floats, first: usize, values: &[f32]) -> Result<(), Error> {
+        match self.layout.places[which as usize] {
+            Some(place) => self.shared.write(place + first, values),
+            None => self.floats[which as usize].write(first, values),
+        }
+    }
+
+    pub(super) fn logits(&mut self, count: usize) -> Result<&mut [f32], Error> {
+        let (buffer, first) = match self.layout.places[Floats::Logits as usize] {
+            Some(place) => (&self.shared, place),
+            None => (&self.floats[Floats::Logits as usize], 0),
+        };
+        let logits = self.logits_on_host.room(count)?;
+        buffer.read(first, logits)?;
+        Ok(logits)
     }
 
     pub(super) fn at(&self, which: Floats) -> u64 {
-        self.buffer(which).address()
+        match self.layout.places[which as usize] {
+            Some(place) => self.shared.address() + (place * size_of::<f32>()) as u64,
+            None => self.floats[which as usize].address(),
+        }
+    }
+
+    pub(super) fn room(&self, which: Floats) -> usize {
+        self.layout.sizes[which as usize]
     }
 
     pub(super) fn numbers_at(&self, which: Numbers) -> u64 {
@@ -115,20 +180,26 @@ impl GpuWorkspace {
     }
 
     pub(super) fn reserve(&mut self, device: &Device, needed: &BufferSizes) -> Result<(), Error> {
-        let mut grown = false;
-        for (buffer, len) in self.floats.iter_mut().zip(needed.floats) {
-            grown |= grow(buffer, len)?;
+        let layout = Layout::of(std::array::from_fn(|i| self.layout.sizes[i].max(needed.floats[i])));
+        let mut grown = layout != self.layout;
+        if grown {
+            let own = self.floats.iter_mut().zip(layout.sizes).zip(layout.places);
+            for ((buffer, len), _) in own.filter(|(_, place)| place.is_none()) {
+                grow(buffer, len)?;
+            }
+            grow(&mut self.shared, layout.len)?;
+            self.layout = layout;
         }
         for (buffer, len) in self.numbers.iter_mut().zip(needed.numbers) {
             grown |= grow(buffer, len)?;
         }
-        let (normed, inner) = ((&mut self.normed, needed.normed, ALL), (&mut self.inner, needed.inner, ALL));
-        let low_rank = (&mut self.low_rank, needed.low_rank, ALL);
-        for (rows, (count, cols), forms) in [normed, inner, low_rank, (&mut self.outputs, needed.outputs, VALUES)] {
-            if rows.values.len() < count * cols.next_multiple_of(PADDED_TO) {
+        let all = [&mut self.normed, &mut self.inner, &mut self.low_rank, &mut self.outputs];
+        for (rows, (count, cols)) in all.into_iter().zip(needed.rows) {
+            let room = rows.room();
+            if room.max(count) != room || rows.cols != cols {
                 // The old buffers are freed first: both may not fit at the same time.
-                *rows = DeviceRows::new(device, 0, 0, forms)?;
-                *rows = DeviceRows::new(device, count, cols, forms)?;
+                *rows = DeviceRows::with_room(device, FormRows::default(), 0)?;
+                *rows = DeviceRows::with_room(device, room.max(count), cols)?;
                 grown = true;
             }
         }
@@ -146,10 +217,7 @@ const MOST_GRAPHS: usize = 64;
 pub(super) struct BufferSizes {
     floats: [usize; 25], // in the order of `Floats` and of `Numbers`
     numbers: [usize; 5],
-    normed: (usize, usize),
-    inner: (usize, usize),
-    low_rank: (usize, usize),
-    outputs: (usize, usize),
+    rows: [(FormRows, usize); 4], // rows and columns of `normed`, `inner`, `low_rank` and `outputs`
 }
 
 #[derive(Clone, Copy)]
@@ -157,12 +225,12 @@ pub(super) struct StepWidths<'m> {
     pub shape: &'m Shape,
     pub largest_rank: usize,
     pub processors: Processors,
+    pub exactness: Exactness,
 }
 
 impl BufferSizes {
     pub fn most(widths: StepWidths, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
-        let (normed, inner, low_rank, outputs) = ((0, 0), (0, 0), (0, 0), (0, 0));
-        let none = BufferSizes { floats: [0; 25], numbers: [0; 5], normed, inner, low_rank, outputs };
+        let none = BufferSizes { floats: [0; 25], numbers: [0; 5], rows: [(FormRows::default(), 0); 4] };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
         steps.fold(none, |most, (lanes, longest)| {
             let rows = (lanes * longest).min(rows);
@@ -170,16 +238,16 @@ impl BufferSizes {
             BufferSizes {
                 floats: std::array::from_fn(|i| most.floats[i].max(one.floats[i])),
                 numbers: std::array::from_fn(|i| most.numbers[i].max(one.numbers[i])),
-                normed: most.normed.max(one.normed),
-                inner: most.inner.max(one.inner),
-                low_rank: most.low_rank.max(one.low_rank),
-                outputs: most.outputs.max(one.outputs),
+                rows: std::array::from_fn(|i| {
+                    let ((most, _), (one, cols)) = (most.rows[i], one.rows[i]);
+                    (most.max(one), cols)
+                }),
             }
         })
     }
 
     pub fn new(widths: StepWidths, (rows, lanes, longest): (usize, usize, usize), wanted: usize) -> BufferSizes {
-        let StepWidths { shape, largest_rank, processors } = widths;
+        let StepWidths { shape, largest_rank, processors, exactness } = widths;
         // A lane with drafts has at least two rows, and a step with drafts has few.
         let (state, drafting) = (StateShape::new(shape), lanes.min(FEW_ROWS / 2));
         let predicting = if shape.mtp_blocks > 0 { rows } else { 0 };
@@ -192,10 +260,21 @@ impl BufferSizes {
         let routed = |values: usize| if used == 0 { 0 } else { values };
         // Rows of several widths share a buffer: those of experts are narrow and many.
         let widest = queries.max(values).max(if used == 0 { shape.ffn } else { shared_ffn });
-        let inner = match used {
-            0 => (rows, widest),
-            _ => (pairs, expert_ffn.next_multiple_of(PADDED_TO).max(widest.next_multiple_of(PADDED_TO).div_ceil(used))),
+        let inner_cols = match used {
+            0 => widest,
+            _ => expert_ffn.next_multiple_of(PADDED_TO).max(widest.next_multiple_of(PADDED_TO).div_ceil(used)),
         };
+        let a_row = used.max(1); // rows of `inner` that a row of the step takes
+        // Few rows are read in other forms than many.
+        let forms = |of_one: usize| {
+            let few = FormRows::of(rows.min(FEW_ROWS) * of_one, product::forms(1, exactness));
+            let many = if rows > FEW_ROWS { rows * of_one } else { 0 };
+            few.max(FormRows::of(many, product::forms(FEW_ROWS + 1, exactness)))
+        };
+        // Exact products read values of any number of rows.
+        let normed = forms(1).max(FormRows::of(rows, VALUES));
+        let low_rank =
+            if largest_rank == 0 { FormRows::default() } else { forms(a_row).max(FormRows::of(rows * a_row, VALUES)) };
         BufferSizes {
             floats: [
                 rows * shape.hidden,
@@ -207,7 +286,7 @@ impl BufferSizes {
                 rows * values,
                 rows * shape.value_heads,
                 rows * shape.value_heads,
-                gpu::delta::scratch(lanes, longest, shape.value_heads),
+                gpu::delta::scratch(rows, lanes, longest, shape.value_heads),
                 parts * shape.head_dim,
                 2 * parts,
                 rows * ffn,
@@ -225,18 +304,20 @@ impl BufferSizes {
                 rows.max(pairs) * largest_rank,
             ],
             numbers: [pairs, pairs, pairs, pairs, routed(1 + 3 * most_tiles(pairs, experts, tile_rows(1)))],
-            normed: (rows, shape.hidden),
-            inner,
-            low_rank: (if largest_rank == 0 { 0 } else { rows.max(pairs) }, largest_rank),
-            outputs: (predicting, shape.hidden),
+            rows: [
+                (normed, shape.hidden),
+                (forms(a_row), inner_cols),
+                (low_rank, largest_rank),
+                (FormRows::of(predicting, VALUES), shape.hidden),
+            ],
         }
     }
 
     pub fn bytes(&self) -> usize {
-        let rows = [self.normed, self.inner, self.low_rank].map(|(rows, cols)| DeviceRows::bytes(rows, cols, ALL));
-        let outputs = DeviceRows::bytes(self.outputs.0, self.outputs.1, VALUES);
-        let numbers = self.floats.iter().chain(&self.numbers).sum::<usize>() * size_of::<f32>();
-        rows.iter().sum::<usize>() + outputs + numbers
+        let layout = Layout::of(self.floats);
+        let own = layout.sizes.iter().zip(layout.places).filter(|(_, place)| place.is_none()).map(|(len, _)| len);
+        let numbers = own.sum::<usize>() + layout.len + self.numbers.iter().sum::<usize>();
+        self.rows.iter().map(|(rows, cols)| rows.bytes(*cols)).sum::<usize>() + numbers * size_of::<f32>()
     }
 }
 
@@ -253,4 +334,29 @@ fn grow<T: Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<bool, Error> {
         *buffer = Buffer::new(&device, len)?;
     }
     Ok(grows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_are_needed_together_lie_apart() {
+        let mut sizes: [usize; 25] = std::array::from_fn(|at| 100 * (at % 7) + 1);
+        for before in [0, 9] {
+            sizes[Floats::Before as usize] = before;
+            let layout = Layout::of(sizes);
+            let attention = [&OF_BOTH_MIXERS[..], &OF_ATTENTION].concat();
+            let linear = [&OF_BOTH_MIXERS[..], &OF_LINEAR_LAYERS].concat();
+            for group in [attention, linear, OF_FEED_FORWARD.to_vec()] {
+                let place = |which: &Floats| layout.places[*which as usize].unwrap();
+                let mut parts: Vec<_> = group.iter().map(|which| (place(which), sizes[*which as usize])).collect();
+                parts.sort_unstable();
+                assert!(parts.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "{parts:?}");
+                assert!(parts.last().is_some_and(|(place, len)| place + len <= layout.len));
+            }
+            assert_eq!(layout.places[Floats::Logits as usize].is_some(), before == 0);
+            assert_eq!(layout.places[Floats::Hidden as usize], None);
+        }
+    }
 }

@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(cases(16))]
     #[test]
     fn steps_and_chunks_are_the_reference(
-        counts in prop::collection::vec(prop_oneof![1usize..40, 60usize..200], 1..3),
+        counts in prop::collection::vec(prop_oneof![1usize..40, 60usize..200], 1..4),
         key_dim in prop::sample::select(vec![32usize, 64, 128]),
         value_dim in prop::sample::select(vec![32usize, 36, 64, 128]),
         (key_heads, values_a_key) in (1usize..3, 1usize..4),
@@ -43,14 +43,14 @@ proptest! {
         let [qkv_there, decay_there, beta_there] = [&qkv, &decay, &beta].map(|v| Buffer::of(&device, v).unwrap());
         let out = Buffer::<f32>::new(&device, rows * heads.values()).unwrap();
         let longest = *counts.iter().max().unwrap();
-        let chunks = Buffer::<f32>::new(&device, scratch(lanes.len(), longest, heads.value_heads)).unwrap();
-        advance(&device, lanes.len(), longest, &chunks, DeltaArguments {
+        let chunks = Buffer::<f32>::new(&device, scratch(rows, lanes.len(), longest, heads.value_heads)).unwrap();
+        advance(&device, lanes.len(), longest, chunks.len(), DeltaArguments {
             qkv: qkv_there.address(),
             decay: decay_there.address(),
             beta: beta_there.address(),
             out: out.address(),
             lanes: lanes_there.address(),
-            chunks: 0,
+            chunks: chunks.address(),
             state: 4,
             key_heads: key_heads as u32,
             value_heads: heads.value_heads as u32,
