@@ -183,6 +183,9 @@ impl GpuWorkspace {
         let layout = Layout::of(std::array::from_fn(|i| self.layout.sizes[i].max(needed.floats[i])));
         let mut grown = layout != self.layout;
         if grown {
+            // Where there is no memory, nothing has a place until the next step, and no recorded step starts.
+            self.layout = Layout::of([0; 25]);
+            self.graphs.clear();
             let own = self.floats.iter_mut().zip(layout.sizes).zip(layout.places);
             for ((buffer, len), _) in own.filter(|(_, place)| place.is_none()) {
                 grow(buffer, len)?;
