@@ -113,7 +113,7 @@ impl DeviceRows {
     }
 
     pub fn room(&self) -> FormRows {
-        let rows = |len: usize| if self.padded == 0 { 0 } else { len / self.padded };
+        let rows = |len: usize| len.checked_div(self.padded).unwrap_or_default();
         FormRows {
             values: rows(self.values.len()),
             integers: rows(self.codes.len()),
