@@ -319,7 +319,7 @@ async fn a_wish_that_may_mean_two_facts_forgets_neither_and_asks() {
     let (client, mut events) = home.runtime.attach(&session, attach).await.unwrap();
     let wish = ItemBody::message(Role::User, "I'd rather you lost what I told you about my sister's migraines.");
     client.say(None, Input::AddItem { item: NewItem { id: None, body: wish }, place: ItemPlace::End }).await;
-    let near = loop {
+    let mut near = loop {
         let next = tokio::time::timeout(Duration::from_secs(60), events.next()).await;
         let Ok(ToWrite::Event(event)) = next else { panic!("nobody was asked: {:?}", home.facts("ann").await) };
         events.done(1);
@@ -330,8 +330,8 @@ async fn a_wish_that_may_mean_two_facts_forgets_neither_and_asks() {
     };
     let held = home.store.facts("home", Some("ann")).await.unwrap();
     let mut ids: Vec<String> = held.iter().filter(|fact| fact.holds()).map(|fact| fact.id.clone()).collect();
-    let mut near = near;
-    (ids.sort(), near.sort());
+    ids.sort();
+    near.sort();
     assert_eq!((home.facts("ann").await.len(), near), (2, ids));
     home.close().await;
 }
