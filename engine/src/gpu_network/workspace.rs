@@ -18,8 +18,7 @@ pub struct GpuWorkspace {
     pub(super) inner: DeviceRows,
     pub(super) low_rank: DeviceRows, // input of the second product of what an adapter adds
     pub(super) outputs: DeviceRows, // [rows, hidden]: the input of the output matrix, for the block for multi-token prediction
-    floats: [Buffer<f32>; 25],      // empty where `shared` has room for them
-    shared: Buffer<f32>,            // what is never needed at the same time lies in the same place
+    floats: Buffer<f32>,            // what is never needed at the same time lies in the same place
     layout: Layout,
     numbers: [Buffer<u32>; 5],
     logits_on_host: HostBuffer<f32>, // [wanted rows, vocab]
@@ -80,15 +79,24 @@ pub(super) struct GraphKey {
 
 pub(super) const VALUES: Forms = Forms { values: true, integers: false, halves: Halves::No };
 
-/// Places of values in the shared buffer. A layer mixes tokens and then feeds each of them forward, and only the last one is followed by
+/// Places of values in the buffer of all. A layer mixes tokens and then feeds each of them forward, and only the last one is followed by
 /// logits.
 #[derive(Clone, PartialEq)]
 struct Layout {
     sizes: [usize; 25],
-    places: [Option<usize>; 25],
+    places: [usize; 25],
     len: usize,
 }
 
+const OF_THE_STEP: [Floats; 7] = [
+    Floats::Hidden,
+    Floats::Turns,
+    Floats::DraftRecurrent,
+    Floats::DraftConv,
+    Floats::Before,
+    Floats::Embedded,
+    Floats::LowRank,
+];
 const OF_BOTH_MIXERS: [Floats; 2] = [Floats::Q, Floats::K];
 const OF_ATTENTION: [Floats; 3] = [Floats::V, Floats::Partial, Floats::Stats];
 const OF_LINEAR_LAYERS: [Floats; 5] = [Floats::Convolved, Floats::Out, Floats::Decay, Floats::Beta, Floats::Chunks];
@@ -98,20 +106,20 @@ const ALIGNED_TO: usize = 64;
 
 impl Layout {
     fn of(sizes: [usize; 25]) -> Layout {
-        let mut places = [None; 25];
+        let mut places = [0; 25];
         let mut put = |first: usize, group: &[Floats]| {
             group.iter().fold(first, |at, which| {
-                places[*which as usize] = Some(at);
+                places[*which as usize] = at;
                 at + sizes[*which as usize].next_multiple_of(ALIGNED_TO)
             })
         };
-        let mixed = put(0, &OF_BOTH_MIXERS);
-        let mut len = put(mixed, &OF_ATTENTION).max(put(mixed, &OF_LINEAR_LAYERS)).max(put(0, &OF_FEED_FORWARD));
+        let kept = put(0, &OF_THE_STEP);
         // The block for multi-token prediction runs before the logits are read.
-        if sizes[Floats::Before as usize] == 0 {
-            len = len.max(put(0, &[Floats::Logits]));
-        }
-        Layout { sizes, places, len }
+        let (predicts, logits) = (sizes[Floats::Before as usize] > 0, put(kept, &[Floats::Logits]));
+        let first = if predicts { logits } else { kept };
+        let mixed = put(first, &OF_BOTH_MIXERS);
+        let ends = [logits, put(mixed, &OF_ATTENTION), put(mixed, &OF_LINEAR_LAYERS), put(first, &OF_FEED_FORWARD)];
+        Layout { sizes, places, len: ends.into_iter().fold(0, usize::max) }
     }
 }
 
@@ -123,8 +131,7 @@ impl GpuWorkspace {
             inner: DeviceRows::with_room(device, FormRows::default(), 0)?,
             low_rank: DeviceRows::with_room(device, FormRows::default(), 0)?,
             outputs: DeviceRows::with_room(device, FormRows::default(), 0)?,
-            floats: empty(device)?,
-            shared: Buffer::new(device, 0)?,
+            floats: Buffer::new(device, 0)?,
             layout: Layout::of([0; 25]),
             numbers: empty(device)?,
             logits_on_host: HostBuffer::new(device),
@@ -134,34 +141,21 @@ impl GpuWorkspace {
     }
 
     pub(super) fn read(&self, which: Floats, first: usize, out: &mut [f32]) -> Result<(), Error> {
-        match self.layout.places[which as usize] {
-            Some(place) => self.shared.read(place + first, out),
-            None => self.floats[which as usize].read(first, out),
-        }
+        self.floats.read(self.layout.places[which as usize] + first, out)
     }
 
     pub(super) fn write(&self, which: Floats, first: usize, values: &[f32]) -> Result<(), Error> {
-        match self.layout.places[which as usize] {
-            Some(place) => self.shared.write(place + first, values),
-            None => self.floats[which as usize].write(first, values),
-        }
+        self.floats.write(self.layout.places[which as usize] + first, values)
     }
 
     pub(super) fn logits(&mut self, count: usize) -> Result<&mut [f32], Error> {
-        let (buffer, first) = match self.layout.places[Floats::Logits as usize] {
-            Some(place) => (&self.shared, place),
-            None => (&self.floats[Floats::Logits as usize], 0),
-        };
         let logits = self.logits_on_host.room(count)?;
-        buffer.read(first, logits)?;
+        self.floats.read(self.layout.places[Floats::Logits as usize], logits)?;
         Ok(logits)
     }
 
     pub(super) fn at(&self, which: Floats) -> u64 {
-        match self.layout.places[which as usize] {
-            Some(place) => self.shared.address() + (place * size_of::<f32>()) as u64,
-            None => self.floats[which as usize].address(),
-        }
+        self.floats.address() + (self.layout.places[which as usize] * size_of::<f32>()) as u64
     }
 
     pub(super) fn room(&self, which: Floats) -> usize {
@@ -186,11 +180,7 @@ impl GpuWorkspace {
             // Where there is no memory, nothing has a place until the next step, and no recorded step starts.
             self.layout = Layout::of([0; 25]);
             self.graphs.clear();
-            let own = self.floats.iter_mut().zip(layout.sizes).zip(layout.places);
-            for ((buffer, len), _) in own.filter(|(_, place)| place.is_none()) {
-                grow(buffer, len)?;
-            }
-            grow(&mut self.shared, layout.len)?;
+            grow(&mut self.floats, layout.len)?;
             self.layout = layout;
         }
         for (buffer, len) in self.numbers.iter_mut().zip(needed.numbers) {
@@ -317,9 +307,7 @@ impl BufferSizes {
     }
 
     pub fn bytes(&self) -> usize {
-        let layout = Layout::of(self.floats);
-        let own = layout.sizes.iter().zip(layout.places).filter(|(_, place)| place.is_none()).map(|(len, _)| len);
-        let numbers = own.sum::<usize>() + layout.len + self.numbers.iter().sum::<usize>();
+        let numbers = Layout::of(self.floats).len + self.numbers.iter().sum::<usize>();
         self.rows.iter().map(|(rows, cols)| rows.bytes(*cols)).sum::<usize>() + numbers * size_of::<f32>()
     }
 }
@@ -349,17 +337,19 @@ mod tests {
         for before in [0, 9] {
             sizes[Floats::Before as usize] = before;
             let layout = Layout::of(sizes);
+            let logits = if before == 0 { &[][..] } else { &[Floats::Logits] };
+            let beside = |group: &[Floats]| [&OF_THE_STEP[..], logits, group].concat();
             let attention = [&OF_BOTH_MIXERS[..], &OF_ATTENTION].concat();
             let linear = [&OF_BOTH_MIXERS[..], &OF_LINEAR_LAYERS].concat();
-            for group in [attention, linear, OF_FEED_FORWARD.to_vec()] {
-                let place = |which: &Floats| layout.places[*which as usize].unwrap();
+            for group in [&attention[..], &linear, &OF_FEED_FORWARD, &[Floats::Logits][logits.len()..]].map(beside) {
+                let place = |which: &Floats| layout.places[*which as usize];
                 let mut parts: Vec<_> = group.iter().map(|which| (place(which), sizes[*which as usize])).collect();
                 parts.sort_unstable();
                 assert!(parts.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "{parts:?}");
                 assert!(parts.last().is_some_and(|(place, len)| place + len <= layout.len));
             }
-            assert_eq!(layout.places[Floats::Logits as usize].is_some(), before == 0);
-            assert_eq!(layout.places[Floats::Hidden as usize], None);
+            let is_shared = layout.places[Floats::Logits as usize] == layout.places[Floats::Q as usize];
+            assert_eq!(is_shared, before == 0);
         }
     }
 }
