@@ -24,7 +24,6 @@ from kv_error import Reader, log_softmax
 
 RECIPE = pathlib.Path(__file__).parents[2] / "models/builtin/recipe"
 LEVELS = {
-    1: [0.797885],
     2: [0.452780, 1.510418],
     3: [0.245094, 0.756005, 1.343909, 2.151946],
     4: [0.128395, 0.388048, 0.656759, 0.942340, 1.256231, 1.618046, 2.069017, 2.732590],

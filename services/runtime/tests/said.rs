@@ -300,7 +300,7 @@ async fn play(encoder: &Path, file: &str) -> Played {
     Played { current, all, told_again }
 }
 
-/// Says a wish that may mean either of two facts: both stay, and the client of that conversation is told which they are.
+/// Says a wish that may mean either of two facts: the service keeps both, and sends their ids to the client of that conversation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wish_that_may_mean_two_facts_forgets_neither_and_asks() {
     let Some(encoder) = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from) else {
@@ -321,7 +321,9 @@ async fn a_wish_that_may_mean_two_facts_forgets_neither_and_asks() {
     client.say(None, Input::AddItem { item: NewItem { id: None, body: wish }, place: ItemPlace::End }).await;
     let mut near = loop {
         let next = tokio::time::timeout(Duration::from_secs(60), events.next()).await;
-        let Ok(ToWrite::Event(event)) = next else { panic!("nobody was asked: {:?}", home.facts("ann").await) };
+        let Ok(ToWrite::Event(event)) = next else {
+            panic!("the service sent no ids; Ann has the facts {:?}", home.facts("ann").await)
+        };
         events.done(1);
         if let Event::FactUnsure { fact_id, near } = &*event {
             assert_eq!(*fact_id, None);

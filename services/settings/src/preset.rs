@@ -172,7 +172,7 @@ impl Thinking {
 pub struct RememberedSettings {
     pub prompt_tokens: u32,
     pub learn: Learn,
-    /// The assistant says that it will remember what it is told.
+    /// True if the prompt asks the assistant to say 'I'll remember that'.
     pub confirm: bool,
 }
 

@@ -251,18 +251,17 @@ impl Remembered {
         Ok(is_unsure)
     }
 
-    /// Forgets the fact that a wish means by its meaning, among those that were told before it. Returns true if two are near: both stay.
-    pub fn forget_meant(&mut self, search: &FactSearch, source: &SaidMessage) -> bool {
+    /// Forgets the fact that a wish means by its meaning, among those that were told before it. Where two are near, both stay.
+    pub fn forget_meant(&mut self, search: &FactSearch, source: &SaidMessage) {
         match self.meant(search, source) {
             MeantFact::One(at) => self.forget_all(&[self.held[at].id.clone()]),
             MeantFact::None => {}
             MeantFact::Unsure(first, second) => {
+                crate::metrics::unsure_wish();
                 let near = [first, second].map(|at| self.held[at].id.clone());
                 self.unsure.push(Unsure { kept: None, near });
-                return true;
             }
         }
-        false
     }
 
     /// Lists the places of the facts that a sentence may mean, and how near each is, nearest first.

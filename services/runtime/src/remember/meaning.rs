@@ -123,10 +123,8 @@ impl Shared {
                     match said_before.filter(|_| what.is_empty()) {
                         Some(before) => remembered.forget_said_in(&before.item_id),
                         None => {
-                            if let Some(search) = seek(None, &mut remembered).await
-                                && remembered.forget_meant(&search, source)
-                            {
-                                crate::metrics::unsure_wish();
+                            if let Some(search) = seek(None, &mut remembered).await {
+                                remembered.forget_meant(&search, source);
                             }
                         }
                     }
@@ -165,9 +163,7 @@ impl Shared {
             let vector = rounded(&encoded.vector);
             let search = FactSearch::new(&encoder, what, None, &vector, &encoded.tokens);
             read_near(&encoder, &search, remembered, source, NEAR_AT_ONCE).await;
-            if remembered.forget_meant(&search, source) {
-                crate::metrics::unsure_wish();
-            }
+            remembered.forget_meant(&search, source);
         }
         Ok(true)
     }
