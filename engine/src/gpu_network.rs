@@ -186,30 +186,31 @@ impl GpuNetwork {
         Ok(GpuStep { rows, lanes, longest, few: rows <= FEW_ROWS, turns: work.inputs.turns(), at })
     }
 
-    // Sends the rows of an embedding that is on the host: to where a block for multi-token prediction finds them a second
-    // time, if the model has one.
+    // Sends the rows of an embedding that is on the host, a second time to where a block for multi-token prediction finds them, if the
+    // model has one. That is done here, since no graph of the step's kernels has a copy.
     fn send_embedded(&self, work: &mut GpuWorkspace) -> Result<(), Error> {
-        let Some(embed) = &self.embed else { return Ok(()) };
+        let Some(embed) = self.embed.as_ref().filter(|_| !work.inputs.tokens().is_empty()) else { return Ok(()) };
         let mut rows = std::mem::take(&mut work.rows_on_host);
         rows.resize(work.inputs.tokens().len() * self.shape.hidden, 0.0);
         for (token, row) in work.inputs.tokens().iter().zip(rows.chunks_exact_mut(self.shape.hidden)) {
             embed.row(*token as usize, row);
         }
         let to = if self.prediction.is_some() { Floats::Embedded } else { Floats::Hidden };
-        let sent = work.write(to, 0, &rows);
+        let (sent, count) = (work.write(to, 0, &rows), rows.len());
         work.rows_on_host = rows;
-        sent
+        sent?;
+        if self.prediction.is_none() {
+            return Ok(());
+        }
+        gpu::snapshot::copy(&self.device, count, work.at(Floats::Embedded), work.at(Floats::Hidden))
     }
 
     fn embed(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
-        let hidden = work.at(Floats::Hidden);
-        match (&self.embed, &self.prediction) {
-            (None, _) => embed(&self.device, &self.output.blocks, step.at.tokens, step.rows, hidden),
-            (Some(_), None) => Ok(()),
-            (Some(_), Some(_)) => {
-                gpu::snapshot::copy(&self.device, step.rows * self.shape.hidden, work.at(Floats::Embedded), hidden)
-            }
+        // An embedding that is on the host was sent.
+        if self.embed.is_some() {
+            return Ok(());
         }
+        embed(&self.device, &self.output.blocks, step.at.tokens, step.rows, work.at(Floats::Hidden))
     }
 
     /// Computes a step. Steps with one token a lane come by the thousand and differ only in their inputs, so their
@@ -236,7 +237,7 @@ impl GpuNetwork {
             // The first run has loaded the kernels, so that they can be recorded now.
             let graph = match self.device.record(compute) {
                 // This driver cannot record kernels that overlap.
-                Err(error) if key.overlaps && !matches!(error, Error::Lost { .. }) => {
+                Err(error) if key.overlaps && !matches!(error, Error::Lost { .. } | Error::Recording { .. }) => {
                     self.device.set_feature(GpuFeature::OverlappingLaunches, false);
                     return Ok(());
                 }

@@ -176,3 +176,26 @@ fn a_plan_counts_what_additions_take_on_a_device() {
     let expected: usize = added.layers.iter().flat_map(|layer| layer.matrices()).map(of).sum();
     assert_eq!(total(&added) - total(&plain), expected);
 }
+
+/// Adds to experts by different ranks, to all but one, and to a matrix that is cut in two on a device.
+#[test]
+fn a_plan_counts_the_additions_to_experts_as_they_lie_on_a_device() {
+    if !testing::has_emulator() {
+        return;
+    }
+    for name in ["moe", "dense-mtp"] {
+        let mut added = model_of(name);
+        change(&mut added, with_addition);
+        if let Some(block) = &mut added.prediction {
+            block.join = with_addition(&block.join, 7);
+        }
+        let [of_plain, of_added] = [&model_of(name), &added].map(|model| {
+            let device = testing::open_emulator(&std::env::temp_dir().join("reprise-gpu-tests")).unwrap().device();
+            let network = GpuNetwork::new(&device, model, Precision::F32, usize::MAX).unwrap();
+            let (taken, (always, layers)) = (device.used_bytes().unwrap(), device_bytes(model));
+            drop(network);
+            (taken, always + layers.into_iter().sum::<usize>())
+        });
+        assert_eq!(of_added.0 - of_plain.0, of_added.1 - of_plain.1, "{name}");
+    }
+}

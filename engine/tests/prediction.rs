@@ -172,6 +172,37 @@ fn guesses_on_a_device() {
     assert!(few.len() == 2 && few.iter().all(|token| *token < 32), "{few:?}");
 }
 
+/// Steps of one token are recorded once, and their graph must have all that they do: the rows of an embedding on the host, too, which
+/// models have whose output matrix is another one.
+#[test]
+fn a_block_beside_an_embedding_on_the_host_computes_each_step_on_a_device() {
+    let Some(device) = device_of_tests() else { return };
+    let golden = GoldenFile::of_folder("dense-mtp");
+    let (prompt, chained) = (golden.tokens("prompt"), golden.tokens("chained"));
+    let mut model = weights::open(&reference_models().join("dense-mtp"), true).unwrap();
+    model.output = Some(model.embed.clone());
+    let mut on_device = Executor::on_gpu(&device, &model, Precision::F32).unwrap();
+    let (network, mut on_cpu) = (Network::new(model, Precision::F32), Executor::on_cpu(Cpu::new(2)));
+    let mut states =
+        [&on_device, &on_cpu].map(|executor| SequenceState::new(network.state_shape, F32, &executor.meter()).unwrap());
+    let step = |executor: &mut Executor, state: &mut SequenceState, tokens: &[u32]| {
+        let wanted = WantedLogits::Last;
+        let mut lanes = [StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }];
+        executor.forward(&network, &mut lanes).unwrap().to_vec()
+    };
+    for tokens in prompt[..12].chunks(8).chain(prompt[12..20].chunks(1)) {
+        let ours = step(&mut on_device, &mut states[0], tokens);
+        let expected = step(&mut on_cpu, &mut states[1], tokens);
+        close(&format!("behind {}", states[0].position), &ours, &expected, 1e-4);
+    }
+    let (state, mut drafts) = (&mut states[0], Vec::new());
+    state.reserve(4);
+    let mut lanes = [PredictionLane { state, token: prompt[20], count: 4, drafts: &mut drafts }];
+    on_device.predict(&network, &mut lanes, network.shape().vocab);
+    assert_eq!(on_device.failure(), None);
+    assert_eq!(drafts, chained[20 * 4..][..4]);
+}
+
 #[test]
 fn the_model_itself_computes_what_it_does_without_the_block() {
     let (cpu, golden) = (Cpu::new(2), GoldenFile::of_folder("dense-tied"));

@@ -28,10 +28,12 @@ for line in sys.stdin:
 program kernels-on-gpu cargo test --quiet --no-run --package gpu --test device
 program models-on-gpu cargo test --quiet --no-run --package engine --test gpu
 program prediction-on-gpu cargo test --quiet --no-run --package engine --test prediction
+program additions-on-gpu cargo test --quiet --no-run --package engine --test low_rank
 program state-on-gpu cargo test --quiet --no-run --package engine --test state
 CARGO_TARGET_DIR="${RELEASE_TARGET_DIR:-${CARGO_TARGET_DIR:-target}}" \
   program bench-on-gpu cargo build --quiet --release --package tools --example gpu_bench
-tar -C "$programs" -czf "$out/programs.tar.gz" kernels-on-gpu models-on-gpu prediction-on-gpu state-on-gpu bench-on-gpu
+tar -C "$programs" -czf "$out/programs.tar.gz" kernels-on-gpu models-on-gpu prediction-on-gpu additions-on-gpu \
+  state-on-gpu bench-on-gpu
 # Kernels for a H100 or a H200 with a driver of CUDA 13.0, where NVRTC is here: the time there is short.
 if python3 -c 'import ctypes; ctypes.CDLL("libnvrtc.so.13")' 2>/dev/null; then
   cargo run --quiet --release --package gpu --example compile -- "$out/kernels" "${PROCESSOR:-90}" "${DRIVER:-13000}"

@@ -70,6 +70,7 @@ tests() {
   run kernels "$1" env GPU_CASES="$cases" ./kernels-on-gpu --nocapture --skip nvrtc --skip stand_in
   run models "$1" ./models-on-gpu --nocapture --skip as_a_driver
   run prediction "$1" ./prediction-on-gpu --nocapture on_a_device
+  run additions "$1" ./additions-on-gpu --nocapture a_gpu
   run histories "$1" ./state-on-gpu --nocapture device:: drafts::a_reply_with_drafts_is_the_reply_without_on_a_device
 }
 # Random problems take their time under a checker: few of them, and the compiler's own test not at all.

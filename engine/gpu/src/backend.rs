@@ -54,6 +54,9 @@ pub trait Backend: Send + Sync {
     /// Records the kernels that `work` starts, without running them.
     fn record(&self, work: GpuWork) -> Result<Recording, Error>;
 
+    /// Returns whether this thread records: then it may only start kernels.
+    fn is_recording(&self) -> bool;
+
     fn replay(&self, recording: &Recording) -> Result<(), Error>;
 
     fn allocate(&self, bytes: usize) -> Result<u64, Error>;

@@ -174,6 +174,12 @@ impl Cuda {
         Ok(*function)
     }
 
+    /// Returns the stream that this thread records, if it records.
+    fn recorded_into(&self) -> Option<sys::CUstream> {
+        let recording = self.recording.lock();
+        recording.as_ref().filter(|(thread, _)| *thread == std::thread::current().id()).map(|(_, stream)| stream.0)
+    }
+
     /// Makes the context current for this thread, which the driver asks of every caller.
     fn enter(&self) -> Result<(), Error> {
         // SAFETY: the context was retained when this was opened.
@@ -226,10 +232,7 @@ impl Backend for Cuda {
     ) -> Result<(), Error> {
         self.enter()?;
         let function = self.function(program, kernel, how.shared_bytes)?;
-        let stream = match &*self.recording.lock() {
-            Some((thread, stream)) if *thread == std::thread::current().id() => stream.0,
-            _ => self.stream,
-        };
+        let stream = self.recorded_into().unwrap_or(self.stream);
         let mut parameters = [arguments.as_ptr().cast_mut().cast::<c_void>()];
         let mut attribute = sys::CUlaunchAttribute_st {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -309,6 +312,10 @@ impl Backend for Cuda {
             check("making a graph", sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0))?;
         }
         Ok(Box::new(CudaGraph { graph, ready }))
+    }
+
+    fn is_recording(&self) -> bool {
+        self.recorded_into().is_some()
     }
 
     fn replay(&self, recording: &Recording) -> Result<(), Error> {

@@ -86,20 +86,28 @@ impl Device {
     }
 
     pub fn synchronize(&self) -> Result<(), Error> {
-        self.backend().synchronize()
+        self.outside_of_recordings("waiting for the GPU")?.synchronize()
     }
 
     pub fn time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f32, Error> {
         self.backend().time(&mut once(work))
     }
 
-    /// Records the kernels that `work` starts, without running them. `work` must neither allocate nor wait.
+    /// Records the kernels that `work` starts, without running them. Everything else that `work` asks for is refused: it would be done
+    /// once, and missing each time that the graph runs.
     pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Graph, Error> {
         Ok(Graph { device: self.clone(), recording: self.backend().record(&mut once(work))? })
     }
 
+    fn outside_of_recordings(&self, action: &'static str) -> Result<&dyn Backend, Error> {
+        if self.backend().is_recording() {
+            return Err(Error::Recording { action });
+        }
+        Ok(self.backend())
+    }
+
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, Error> {
-        self.backend().allocate(bytes)
+        self.outside_of_recordings("taking memory")?.allocate(bytes)
     }
 
     pub(crate) unsafe fn free(&self, address: u64) {
@@ -118,27 +126,27 @@ impl Device {
 
     pub(crate) unsafe fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
         // SAFETY: as above.
-        unsafe { self.backend().copy_in(to, from) }
+        unsafe { self.outside_of_recordings("copying to the GPU")?.copy_in(to, from) }
     }
 
     pub(crate) unsafe fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         // SAFETY: as above.
-        unsafe { self.backend().copy_out(to, from) }
+        unsafe { self.outside_of_recordings("copying from the GPU")?.copy_out(to, from) }
     }
 
     pub(crate) unsafe fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         // SAFETY: as above.
-        unsafe { self.backend().copy_out_beside(to, from) }
+        unsafe { self.outside_of_recordings("copying from the GPU")?.copy_out_beside(to, from) }
     }
 
     pub(crate) unsafe fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
         // SAFETY: as above.
-        unsafe { self.backend().copy_within(to, from, bytes) }
+        unsafe { self.outside_of_recordings("copying on the GPU")?.copy_within(to, from, bytes) }
     }
 
     pub(crate) unsafe fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
         // SAFETY: as above.
-        unsafe { self.backend().fill(at, byte, bytes) }
+        unsafe { self.outside_of_recordings("filling memory")?.fill(at, byte, bytes) }
     }
 }
 

@@ -28,6 +28,8 @@ pub enum Error {
     Lost { reason: String },
     #[error("{action}: the driver answered {reason}")]
     Driver { action: &'static str, reason: String },
+    #[error("{action} was asked for while kernels are recorded: each start of their graph would leave it out")]
+    Recording { action: &'static str },
     #[error("{kernel}: {reason}")]
     Launch { kernel: String, reason: String },
     #[error("{file}: {reason}")]

@@ -28,6 +28,9 @@ struct LaneRows {
     in_state: usize, // number of the layer in the lanes' states
 }
 
+/// Most tokens of a step that replays: no step is planned for fewer rows.
+const MOST_REPLAYED: usize = 64;
+
 impl GpuNetwork {
     pub(super) fn delta(
         &self,
@@ -167,14 +170,27 @@ impl GpuNetwork {
         position: usize,
         work: &mut GpuWorkspace,
     ) -> Result<(), Error> {
-        let (rows, heads, covered) = (position - state.position, self.state_shape.heads, log.covered());
+        let covered = log.covered();
         assert!(covered.start <= state.position && position <= covered.end, "a replay beyond the recurrence log");
-        if rows == 0 {
-            return Ok(());
+        while state.position < position {
+            let rows = (position - state.position).min(MOST_REPLAYED);
+            self.replay_rows(state, log, rows, work)?;
+            state.position += rows;
+            state.outputs.clear();
         }
+        Ok(())
+    }
+
+    fn replay_rows(
+        &self,
+        state: &SequenceState,
+        log: &RecurrenceLog,
+        rows: usize,
+        work: &mut GpuWorkspace,
+    ) -> Result<(), Error> {
         work.inputs.clear();
         work.inputs.add_lane(state, rows, Some(log))?;
-        let step = self.step(work)?;
+        let (step, heads) = (self.step(work)?, self.state_shape.heads);
         let linear = self.layers.iter().filter_map(|layer| match &layer.mixer {
             GpuMixer::Delta(weights) => Some(weights),
             GpuMixer::Attention(_) => None,
@@ -193,8 +209,6 @@ impl GpuNetwork {
             // Replayed tokens are in the log already.
             self.recur(weights, layer, &step, Inputs::Logged, work)?;
         }
-        state.position = position;
-        state.outputs.clear();
         Ok(())
     }
 }

@@ -105,13 +105,13 @@ impl GpuNetwork {
         Ok(())
     }
 
-    /// Builds the input of the block's layer in `work.hidden`, which has the tokens' embeddings: these, and the outputs
-    /// before them.
+    /// Builds the input of the block's layer in `work.hidden`: the tokens' embeddings, and the outputs before them.
     fn join(&self, block: &GpuPrediction, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let hidden = work.at(Floats::Hidden);
-        let of_token = self.norm((step.rows, 0), work, &block.embed_norm, false)?;
-        self.product((of_token, step.rows), &[(&block.of_token, hidden)], false, work)?;
+        let embedded = if self.embed.is_some() { work.at(Floats::Embedded) } else { hidden };
         let normed = work.normed.arguments(self.forms(step.rows));
+        self.norm_into(normed, step.rows, embedded, &block.embed_norm)?;
+        self.product((normed, step.rows), &[(&block.of_token, hidden)], false, work)?;
         self.norm_into(normed, step.rows, work.at(Floats::Before), &block.state_norm)?;
         self.product((normed, step.rows), &[(&block.of_output, hidden)], true, work)
     }

@@ -146,21 +146,37 @@ fn feed_forward(device: &Device, from: &Ffn) -> Result<GpuFfn, Error> {
 
 /// Bytes of a model's matrices on a device: all but the embedding and the feed-forward parts, and the feed-forward part of each layer.
 pub fn device_bytes(model: &ModelWeights) -> (usize, Vec<usize>) {
-    let bytes = |m: &Matrix| {
-        let added = m.low_rank().map_or(0, |it| {
-            matrix::device_bytes(Format::F32, it.rank, m.cols()) + matrix::device_bytes(Format::F32, m.rows(), it.rank)
-        });
-        m.format().map_or(m.bytes(), |format| added + matrix::device_bytes(format, m.rows(), m.cols()))
-    };
-    let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());
-    let predicting = model.prediction.iter().flat_map(PredictionBlock::matrices);
+    let of = |matrices: Vec<&Matrix>| matrices.into_iter().map(|matrix| stack_bytes(&[matrix])).sum::<usize>();
+    let mixers: usize = model.layers.iter().map(|layer| of(layer.mixer.matrices())).sum();
+    let predicting = model.prediction.iter().map(|block| {
+        // Each half of the joining matrix has all of an addition's second matrix.
+        let again = block.join.low_rank().map_or(0, |it| matrix::device_bytes(Format::F32, block.join.rows(), it.rank));
+        let PredictionBlock { join, attention: AttentionWeights { q, k, v, o, .. }, ffn, .. } = block;
+        of(vec![join, q, k, v, o]) + again + ffn_bytes(ffn)
+    });
     // An embedding that is not the output matrix stays on the host.
-    let output = model.output_matrix();
-    let outside: usize = [output].into_iter().chain(predicting).map(bytes).sum();
-    (
-        outside + mixers.sum::<usize>(),
-        model.layers.iter().map(|layer| layer.ffn.matrices().into_iter().map(bytes).sum()).collect(),
-    )
+    let outside = of(vec![model.output_matrix()]) + predicting.sum::<usize>();
+    (outside + mixers, model.layers.iter().map(|layer| ffn_bytes(&layer.ffn)).collect())
+}
+
+fn ffn_bytes(ffn: &Ffn) -> usize {
+    let Ffn::Moe(moe) = ffn else { return ffn.matrices().into_iter().map(|matrix| stack_bytes(&[matrix])).sum() };
+    let stacks = STACKS.map(|of| stack_bytes(&moe.experts.iter().map(of).collect::<Vec<_>>()));
+    let shared = moe.shared.iter().flat_map(|shared| shared.expert.matrices());
+    let alone = [&moe.router].into_iter().chain(shared).map(|matrix| stack_bytes(&[matrix]));
+    stacks.into_iter().chain(alone).sum()
+}
+
+const STACKS: [fn(&SwigluWeights) -> &Matrix; 3] = [|expert| &expert.gate, |expert| &expert.up, |expert| &expert.down];
+
+// Counts matrices that lie row behind row. Where one of them has an addition, all have room for the largest rank.
+fn stack_bytes(matrices: &[&Matrix]) -> usize {
+    let bytes = |m: &&Matrix| m.format().map_or(m.bytes(), |format| matrix::device_bytes(format, m.rows(), m.cols()));
+    let rank = matrices.iter().filter_map(|matrix| matrix.low_rank()).map(|added| added.rank).max().unwrap_or(0);
+    let added = |m: &&Matrix| {
+        matrix::device_bytes(Format::F32, rank, m.cols()) + matrix::device_bytes(Format::F32, m.rows(), rank)
+    };
+    matrices.iter().map(bytes).sum::<usize>() + matrices.iter().map(added).sum::<usize>()
 }
 
 fn swiglu(device: &Device, from: &SwigluWeights) -> Result<GpuSwiglu, Error> {
@@ -191,13 +207,10 @@ fn experts(device: &Device, moe: &MoeWeights) -> Result<GpuMoe, Error> {
         let blocks = DeviceMatrix::of(device, Format::F32, 1, shared.router.len(), router)?;
         Ok(SharedExpert { expert: swiglu(device, &shared.expert)?, router: GpuMatrix { blocks, low_rank: None } })
     });
+    let [gate, up, down] = STACKS;
     Ok(MoeWeights {
         router: matrix(device, &moe.router)?,
-        experts: vec![SwigluWeights {
-            gate: stacked(|expert| &expert.gate)?,
-            up: stacked(|expert| &expert.up)?,
-            down: stacked(|expert| &expert.down)?,
-        }],
+        experts: vec![SwigluWeights { gate: stacked(gate)?, up: stacked(up)?, down: stacked(down)? }],
         shared: shared.transpose()?,
     })
 }

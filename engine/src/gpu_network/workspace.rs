@@ -141,17 +141,23 @@ impl GpuWorkspace {
     }
 
     pub(super) fn read(&self, which: Floats, first: usize, out: &mut [f32]) -> Result<(), Error> {
-        self.floats.read(self.layout.places[which as usize] + first, out)
+        self.floats.read(self.place(which, first, out.len()), out)
     }
 
     pub(super) fn write(&self, which: Floats, first: usize, values: &[f32]) -> Result<(), Error> {
-        self.floats.write(self.layout.places[which as usize] + first, values)
+        self.floats.write(self.place(which, first, values.len()), values)
     }
 
     pub(super) fn logits(&mut self, count: usize) -> Result<&mut [f32], Error> {
+        let place = self.place(Floats::Logits, 0, count);
         let logits = self.logits_on_host.room(count)?;
-        self.floats.read(self.layout.places[Floats::Logits as usize], logits)?;
+        self.floats.read(place, logits)?;
         Ok(logits)
+    }
+
+    fn place(&self, which: Floats, first: usize, count: usize) -> usize {
+        assert!(first + count <= self.room(which), "the values lie beside their place");
+        self.layout.places[which as usize] + first
     }
 
     pub(super) fn at(&self, which: Floats) -> u64 {

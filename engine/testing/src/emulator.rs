@@ -209,6 +209,10 @@ impl Backend for Emulator {
         result.map(|()| Box::new(started) as Recording)
     }
 
+    fn is_recording(&self) -> bool {
+        self.recording.lock().contains_key(&std::thread::current().id())
+    }
+
     fn replay(&self, recording: &Recording) -> Result<(), Error> {
         let started = recording.downcast_ref::<Vec<Started>>().expect("this device recorded it");
         started.iter().try_for_each(|one| self.launch(one.program, &one.kernel, one.how, &one.arguments, false))
