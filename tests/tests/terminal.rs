@@ -172,3 +172,44 @@ async fn what_was_learned_is_told_listed_and_taken_back() {
     terminal.ends_well().await;
     service.stop().await;
 }
+
+#[tokio::test]
+async fn a_wish_that_may_mean_two_memories_lists_both_and_forgets_the_chosen_one() {
+    let Some(encoder) = std::env::var_os("REPRISE_ENCODER").and_then(|folder| folder.into_string().ok()) else {
+        assert!(std::env::var_os("REQUIRE_ENCODER").is_none(), "REPRISE_ENCODER names no folder of an encoder");
+        return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
+    };
+    let mut stand_in = StandIn::start().await;
+    let settings = [
+        format!("upstream.url={}", stand_in.url),
+        format!("remember.encoder={encoder}"),
+        "remember.silence_s=1".to_owned(),
+        "preset.remember.learn=words".to_owned(),
+    ];
+    let service = Service::start(&settings.each_ref().map(|setting| ["--set", setting]).concat()).await;
+    let Some(mut terminal) = Terminal::open(&service) else { return };
+    terminal.until(&["> "]).await;
+    for sister in ["Maya", "Lena"] {
+        terminal.press(&format!("My sister {sister} has migraines.\n")).await;
+        let mut reply = stand_in.next().await;
+        reply.say("I am sorry to hear that.").await;
+        reply.done().await;
+        terminal.until(&[&format!("[remembered: My sister {sister} has migraines.")]).await;
+    }
+    terminal.press("I'd rather you lost what I told you about my sister's migraines.\n").await;
+    let mut reply = stand_in.next().await;
+    reply.say("All right.").await;
+    reply.done().await;
+    terminal.until(&["[that may forget either of these memories, so both stay · /forget NUMBER forgets one]"]).await;
+    let first = terminal.until(&["[1 My sister Maya", "[1 My sister Lena"]).await;
+    let [chosen, other] = if first == 0 { ["Maya", "Lena"] } else { ["Lena", "Maya"] };
+    terminal.until(&[&format!("[2 My sister {other} has migraines.]")]).await;
+    terminal.press("/forget 1\n").await;
+    terminal.until(&[&format!("[forgotten: My sister {chosen} has migraines.]")]).await;
+    terminal.press("/memories\n").await;
+    terminal.until(&[&format!("[1 My sister {other} has migraines.]\r\n> ")]).await;
+    terminal.press("/quit\n").await;
+    terminal.until(&["continue later"]).await;
+    terminal.ends_well().await;
+    service.stop().await;
+}

@@ -187,6 +187,35 @@ test("what is remembered of a person is corrected and forgotten", { skip }, asyn
   await page.context().close();
 });
 
+/** Only by the meaning of its words does a wish to forget fit two memories alike. */
+const ENCODER = process.env.REPRISE_ENCODER;
+if (!ENCODER && process.env.REQUIRE_ENCODER) throw new Error("REPRISE_ENCODER names no folder of an encoder");
+const skip_meaning = skip || (ENCODER ? false : "REPRISE_ENCODER names no folder of an encoder");
+
+test("a wish that may mean two memories shows both, and one of them is forgotten", { skip: skip_meaning }, async () => {
+  const home = await Service.start(`[remember]\nencoder = ${JSON.stringify(ENCODER)}\nsilence_s = 1\n`);
+  const { page, complaints } = await open(browser, home.url);
+  const aside = (text: string) => page.locator(".aside", { hasText: text });
+  for (const sister of ["Maya", "Lena"]) {
+    await say(page, `My sister ${sister} has migraines.`);
+    await aside(`Remembered: My sister ${sister} has migraines.`).waitFor();
+  }
+  await say(page, "I'd rather you lost what I told you about my sister's migraines.");
+  await aside("That may forget either of these memories, so both stay:").waitFor();
+  const choice = page.locator(".aside", { hasText: /^My sister (Maya|Lena) has migraines/ });
+  await choice.nth(1).waitFor();
+  await check(page, "a choice between two memories");
+  await choice.filter({ hasText: "Maya" }).getByRole("button").click();
+  await page.getByText("It is forgotten.").waitFor();
+  await choice.filter({ hasText: "Maya" }).waitFor({ state: "detached" });
+  assert.equal(await choice.count(), 1);
+  const held = (await new Api({ url: home.url }).facts()).data.map(({ text }) => text);
+  assert.deepEqual(held, ["My sister Lena has migraines."]);
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+  await home.stop();
+});
+
 test("a lost connection is told, and the conversation goes on", { skip }, async () => {
   const alone = await Service.start();
   const { page } = await open(browser, alone.url);
