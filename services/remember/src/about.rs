@@ -8,7 +8,10 @@ use crate::text::{clause_before, contains_phrase, folded, stems, stems_within, w
 pub fn about(sentence: &str) -> String {
     let text = folded(sentence);
     let said = words(&text);
-    let relation = relation(&text);
+    let relation = match (0..said.len()).any(|at| is_of_a_name(&said, at)) {
+        true => relation(&words_but_names(&said).join(" ")),
+        false => relation(&text),
+    };
     let is_new = |word: &str| has(|language| &language.lasting.new, word);
     let possessive = said.iter().position(|word| has(|language| &language.lasting.possessives, word));
     // 'I have a new dentist' is about the dentist.
@@ -20,7 +23,8 @@ pub fn about(sentence: &str) -> String {
     // verb in another language: 'my son'.
     let is_noun = |at: usize| at == 0 && own.is_some();
     let ends = |(at, word): (usize, &&str)| {
-        (is_copula(word) || is_verb(word)) && !is_noun(at) || at > 0 && is_relation_word(word)
+        let is_of_relation = is_relation_word(word) && !is_of_a_name(&said, from + at);
+        (is_copula(word) || is_verb(word)) && !is_noun(at) || at > 0 && is_of_relation
     };
     let end = said[from..].iter().enumerate().position(ends).map(|at| from + at);
     let end = end.or((possessive.is_none() && own.is_some()).then_some(from + 1));
@@ -49,6 +53,17 @@ pub fn about(sentence: &str) -> String {
             format!("={}", stems(&kept).join(" "))
         }
     }
+}
+
+// True for the word of 'bus number 12', which is a name. A number that is dialled is longer.
+fn is_of_a_name(said: &[&str], at: usize) -> bool {
+    let is_short = |word: &&str| word.len() <= 3 && word.bytes().all(|byte| byte.is_ascii_digit());
+    let lists = || LANGUAGES.iter().filter_map(|language| language.lasting.one_at_a_time.get("number"));
+    said.get(at + 1).is_some_and(is_short) && lists().flatten().any(|word| word == said[at])
+}
+
+fn words_but_names<'a>(said: &[&'a str]) -> Vec<&'a str> {
+    (0..said.len()).filter(|at| !is_of_a_name(said, *at)).map(|at| said[at]).collect()
 }
 
 // Words that a clause has before the speaker's own: the dog of 'the dog of my sister' is not the sister. A clause

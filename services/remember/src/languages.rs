@@ -118,6 +118,7 @@ pub struct LastingWords {
 #[serde(default, deny_unknown_fields)]
 pub struct WishWords {
     pub fillers: Vec<String>,
+    pub clauses: HashSet<String>,
     pub polite: Vec<String>,
     pub remember: Vec<String>,
     pub remember_that: Vec<String>,

@@ -41,6 +41,6 @@ pub use matcher::{FactMatcher, MatchTokens, TextSide};
 pub use meant::{Meant, meant};
 pub use meant_fact::{ChoiceWeights, MeantFact, NearFact, fit_of_likeness, meant_fact, same_words};
 pub use orders::{has_order, has_role_tokens, is_order_like};
-pub use same_subject::{ComparedStatement, Differences};
+pub use same_subject::{ComparedStatement, Differences, leaves_out_name};
 pub use text::{as_one, asks, estimate_tokens, folded, is_question, said_lines, sentences, stems, stems_of_question};
 pub use wishes::{WishScope, wish_of};

@@ -5,10 +5,10 @@ use crate::details::is_negated;
 use crate::extract::{Statement, asked};
 use crate::heads::{Heads, SaidKind, Shares};
 use crate::language_guess::is_foreign;
-use crate::languages::has;
+use crate::languages::{all, has};
 use crate::orders::is_order_like;
-use crate::text::{asks, is_question, stems, words};
-use crate::wishes::{WishScope, wish_of};
+use crate::text::{asks, contains_phrase, folded, is_question, stems, words};
+use crate::wishes::{WishScope, wish_of, without_fillers};
 use crate::word_heads::WordHeads;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,7 @@ fn of_shares(sentence: &str, shares: &Shares) -> Meant {
         confidence: f64::from(confidence) * if is_negated(sentence) { 0.8 } else { 0.9 },
     };
     let kind = shares.kind();
-    if kind == SaidKind::Forget && shares.of(kind) >= LEAST_FORGET {
+    if kind == SaidKind::Forget && shares.of(kind) >= LEAST_FORGET && !only_asks(sentence) {
         let what = if content(sentence).is_empty() { String::new() } else { sentence.trim().to_owned() };
         return Meant::Forget(what);
     }
@@ -72,6 +72,28 @@ fn of_shares(sentence: &str, shares: &Shares) -> Meant {
         _ if lasting < MOST_PASSING => Meant::Nothing,
         _ => Meant::Unclear,
     }
+}
+
+// True for a question without a word of forgetting: 'what do I not want on my steak'. 'Can you ...' is a request.
+fn only_asks(sentence: &str) -> bool {
+    let said = folded(sentence);
+    let said = without_fillers(&said);
+    let is_request = all(|language| &language.wishes.polite).any(|phrase| contains_phrase(said, phrase));
+    // 'What I told you about the safe' tells what is to be forgotten.
+    let words = words(said);
+    let mut behind = words.iter().skip(1).take(2).copied();
+    let begins_clause = words.first().is_some_and(|first| has(|language| &language.wishes.clauses, first));
+    let asks_first = |word: &str| {
+        let plain = all(|language| &language.negation_endings).find_map(|end| word.strip_suffix(end));
+        asks(plain.unwrap_or(word))
+    };
+    let is_spoken_of = |word: &str| has(|language| &language.first_person, word);
+    let is_clause =
+        begins_clause && behind.find(|word| is_spoken_of(word) || asks_first(word)).is_some_and(is_spoken_of);
+    let names_forgetting = || stems(said).iter().any(|stem| has(|language| &language.lasting.forgetting, stem));
+    // 'Do not hold on to it'.
+    let is_order = words.get(1).is_some_and(|second| has(|language| &language.negations, second));
+    asks(said) && !is_request && !is_clause && !is_order && !names_forgetting()
 }
 
 pub(crate) fn content(sentence: &str) -> Vec<String> {
@@ -115,6 +137,15 @@ mod tests {
             Meant::Forget("Erase the thing about the necklace".into())
         );
         assert_eq!(english("Delete that again", Forget), Meant::Forget(String::new()));
+        // A question is no wish, whatever the heads say.
+        for question in ["what do I not want on my steak", "um which name don't I like", "What don't I tell Ellen?"] {
+            assert!(!matches!(english(question, Forget), Meant::Forget(_)), "{question}");
+        }
+        for wish in
+            ["what I said about the safe, lose it", "how old I am is not for you", "do not hold on to my weight"]
+        {
+            assert!(matches!(english(wish, Forget), Meant::Forget(_)), "{wish}");
+        }
         // A question, a language that no heads know and an order to the model are left to the words.
         assert_eq!(english("Is my husband lactose intolerant?", Person), Meant::Unclear);
         assert!(matches!(english("When I was in the navy I served on submarines", Person), Meant::Lasting(..)));

@@ -41,6 +41,10 @@ pub struct ChoiceWeights {
     is_strict: bool,
     // Of two that are nearer to each other, neither is chosen.
     least_lead: f32,
+    // What is neither as like nor fits as well as this is never chosen. A statement mostly corrects nothing: it stands beside a fact
+    // that fits it less than facts that were corrected.
+    least_likeness: f32,
+    least_fit: f32,
     // Chance from which on a fact is chosen.
     least_chance: f32,
 }
@@ -57,6 +61,8 @@ impl ChoiceWeights {
         of_another_thing: Some(0.0),
         is_strict: false,
         least_lead: 1.0,
+        least_likeness: 0.4,
+        least_fit: 9.0,
         least_chance: 0.15,
     };
     const CORRECTED: ChoiceWeights = ChoiceWeights {
@@ -67,6 +73,8 @@ impl ChoiceWeights {
         replaces_nothing: -0.71,
         of_another_thing: Some(-1.0),
         least_lead: 0.3,
+        least_likeness: 0.42,
+        least_fit: 10.0,
         least_chance: 0.12,
         ..ChoiceWeights::FORGOTTEN
     };
@@ -82,6 +90,8 @@ impl ChoiceWeights {
         of_another_thing: None,
         is_strict: false,
         least_lead: 0.03,
+        least_likeness: 0.0,
+        least_fit: 0.0,
         least_chance: 0.5,
     };
 
@@ -100,11 +110,13 @@ impl ChoiceWeights {
         }
     }
 
-    fn rule_out(&self, differs: &Differences) -> bool {
+    fn rule_out(&self, fact: &NearFact) -> bool {
+        let differs = &fact.differs;
         let is_of_another_thing = differs.of_another_thing && self.of_another_thing.is_none();
         let is_of_another = differs.of_others || differs.names_another || is_of_another_thing;
         let may_be = differs.of_another_thing || differs.replaces_nothing || differs.of_unnamed;
-        is_of_another || self.is_strict && may_be
+        let is_far = fact.likeness < self.least_likeness && fact.fit < self.least_fit;
+        is_far || is_of_another || self.is_strict && may_be
     }
 
     fn chance(&self, fact: &NearFact, lead: f32) -> f32 {
@@ -137,7 +149,7 @@ pub fn meant_fact(sentence: &str, facts: &[NearFact], weights: &ChoiceWeights) -
         others.max_by(|a, b| facts[*a].fit.total_cmp(&facts[*b].fit).then(b.cmp(a)))
     };
     let lead = |at: usize| best_other(at).map_or(weights.lone_lead, |other| facts[at].fit - facts[other].fit);
-    let allowed = (0..facts.len()).filter(|at| !weights.rule_out(&facts[*at].differs));
+    let allowed = (0..facts.len()).filter(|at| !weights.rule_out(&facts[*at]));
     let chances = allowed.map(|at| (at, weights.chance(&facts[at], lead(at))));
     let Some((first, chance)) = chances.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))) else {
         return MeantFact::None;
@@ -146,7 +158,7 @@ pub fn meant_fact(sentence: &str, facts: &[NearFact], weights: &ChoiceWeights) -
         |other: &usize| weights.least_lead > 0.0 && differ_by_unnamed(sentence, facts[first].text, facts[*other].text);
     let close = best_other(first).filter(|_| lead(first) < weights.least_lead);
     let second = (0..facts.len()).find(is_like).or(close);
-    match second.filter(|second| !weights.rule_out(&facts[*second].differs)) {
+    match second.filter(|second| !weights.rule_out(&facts[*second])) {
         Some(second) if weights.chance(&facts[first], weights.most_lead) >= weights.least_chance => {
             MeantFact::Unsure(first, second)
         }

@@ -3,6 +3,7 @@
 use crate::aspects::Aspects;
 use crate::languages::has;
 use crate::nouns::is_same_stem;
+use crate::text::stems;
 
 /// Differences of a newer statement from an older one, in whom and what both are about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,32 @@ fn names_another(newer: &str, older: &str) -> bool {
     relation == old_relation && !is_open(subject) && !is_open(other) && !names_same()
 }
 
+/// Returns true if both say the same of one whom only the older statement calls by name and kind: 'my sister Anna lives in Lisbon', and
+/// 'my sister moved to Porto' or 'Anna moved to Porto'.
+pub fn leaves_out_name(newer: &str, older: &str, text_of_older: &str) -> bool {
+    let (Some((subject, relation)), Some((other, old_relation))) = (newer.split_once('|'), older.split_once('|'))
+    else {
+        return false;
+    };
+    let [short, long] = [subject, other].map(|stems| stems.split(' ').filter(|stem| !stem.is_empty()));
+    let (short, long): (Vec<&str>, Vec<&str>) = (short.collect(), long.collect());
+    let is_less = !short.is_empty() && long.len() == short.len() + 1 && short.iter().all(|stem| long.contains(stem));
+    if relation != old_relation || !is_less {
+        return false;
+    }
+    let said: Vec<&str> = text_of_older.split_whitespace().collect();
+    said.windows(2).any(|pair| {
+        // 'My sister's Rex' is not the sister.
+        let is_name = pair[1].starts_with(char::is_uppercase) && pair[0].chars().all(char::is_alphabetic);
+        let [kind, name] = [pair[0], pair[1]].map(stems);
+        let is_left_out = |word: &[String], kept: &[String]| {
+            let has = |word: &[String], all: &[&str]| word.len() == 1 && all.contains(&word[0].as_str());
+            has(word, &long) && !has(word, &short) && has(kept, &short)
+        };
+        is_name && (is_left_out(&name, &kind) || is_left_out(&kind, &name))
+    })
+}
+
 // 'I told you wrong, her name is Ann' says nothing of whom.
 fn is_open(subject: &str) -> bool {
     let says_whom = |stem: &str| !has(|language| &language.lasting.of_wishes, stem);
@@ -90,6 +117,18 @@ mod tests {
         let is_of_unnamed = |newer: &str, older: &str| Aspects::of(newer).is_of_unnamed(&Aspects::of(older));
         assert!(is_of_unnamed("my doctor is Dr Halvorsen", "I do the early shift at the clinic"));
         assert!(!is_of_unnamed("my mum lives in Cardiff now", "Mum lives in Swansea"));
+    }
+
+    #[test]
+    fn a_name_may_be_left_out() {
+        let leaves_out = |newer: &str, older: &str| leaves_out_name(&about(newer), &about(older), older);
+        let anna = "My sister Anna lives in Lisbon.";
+        assert!(leaves_out("My sister moved to Porto.", anna) && leaves_out("Anna moved to Porto.", anna));
+        assert!(leaves_out("Meine Schwester wohnt in Porto.", "Meine Schwester Anna wohnt in Lissabon."));
+        assert!(!leaves_out("My sister Lena moved to Porto.", anna) && !leaves_out("My brother moved to Porto.", anna));
+        assert!(!leaves_out("My sister works in Porto.", anna) && !leaves_out(anna, "My sister lives in Porto."));
+        assert!(!leaves_out("My sister is called Anna.", "My sister's dog is called Rex."));
+        assert!(!leaves_out("I moved to Porto.", "My sister lives in Lisbon."));
     }
 
     #[test]

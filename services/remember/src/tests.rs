@@ -127,6 +127,15 @@ fn what_is_to_be_remembered_for_all_is_the_homes() {
 }
 
 #[test]
+fn a_number_may_be_a_part_of_a_name() {
+    let [first, second] = ["Bus number 12 goes to the station.", "Bus number 14 goes to the hospital."].map(about);
+    assert_ne!(first, second);
+    assert_ne!(about("Buslinie Nummer 12 fährt zum Bahnhof."), about("Buslinie Nummer 14 fährt zur Schule."));
+    assert_eq!(about("My new number is 07700 900123."), about("My number is 07700 900124."));
+    assert_eq!(about("Anna's number is 555 1234."), about("Anna's phone number is 555 9876.").replace(" phone", ""));
+}
+
+#[test]
 fn a_newer_statement_is_about_the_same() {
     for (old, new) in [
         ("My sister lives in Lisbon.", "My sister moved to Porto."),

@@ -100,7 +100,8 @@ impl Presets {
         if let Some(preset) = self.presets.get(name) {
             return Ok(preset);
         }
-        if name.is_empty() || name == self.model || name == self.chosen.model || name.starts_with(STOCK_NAMES) {
+        let is_own = [self.model.as_str(), &self.chosen.model, "default", ""].contains(&name);
+        if is_own || name.starts_with(STOCK_NAMES) {
             return Ok(&self.chosen);
         }
         let names = self.presets.keys().chain(self.personas.keys()).map(String::as_str);
@@ -142,7 +143,7 @@ mod tests {
         let presets = presets();
         let found = |name| presets.named(name).map(|preset| preset.name.clone());
         assert_eq!(found("qwen3.5-9b-16k").unwrap(), "qwen3.5-9b-16k");
-        for name in ["", "qwen3.5-9b", "gpt-realtime", "qwen3.5-9b-64k"] {
+        for name in ["", "default", "qwen3.5-9b", "gpt-realtime", "qwen3.5-9b-64k"] {
             assert_eq!(found(name).unwrap(), "qwen3.5-9b-64k", "{name}");
         }
         let error = found("qwen3.5-9b-46k").unwrap_err().to_string();

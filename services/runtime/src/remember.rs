@@ -314,7 +314,12 @@ impl Shared {
         let (mut subjects, mut words) = (Vec::new(), Vec::new());
         for change in changes {
             match change {
-                FactChange::Keep(statement) => subjects.push(statement.about.as_str()),
+                FactChange::Keep(statement) => {
+                    subjects.push(statement.about.as_str());
+                    // One whose name it leaves out has these words, too.
+                    let of_state = statement.about.split_once('|').map(|(subject, _)| subject).unwrap_or_default();
+                    words.extend(of_state.split_whitespace().map(str::to_owned));
+                }
                 FactChange::Forget(what) => words.extend(remember::stems(what)),
             }
         }

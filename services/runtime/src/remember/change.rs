@@ -3,7 +3,9 @@
 use super::fact_search::FactSearch;
 use crate::first_time;
 use encoder::VectorRows;
-use remember::{MatchTokens, MeantFact, NearFact, Statement, is_meant, is_secret, meant_fact, same_words};
+use remember::{
+    MatchTokens, MeantFact, NearFact, Statement, is_meant, is_secret, leaves_out_name, meant_fact, same_words,
+};
 use std::collections::HashMap;
 use store::{Error, FactChanges, FactVector, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
 
@@ -102,8 +104,10 @@ impl Remembered {
         // What a person says by the way stays theirs, also where it is about the home.
         let person = if asked && of_home { String::new() } else { self.person.clone() };
         let folded = folded(&text);
+        let named = self.named(&about);
+        let is_meant = |fact: &HeldFact| [meant, named.as_deref()].contains(&Some(fact.id.as_str()));
         let is_same = |fact: &&HeldFact| {
-            fact.person == person && (fact.about == about || fact.folded == folded || meant == Some(fact.id.as_str()))
+            fact.person == person && (fact.about == about || fact.folded == folded || is_meant(fact))
         };
         let known = |fact: &HeldFact| fact.folded == folded && (fact.asked || !asked);
         // A model that words what was said in a message is not newer than the words themselves.
@@ -167,6 +171,14 @@ impl Remembered {
             });
         }
         Ok(())
+    }
+
+    // Finds the one fact that says the same of one whose name a statement leaves out.
+    fn named(&self, about: &str) -> Option<String> {
+        let is_it = |fact: &&HeldFact| fact.person == self.person && leaves_out_name(about, &fact.about, &fact.text);
+        let mut named = self.held.iter().filter(is_it);
+        let first = named.next()?;
+        named.next().is_none().then(|| first.id.clone())
     }
 
     /// Forgets the facts that a wish means by its words. Returns how many there were.
@@ -373,6 +385,22 @@ mod tests {
         // Said again it is no news.
         said("my sister moved to lyon", "siste|lives", 40, &mut remembered);
         assert_eq!(remembered.changes.new.len(), 3);
+    }
+
+    #[test]
+    fn a_statement_without_a_name_takes_the_place_of_the_one_fact_with_it() {
+        let [anna, lena] = ["My sister Anna lives in Lisbon.", "My sister Lena lives in Rome."];
+        let keep = |all: &[&str]| {
+            let mut remembered = Remembered::new(Vec::new(), "ann", room(10, 100), 100);
+            for (text, at_ms) in all.iter().zip(10..) {
+                said(text, &remember::about(text), at_ms, &mut remembered);
+            }
+            texts(&remembered).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(keep(&[anna, "My sister moved to Porto."]), ["My sister moved to Porto."]);
+        assert_eq!(keep(&[anna, lena, "Anna moved to Porto."]), [lena, "Anna moved to Porto."]);
+        // Either may be meant.
+        assert_eq!(keep(&[anna, lena, "My sister moved to Porto."]).len(), 3);
     }
 
     #[test]
