@@ -182,6 +182,7 @@ sections! {
     pub struct LoggingSettings {
         pub format: LogFormat = choice(),
         pub level: LogLevel = choice(),
+        pub waiting_lines: usize = whole(16..=1_000_000),
         pub user_text: bool = bool(),
     }
 

@@ -99,7 +99,7 @@ pub fn run(args: Args, configuration: &configuration::Args, loaded: LoadedSettin
         return Ok(());
     }
     super::pull::missing::fetch_if_wanted(&loaded.settings, args.yes)?;
-    logging::start(&loaded.settings.logging)?;
+    let log = logging::start(&loaded.settings.logging)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")?;
     let mut settings = loaded.settings.clone();
@@ -115,6 +115,7 @@ pub fn run(args: Args, configuration: &configuration::Args, loaded: LoadedSettin
     let done = runtime.block_on(serve(&settings, args.api_key.as_deref(), notes, explained));
     // A disk that hangs must not keep the process: what was acknowledged is on it.
     runtime.shutdown_timeout(LAST_MOMENT);
+    drop(log);
     match done? {
         Then::End => Ok(()),
         Then::BeginAnew => begin_anew(),
