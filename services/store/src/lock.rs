@@ -38,8 +38,13 @@ pub fn holder(store: &Path) -> String {
     }
 }
 
+/// Names the lock's file beside the file that a path leads to: two links to one store have one lock.
 fn path_beside(store: &Path) -> PathBuf {
-    let mut name = store.as_os_str().to_owned();
+    let file = store.canonicalize().unwrap_or_else(|_| match (store.parent(), store.file_name()) {
+        (Some(folder), Some(name)) => folder.canonicalize().map_or(store.to_owned(), |folder| folder.join(name)),
+        _ => store.to_owned(),
+    });
+    let mut name = file.into_os_string();
     name.push(".lock");
     PathBuf::from(name)
 }
