@@ -260,14 +260,17 @@ async fn a_retry_with_a_client_secret_gets_no_answer_of_its_key() {
 async fn a_client_secret_names_no_person() {
     let mut server = Server::with(|settings| {
         by_header(settings);
-        settings.remember.who.extend([RuleClue::User, RuleClue::SafetyIdentifier].map(rule));
+        settings.remember.who.extend([RuleClue::User, RuleClue::SafetyIdentifier, RuleClue::Path].map(rule));
     })
     .await;
     remember(&mut server).await;
     // The rules name persons to a client with a key, or the secret would prove nothing.
     let by_user = json!({ "messages": [{ "role": "user", "content": SISTER }], "user": "anna" });
-    let (_, prompt) = ask(&mut server, "/v1/chat/completions", &[], by_user.clone()).await;
-    assert!(prompt.contains("Lisbon"), "{prompt}");
+    let by_nothing = json!({ "messages": [{ "role": "user", "content": SISTER }] });
+    for (path, body) in [("/v1/chat/completions", &by_user), ("/anna/v1/chat/completions", &by_nothing)] {
+        let (_, prompt) = ask(&mut server, path, &[], body.clone()).await;
+        assert!(prompt.contains("Lisbon"), "{path}: {prompt}");
+    }
     let (_, secret) = server.http("POST", "/v1/realtime/client_secrets", &[], "{}").await;
     let bearer = format!("Bearer {}", secret["value"].as_str().unwrap());
     let chat = |name: Value| json!({ "messages": [{ "role": "user", "content": SISTER, "name": name }] });
@@ -282,6 +285,8 @@ async fn a_client_secret_names_no_person() {
     let headers = [("authorization", bearer.as_str())];
     for (path, body) in [
         ("/v1/chat/completions", by_user),
+        ("/anna/v1/chat/completions", by_nothing),
+        ("/anna/v1/responses", json!({ "input": SISTER })),
         ("/v1/responses", json!({ "input": SISTER, "user": "anna" })),
         ("/v1/responses", json!({ "input": SISTER, "safety_identifier": "anna" })),
         ("/v1/responses", json!({ "input": SISTER, "metadata": { "user": "anna", "speaker": "Anna" } })),

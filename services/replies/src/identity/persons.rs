@@ -212,7 +212,8 @@ impl<'a> KnownClues<'a> {
     fn clues<'b>(&'b self, caller: &'b Caller, most: usize) -> Clues<'b> {
         let identity = &caller.identity;
         let key = identity.key.as_deref().zip(identity.key_name.as_deref());
-        let path = caller.path.as_deref();
+        // A page chooses the path that it asks at.
+        let path = caller.path.as_deref().filter(|_| caller.secret.is_none());
         Clues { key, path, headers: &self.headers, body: &self.body, speaker: None, most }
     }
 }

@@ -47,10 +47,19 @@ impl Scope {
     }
 
     pub fn own(&self, request: &mut ModelRequest) {
-        request.user = Some(past_user(&self.user));
+        request.user = Some(self.past_user());
         request.past_owner = Some(self.log_owner().past_owner());
         request.unsaved = self.is_private;
         request.trace_parent = self.trace_parent;
+    }
+
+    /// Numbers those who may reuse what is computed for the request, and so learn from its counts that it was there: a guest's words the
+    /// whole user, a person's and private ones nobody else.
+    fn past_user(&self) -> u64 {
+        match self.person.is_empty() && !self.is_private {
+            true => past_user(&self.user),
+            false => past_user(&format!("{}\0{}\0{}", self.user, self.person, self.is_private)),
+        }
     }
 
     /// Digests the scope and `text`: equal texts of different persons, keys, secrets or speakers differ.
@@ -84,6 +93,17 @@ impl Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_computed_of_a_persons_words_is_theirs() {
+        let of = |person: &str, is_private: bool| {
+            Scope { user: "home".into(), person: person.into(), is_private, ..Scope::default() }.past_user()
+        };
+        assert_eq!(of("", false), past_user("home"));
+        assert_eq!(of("anna", true), of("anna", true));
+        let all = [of("", false), of("", true), of("anna", false), of("anna", true), of("ben", false)];
+        assert!((1..all.len()).all(|at| !all[..at].contains(&all[at])), "{all:?}");
+    }
 
     #[test]
     fn equal_requests_of_different_owners_have_different_digests() {
