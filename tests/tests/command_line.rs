@@ -97,3 +97,56 @@ async fn every_command_has_a_manual_page() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && said.contains("cannot write manual pages to file/man1"), "{said}");
 }
+
+/// A reader that has seen enough, as `| head -n 1` has, is no failure of the command, and says nothing.
+#[test]
+fn a_closed_output_ends_a_command_in_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tests::service::tiny_model();
+    let model = model.to_str().unwrap();
+    let made = tests::reprise::command(folder.path()).args(["keys", "create", "--user", "anna"]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let request = r#"{"messages": [{"role": "user", "content": "Hi"}]}"#;
+    std::fs::write(folder.path().join("request.json"), request).unwrap();
+    for line in [
+        "licenses",
+        "completions bash",
+        "--help",
+        "plan",
+        "plan --json",
+        "doctor",
+        "serve --print-config",
+        "tensors builtin",
+        "validate builtin",
+        "run --model builtin --prompt Hello",
+        "render --model builtin --request request.json",
+        "publish OWNER/REPO MODEL --dry-run",
+        "keys list",
+        "who",
+        "sessions check",
+        "sessions export --all",
+        "memories list",
+    ] {
+        let words: Vec<&str> = line.split(' ').map(|word| if word == "MODEL" { model } else { word }).collect();
+        // Also where both outputs go to the reader, as with `2>&1`.
+        for both in [false, true] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let mut command = tests::reprise::command(folder.path());
+            command.args(&words).stdin(Stdio::null()).stderr(Stdio::piped());
+            if both {
+                command.stderr(writer.try_clone().unwrap());
+            }
+            let output = command.stdout(writer).spawn().unwrap().wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{line}: {:?} {said}", output.status);
+            assert!(!said.contains("roken pipe") && !said.contains("error"), "{line}: {said}");
+        }
+    }
+    // A disk that is full is a failure, and no reason to panic.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output =
+        tests::reprise::command(folder.path()).arg("who").stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.starts_with("error: ") && !said.contains("panicked"), "{said}");
+}

@@ -27,6 +27,7 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::path::PathBuf;
 use terminal::output::{print_json, print_report, write_file};
+use terminal::{note, say};
 
 /// Measures the model, a voice conversation, or many sessions at once
 ///
@@ -60,7 +61,7 @@ enum BenchCommand {
 /// Runs a measurement. `given` are flags for the service that it starts.
 pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
     if cfg!(debug_assertions) {
-        eprintln!("note: this is a debug build, its numbers say nothing about speed");
+        note!("note: this is a debug build, its numbers say nothing about speed");
     }
     match args.what.unwrap_or(BenchCommand::Speed(args.speed)) {
         BenchCommand::Speed(args) => speed::run(&args, settings),
@@ -112,7 +113,7 @@ impl BenchOutput {
         }
         print_report(measured, tables)?;
         for chart in charts.iter().filter(|chart| chart.is_worth_drawing()) {
-            println!("\n{}", chart.text());
+            say!("\n{}", chart.text())?;
         }
         Ok(())
     }

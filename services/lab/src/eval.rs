@@ -14,6 +14,7 @@ use serde_json::json;
 use talker::Talker;
 use task::{CompactedCase, EvalQuestion, Judged};
 use terminal::answer::LocalModel;
+use terminal::note;
 use terminal::opening::{ModelArgs, PrecisionArg};
 use terminal::output::{print_json, print_rows};
 
@@ -79,13 +80,13 @@ fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
     let mut sets = Vec::new();
     let mut add = |name: &str, what: &str, aim: f64, judged: &[Judged]| {
         for Judged { said, expected, .. } in judged.iter().filter(|judged| args.wrong && !judged.right) {
-            eprintln!("{name}, {what}: {said:?}, expected {expected}");
+            note!("{name}, {what}: {said:?}, expected {expected}");
         }
         let (right, of) = (judged.iter().filter(|judged| judged.right).count(), judged.len());
         let Some(interval) = experiment::wilson(right, of) else { return };
         let share = interval.estimate;
         // Some sets take minutes.
-        eprintln!("measured: {name}, {what}: {right} of {of}");
+        note!("measured: {name}, {what}: {right} of {of}");
         sets.push(json!({
             "set": name, "what": what, "n": of, "right": right, "share": share, "low": interval.low,
             "high": interval.high, "aim": aim,

@@ -1,5 +1,7 @@
 //! Measurements: benchmarks, comparisons of presets, sets of questions.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // they panic where nothing reads: `say!` and `note!` do not
+
 pub mod ab;
 pub mod bench;
 mod charts;

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use strum::VariantArray;
 use terminal::opening::{ModelArgs, PrecisionArg};
 use terminal::output::{TextTable, print_json};
+use terminal::{note, say};
 use trial::{Held, ProbedDevice, Rooms, Trial};
 
 /// Finds the largest window that fits into memory, by trials, and puts it beside the plan
@@ -168,7 +169,7 @@ fn find(args: &Args, given: &[OsString], memory: u64, settings: &Settings) -> Re
         let planned_bytes = planned(tokens, on)?.bytes;
         let free_bytes = held.as_ref().map(|held| rooms.of(on).saturating_sub(held.used_bytes));
         let fits = held.is_some();
-        eprintln!("{tokens} tokens: {}", failed.as_deref().unwrap_or("fits"));
+        note!("{tokens} tokens: {}", failed.as_deref().unwrap_or("fits"));
         trials.push(Tried { tokens, held, free_bytes, planned_bytes, failed });
         Ok(fits)
     };
@@ -262,19 +263,19 @@ fn print(report: &Report) -> Result<()> {
     }
     table.print()?;
     let tokens = |window: Option<u32>| window.map_or_else(|| "none".to_owned(), |tokens| format!("{tokens} tokens"));
-    println!(
+    say!(
         "largest window in {}, of which the service takes {}: {}; planned: {}",
         Bytes(report.memory_bytes),
         Bytes(report.service_bytes),
         tokens(report.window),
         tokens(report.planned_window)
-    );
+    )?;
     if let Some(missed) = report.missed_share {
-        println!(
+        say!(
             "the plan is {:.1} % of the memory in use {}",
             missed.abs() * 100.0,
             if missed < 0.0 { "above it" } else { "below it" }
-        );
+        )?;
     }
     Ok(())
 }

@@ -14,8 +14,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use terminal::note;
 use terminal::opening::{self, ModelArgs, PrecisionArg, ReadyModel};
-use terminal::output::{TextTable, print_json, write_file};
+use terminal::output::{TextTable, print_json, unless_closed, write_file};
 use tools::divergence::{divergence, top};
 
 /// Checks a model file in every way that this program knows, and writes one report
@@ -76,7 +77,7 @@ const DECODED: usize = 16;
 pub fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     let mut checks = Vec::new();
     let mut check = |name: &'static str, work: &mut dyn FnMut() -> Result<(Outcome, String)>| {
-        eprintln!("{name} ...");
+        note!("{name} ...");
         let begin = Instant::now();
         let (outcome, detail) = work().unwrap_or_else(|error| (Outcome::Fails, format!("{error:#}")));
         checks.push(Check { name, outcome, detail, took_ms: begin.elapsed().as_secs_f64() * 1e3 });
@@ -95,10 +96,7 @@ pub fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     if let Some(file) = &args.html {
         write_file(file, &page::page(&report))?;
     }
-    match args.json {
-        true => print_json(&report)?,
-        false => print(&report)?,
-    }
+    unless_closed(if args.json { print_json(&report) } else { print(&report) })?;
     match holds {
         true => Ok(()),
         false => bail!("{} does not hold all checks", args.model),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
 use terminal::output::progress_bar;
+use terminal::say;
 use tools::mixture::Mixture;
 use tools::synth::{self, SynthOptions, SynthShape};
 
@@ -47,7 +48,7 @@ pub fn run(args: Args) -> Result<()> {
     });
     bar.finish_and_clear();
     let report = report?;
-    println!(
+    say!(
         "{}: {} {}, {} parameters in {} tensors, {} in {:.1} s",
         args.out.display(),
         options.shape.name,
@@ -56,6 +57,6 @@ pub fn run(args: Args) -> Result<()> {
         report.tensors,
         HumanBytes(report.bytes),
         start.elapsed().as_secs_f64(),
-    );
+    )?;
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! `reprise`: the home server and all its tools in one binary.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // they panic where nothing reads: `say!` and `note!` do not
+
 mod commands;
 mod configuration;
 mod llama;
@@ -10,6 +12,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use settings::Flag;
+use terminal::note;
 
 /// A conversation service for voice assistants at home
 #[derive(Parser)]
@@ -76,19 +79,17 @@ fn main() -> ExitCode {
     let cli = match llama::rewrite(std::env::args_os()) {
         Ok(arguments) => Cli::parse_from(arguments),
         Err(sentence) => {
-            eprintln!("error: {sentence}");
+            note!("error: {sentence}");
             return ExitCode::from(WRONG_USE);
         }
     };
     // Commands that no configuration concerns, and no mistake in it.
     match &cli.command {
         CliCommand::Licenses => {
-            commands::licenses::print();
-            return ExitCode::SUCCESS;
+            return exit_code(commands::licenses::print());
         }
         CliCommand::Completions(args) => {
-            commands::completions::print(args, Cli::command());
-            return ExitCode::SUCCESS;
+            return exit_code(commands::completions::print(args, Cli::command()));
         }
         CliCommand::Man(args) => return exit_code(commands::man::write(args, Cli::command())),
         _ => {}
@@ -132,11 +133,11 @@ fn main() -> ExitCode {
 }
 
 fn exit_code(done: anyhow::Result<()>) -> ExitCode {
-    match done {
+    match terminal::output::unless_closed(done) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The chain on one line: each part says what the next one was needed for.
-            eprintln!("error: {error:#}");
+            note!("error: {error:#}");
             ExitCode::from(1)
         }
     }

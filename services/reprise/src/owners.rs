@@ -6,6 +6,7 @@ use settings::Settings;
 use std::io::IsTerminal;
 use std::path::Path;
 use store::{Error, SessionRef, Store};
+use terminal::output::put_note;
 
 pub async fn users(store: &Store, user: Option<&str>) -> Result<Vec<String>> {
     let all: Vec<String> = store.users().await?.into_iter().map(|user| user.id).collect();
@@ -24,7 +25,7 @@ pub fn confirm(what: &str, yes: bool) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         bail!("to {what} without a question, add --yes");
     }
-    eprint!("{what}? type yes: ");
+    put_note(format_args!("{what}? type yes: "));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     if answer.trim() == "yes" { Ok(()) } else { bail!("nothing was deleted") }

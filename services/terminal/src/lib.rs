@@ -3,6 +3,8 @@
 //!
 //! They are not in `model` or `runtime`, which know no flags and no terminal, and not in `lab`, which measures.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // they panic where nothing reads: `say!` and `note!` do not
+
 pub mod answer;
 pub mod client;
 pub mod hardware;

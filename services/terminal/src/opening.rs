@@ -1,5 +1,6 @@
 //! Flags that all commands with a model share: its name, and the precision.
 
+use crate::note;
 use crate::output::progress_bar;
 use anyhow::{Context, Result};
 use engine::network::{StepLane, WantedLogits};
@@ -54,7 +55,7 @@ impl ModelArgs {
         with_adapters.model.lora.extend(self.lora.iter().cloned());
         let mut opened = model::open_on(finder, &with_adapters, name, precision, &mut progress())?;
         for note in &opened.model.notes {
-            eprintln!("note: {note}");
+            note!("note: {note}");
         }
         let cpu = || Executor::on_cpu(Cpu::new(settings.engine.threads).pinned(settings.engine.pin_threads));
         let (executor, device) = match opened.model.executor.take() {

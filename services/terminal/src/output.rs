@@ -6,9 +6,72 @@ use indicatif::{ProgressBar, ProgressStyle};
 use model::Bytes;
 use serde::Serialize;
 use serde_json::Value;
-use std::io::Write;
+use std::fmt;
+use std::io::{self, StdoutLock, Write};
 use std::path::Path;
 use text::template::utc;
+
+/// Prints a line to the standard output, as `println!` does. A reader that has closed it ends the command by `ClosedOutput`.
+#[macro_export]
+macro_rules! say {
+    () => { $crate::output::put(format_args!("\n")) };
+    ($($words:tt)*) => { $crate::output::put(format_args!("{}\n", format_args!($($words)*))) };
+}
+
+/// Prints a line to the standard error, if something still reads it.
+#[macro_export]
+macro_rules! note {
+    ($($words:tt)*) => { $crate::output::put_note(format_args!("{}\n", format_args!($($words)*))) };
+}
+
+pub fn put(words: fmt::Arguments) -> io::Result<()> {
+    stdout().write_fmt(words)
+}
+
+pub fn put_note(words: fmt::Arguments) {
+    let _ = io::stderr().write_fmt(words);
+}
+
+/// Error of a command whose output has no reader any more, as of `reprise plan | head -n 1`. It is told apart from a
+/// connection that another machine closed.
+#[derive(Debug)]
+pub struct ClosedOutput;
+
+impl fmt::Display for ClosedOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the reader of the output closed it")
+    }
+}
+
+impl std::error::Error for ClosedOutput {}
+
+/// Takes a closed output as the end of the work and not as its failure: the reader has seen enough.
+pub fn unless_closed(told: Result<()>) -> Result<()> {
+    let is_closed = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref).is_some_and(|error| error.is::<ClosedOutput>())
+    };
+    told.or_else(|error| if error.chain().any(is_closed) { Ok(()) } else { Err(error) })
+}
+
+pub struct Stdout(StdoutLock<'static>);
+
+pub fn stdout() -> Stdout {
+    Stdout(io::stdout().lock())
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(closed)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(closed)
+    }
+}
+
+fn closed(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::BrokenPipe { io::Error::other(ClosedOutput) } else { error }
+}
 
 pub struct TextTable(comfy_table::Table);
 
@@ -31,14 +94,12 @@ impl TextTable {
     }
 
     pub fn print(&self) -> Result<()> {
-        Ok(writeln!(std::io::stdout().lock(), "{}", self.0.trim_fmt())?)
+        Ok(say!("{}", self.0.trim_fmt())?)
     }
 }
 
 pub fn print_json(value: &impl Serialize) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    Ok(writeln!(out)?)
+    Ok(say!("{}", serde_json::to_string_pretty(value)?)?)
 }
 
 pub fn write_file(file: &Path, text: &str) -> Result<()> {
@@ -55,13 +116,13 @@ pub fn print_report(report: &Value, tables: &[&Value]) -> Result<()> {
     let values = leaves(report);
     let width = values.iter().map(|(path, _)| heading(path).len()).max().unwrap_or(0);
     for (path, value) in &values {
-        println!("  {:<width$}  {}", heading(path), shown(path, value));
+        say!("  {:<width$}  {}", heading(path), shown(path, value))?;
     }
     for rows in tables {
         let columns: Vec<(String, String)> =
             leaves(&rows[0]).into_iter().map(|(path, _)| (heading(&path), path)).collect();
         let columns: Vec<(&str, &str)> = columns.iter().map(|(name, path)| (name.as_str(), path.as_str())).collect();
-        println!();
+        say!()?;
         table(rows, &columns).print()?;
     }
     Ok(())

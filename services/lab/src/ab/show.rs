@@ -6,15 +6,16 @@ use super::view::{ReportView, chart};
 use anyhow::Result;
 use std::path::Path;
 use terminal::output::{TextTable, clean};
+use terminal::say;
 
 pub fn print(report: &ArmReport, html: Option<&Path>) -> Result<()> {
     let view = ReportView::new(report);
     let (comparison, letters) = (&report.comparison, &view.letters);
-    println!("{}", report.title);
+    say!("{}", report.title)?;
     for fact in &report.facts {
-        println!("  {fact}");
+        say!("  {fact}")?;
     }
-    println!();
+    say!()?;
     let mut table = TextTable::new(&["arm", "", ">users", ">sessions", ">turns"]);
     for ((letter, arm), seen) in letters.iter().zip(&comparison.arms).zip(&comparison.traffic) {
         let [users, sessions, turns] = [seen.users, seen.sessions, seen.turns].map(|count| count.to_string());
@@ -24,7 +25,7 @@ pub fn print(report: &ArmReport, html: Option<&Path>) -> Result<()> {
     for other in 1..letters.len() {
         let [a, b] = [0, other].map(|at| &letters[at]);
         let [first, second] = [0, other].map(|at| clean(&comparison.arms[at]));
-        println!("\n{a} = {first}, {b} = {second}; differences are {b} less {a}");
+        say!("\n{a} = {first}, {b} = {second}; differences are {b} less {a}")?;
         let (a, b) = (format!(">{a}"), format!(">{b}"));
         let mut table = TextTable::new(&["", ">n", &a, ">p95", ">n", &b, ">p95", ">difference", ""]);
         for row in &view.rows {
@@ -34,13 +35,13 @@ pub fn print(report: &ArmReport, html: Option<&Path>) -> Result<()> {
         }
         table.print()?;
     }
-    println!("\n{}", view.method);
-    println!("{}", clean(&view.advice));
+    say!("\n{}", view.method)?;
+    say!("{}", clean(&view.advice))?;
     for warning in &view.warnings {
-        println!("warning: {}", clean(warning));
+        say!("warning: {}", clean(warning))?;
     }
     if !report.recall.is_empty() {
-        println!("\nFacts recalled, by where the fact stood when it was asked for:");
+        say!("\nFacts recalled, by where the fact stood when it was asked for:")?;
         let [a, b, c, d] = FILL_NAMES.map(|name| format!(">{name}"));
         let mut table = TextTable::new(&["arm", "fact", ">right", ">95 % interval", &a, &b, &c, &d]);
         for row in &report.recall {
@@ -56,10 +57,10 @@ pub fn print(report: &ArmReport, html: Option<&Path>) -> Result<()> {
         table.print()?;
     }
     for curve in &report.curves {
-        println!("\n{}", chart(curve).text());
+        say!("\n{}", chart(curve).text())?;
     }
     if let Some(file) = html {
-        println!("\npage: {}", file.display());
+        say!("\npage: {}", file.display())?;
     }
     Ok(())
 }

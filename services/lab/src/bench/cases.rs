@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use terminal::note;
 
 #[derive(Serialize)]
 struct PlayedCase {
@@ -226,7 +227,7 @@ impl Cases<'_> {
         let holds = ratio.zip(at_most).map(|(ratio, at_most)| ratio <= at_most);
         let limit = at_most.map_or_else(String::new, |at_most| format!(", at most {at_most:.2}"));
         // Cases take minutes, and this shows progress.
-        eprintln!("played: {case}");
+        note!("played: {case}");
         let against = if ratio.is_some() { format!("{against}{limit}") } else { String::new() };
         let (case, note) = (case.to_owned(), String::new());
         self.rows.push(CaseRow { case, first_token_ms, computed_tokens, against, ratio, holds, note });

@@ -16,6 +16,7 @@ use settings::Settings;
 use std::ffi::OsString;
 use std::time::Duration;
 use terminal::output::{print_json, print_report, progress_bar};
+use terminal::say;
 
 /// Measures the waits that a person feels: changed instructions, a cough, several arms, thinking that ends, a sleep
 ///
@@ -98,7 +99,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     }
     for (at, table) in tables.iter().enumerate() {
         if at > 0 {
-            println!();
+            say!()?;
         }
         print_report(table, &[&table["rows"]])?;
     }

@@ -22,6 +22,7 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use terminal::hardware::{Hardware, ProcessMemory};
+use terminal::note;
 use terminal::opening::{self, ModelArgs, ReadyModel};
 use terminal::output::progress_bar;
 
@@ -81,7 +82,7 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     let packed_now = opened.model.keeping.is_some();
     // The thread that writes packed weights would be measured too.
     if let Some(Err(what)) = opened.model.keeping.take().map(Keeping::wait) {
-        eprintln!("note: {what}");
+        note!("note: {what}");
     }
     let longest = contexts.last().copied().unwrap_or_default() + args.decode.max(args.cached);
     let native_ctx = opened.model.network.shape().native_ctx;

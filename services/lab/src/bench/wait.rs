@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
 use terminal::hardware::Hardware;
+use terminal::note;
 use terminal::opening::ModelArgs;
 use terminal::output::{print_json, print_report};
 
@@ -112,7 +113,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
             WaitTable::Restart => waits.restart().await.context("the table of a restart")?,
         };
         // Tables take minutes, and this shows progress.
-        told.iter().for_each(|row| eprintln!("measured: {}", row.what));
+        told.iter().for_each(|row| note!("measured: {}", row.what));
         rows.extend(told);
     }
     let machine = if speed.is_some() { Hardware::new(settings) } else { Hardware::asking(settings) };

@@ -18,6 +18,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 use terminal::hardware::Hardware;
+use terminal::note;
 use terminal::opening::{self, ModelArgs, ReadyModel};
 use terminal::output::progress_bar;
 
@@ -78,7 +79,7 @@ fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     }
     let ReadyModel { mut opened, mut executor, .. } = args.model.open_on_host(settings)?;
     if let Some(Err(what)) = opened.model.keeping.take().map(|keeping| keeping.wait()) {
-        eprintln!("note: {what}");
+        note!("note: {what}");
     }
     let network = &opened.model.network;
     let native_ctx = network.shape().native_ctx;

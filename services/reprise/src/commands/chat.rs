@@ -149,6 +149,7 @@ impl TerminalChat {
                     Err(why) => self.again(&why).await?,
                 },
             };
+            self.screen.check()?;
             if then == Then::Quit {
                 break;
             }

@@ -13,6 +13,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
 use terminal::hardware::Hardware;
+use terminal::output::unless_closed;
+use terminal::{note, say};
 
 /// Checks this machine, its GPU and the configuration, and says what would keep the service from starting
 #[derive(Debug, clap::Args)]
@@ -49,20 +51,27 @@ pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
     }
     let Findings(findings) = findings;
     let ok = findings.iter().all(|finding| finding.state != Problem);
+    match unless_closed(tell(args, &findings, ok)) {
+        Ok(()) => ExitCode::from(u8::from(!ok)),
+        failed => crate::exit_code(failed),
+    }
+}
+
+fn tell(args: &Args, findings: &[DoctorFinding], ok: bool) -> Result<()> {
     if args.json {
-        println!("{:#}", json!({"ok": ok, "findings": findings}));
+        say!("{:#}", json!({"ok": ok, "findings": findings}))?;
     } else {
-        for DoctorFinding { what, state, says } in &findings {
+        for DoctorFinding { what, state, says } in findings {
             let mark = match state {
                 Good => "ok",
                 Note => "note",
                 Problem => "PROBLEM",
             };
-            println!("{mark:<8}{what:<15}{}", says.replace('\n', "\n                       "));
+            say!("{mark:<8}{what:<15}{}", says.replace('\n', "\n                       "))?;
         }
-        println!("{}", if ok { "nothing keeps the service from starting" } else { "see the lines with PROBLEM" });
+        say!("{}", if ok { "nothing keeps the service from starting" } else { "see the lines with PROBLEM" })?;
     }
-    ExitCode::from(u8::from(!ok))
+    Ok(())
 }
 
 struct Findings(Vec<DoctorFinding>);
@@ -200,7 +209,7 @@ impl Findings {
         };
         let found =
             find_gpu(model::gpu_api(settings.engine.device), settings.engine.kernels_path.as_deref(), &mut |line| {
-                eprintln!("{line}")
+                note!("{line}")
             });
         let (gpu, device) = match found.and_then(|device| Ok((device.properties()?, device))) {
             Ok(found) => found,

@@ -10,6 +10,7 @@ use settings::Settings;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use terminal::output::{print_json, progress_bar};
+use terminal::{note, say};
 use tools::imatrix::{Imatrix, ImatrixEntry};
 
 /// Measures on a text how much each input of a model's matrices counts: quantise with the file that it writes
@@ -52,7 +53,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if chunks == 0 {
         bail!("{} has fewer tokens than --chunk {}: give a longer text", args.text.display(), args.chunk);
     }
-    eprintln!(
+    note!(
         "reading {} tokens in {chunks} chunks with {} of weights, to write {}",
         tokens.len(),
         HumanBytes(engine::model_bytes::weight_bytes(&weights) as u64),
@@ -82,6 +83,6 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             &json!({ "out": args.out, "tensors": tensors, "chunks": chunks, "tokens": tokens.len(), "bytes": bytes, "took_s": took_s }),
         );
     }
-    println!("{}: {tensors} tensors, {chunks} chunks of {} tokens, {took_s:.1} s", args.out.display(), args.chunk);
+    say!("{}: {tensors} tensors, {chunks} chunks of {} tokens, {took_s:.1} s", args.out.display(), args.chunk)?;
     Ok(())
 }

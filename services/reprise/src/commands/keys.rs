@@ -6,6 +6,7 @@ use settings::Settings;
 use store::{KeyScope, Store};
 use terminal::output::{clean, print_json, print_rows};
 use terminal::store::with_store;
+use terminal::{note, say};
 
 /// Creates, lists and revokes the keys of clients
 #[derive(Debug, clap::Subcommand)]
@@ -61,8 +62,8 @@ async fn make(store: &Store, user: String, name: String, scopes: Vec<KeyScope>, 
         value.as_object_mut().context("a key is an object")?.insert("key".into(), shown.into());
         return print_json(&value);
     }
-    println!("{shown}");
-    eprintln!("keep it: only a hash of it is stored, and it is not shown again");
+    say!("{shown}")?;
+    note!("keep it: only a hash of it is stored, and it is not shown again");
     Ok(())
 }
 
@@ -90,7 +91,7 @@ async fn revoke(store: &Store, key: &str) -> Result<()> {
         _ => key,
     };
     store.revoke_key(id, wall_ms()).await?;
-    println!("{} is revoked", clean(id));
+    say!("{} is revoked", clean(id))?;
     Ok(())
 }
 

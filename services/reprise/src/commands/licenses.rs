@@ -1,9 +1,9 @@
 //! `reprise licenses`: the licences of this program and its parts.
 
-use std::io::Write;
+use anyhow::Result;
+use terminal::output::put;
 
-pub fn print() {
-    let mut out = std::io::stdout().lock();
-    // A reader that has seen enough is no failure.
-    let _ = write!(out, "{}\n{}", include_str!("../../../../LICENSE"), include_str!("../../../../THIRD-PARTY.txt"));
+pub fn print() -> Result<()> {
+    let [own, parts] = [include_str!("../../../../LICENSE"), include_str!("../../../../THIRD-PARTY.txt")];
+    Ok(put(format_args!("{own}\n{parts}"))?)
 }

@@ -10,6 +10,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use settings::Settings;
 
 use terminal::opening::{self, ModelArgs, ReadyModel};
+use terminal::say;
 
 /// Writes the logits of every position of given tokens to a safetensors file
 #[derive(Debug, clap::Args)]
@@ -70,6 +71,6 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     }
     safetensors::serialize_to_file(tensors, None, &args.out)
         .with_context(|| format!("cannot write {}", args.out.display()))?;
-    println!("{}: logits of {} positions, {vocab} each", args.out.display(), tokens.len());
+    say!("{}: logits of {} positions, {vocab} each", args.out.display(), tokens.len())?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use terminal::output::{print_json, progress_bar};
 use tools::lora::{AdapterMerge, ExtractOptions, Extraction, LowRankSize};
 
 use super::merge::BAR;
+use terminal::{note, say};
 
 /// Makes and merges adapters of low rank (LoRA)
 #[derive(Debug, clap::Subcommand)]
@@ -79,7 +80,7 @@ fn extract(args: ExtractArgs) -> Result<()> {
     };
     let ExtractArgs { base, fine, output: OutputArgs { out, threads, json }, .. } = args;
     let extraction = Extraction::new(ExtractOptions { base, fine, out: out.clone(), size, threads })?;
-    eprintln!("{} modules, at most {} to write", extraction.modules(), HumanBytes(extraction.bytes()));
+    note!("{} modules, at most {} to write", extraction.modules(), HumanBytes(extraction.bytes()));
     let bar = progress_bar(0, "{bar:40} {percent} % of the values, {per_sec}, {eta} left");
     bar.enable_steady_tick(Duration::from_millis(200));
     let report = extraction.run(&mut |done, total| {
@@ -93,9 +94,9 @@ fn extract(args: ExtractArgs) -> Result<()> {
     }
     if !report.left_out.is_empty() {
         let (count, first) = (report.left_out.len(), &report.left_out[0]);
-        println!("note: {count} other tensors differ, which an adapter leaves as they are; the first is {first}");
+        say!("note: {count} other tensors differ, which an adapter leaves as they are; the first is {first}")?;
     }
-    println!(
+    say!(
         "{}: {} modules of ranks {} to {}, {} parameters, {} in {:.1} s",
         out.display(),
         report.modules,
@@ -104,13 +105,13 @@ fn extract(args: ExtractArgs) -> Result<()> {
         HumanCount(report.parameters),
         HumanBytes(report.bytes),
         begin.elapsed().as_secs_f64()
-    );
-    println!(
+    )?;
+    say!(
         "it holds {:.2} % of the change, {:.2} % in the module with the least; relative error {:.1e}",
         report.energy_share * 100.0,
         report.least_energy_share * 100.0,
         report.relative_error
-    );
+    )?;
     Ok(())
 }
 
@@ -118,7 +119,7 @@ fn merge(args: MergeArgs) -> Result<()> {
     let begin = Instant::now();
     let OutputArgs { out, threads, json } = args.output;
     let merge = AdapterMerge::new(&args.base, &args.adapter, args.scale, args.any_base)?;
-    eprintln!("merging {} modules: {} to write", merge.modules(), HumanBytes(merge.bytes()));
+    note!("merging {} modules: {} to write", merge.modules(), HumanBytes(merge.bytes()));
     let bar = progress_bar(merge.bytes(), BAR);
     bar.enable_steady_tick(Duration::from_millis(200));
     let report = merge.run(&out, threads, &mut |written, _| bar.set_position(written));
@@ -127,14 +128,14 @@ fn merge(args: MergeArgs) -> Result<()> {
     if json {
         return print_json(&report);
     }
-    report.notes.iter().for_each(|note| println!("note: {note}"));
-    println!(
+    report.notes.iter().try_for_each(|note| say!("note: {note}"))?;
+    say!(
         "{}: {} modules changed, {} tensors, {} in {:.1} s",
         out.display(),
         report.modules,
         report.tensors,
         HumanBytes(report.bytes),
         begin.elapsed().as_secs_f64()
-    );
+    )?;
     Ok(())
 }

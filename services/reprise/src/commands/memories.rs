@@ -9,7 +9,8 @@ use serde_json::json;
 use settings::Settings;
 use std::path::PathBuf;
 use store::{Error, RememberedFact, Store};
-use terminal::output::{clean, print_json, print_report, print_rows, time};
+use terminal::output::{clean, print_json, print_report, print_rows, put, time};
+use terminal::say;
 use terminal::store::with_store;
 
 /// Lists, shows, searches, adds, deletes and exports the facts that outlive conversations
@@ -104,7 +105,7 @@ impl Memories<'_> {
                 if self.json {
                     return print_json(&fact);
                 }
-                println!("{}", fact.id);
+                say!("{}", fact.id)?;
                 Ok(())
             }
             MemoriesAction::Forget { all: true, .. } => {
@@ -128,10 +129,7 @@ impl Memories<'_> {
                 match output {
                     Some(path) => terminal::output::write_file(&path, &fact_lines(&facts))
                         .with_context(|| path.display().to_string()),
-                    None => {
-                        print!("{}", fact_lines(&facts));
-                        Ok(())
-                    }
+                    None => Ok(put(format_args!("{}", fact_lines(&facts)))?),
                 }
             }
         }
@@ -141,7 +139,7 @@ impl Memories<'_> {
         if self.json {
             return print_json(&json!({ "forgotten": forgotten }));
         }
-        println!("{forgotten} forgotten");
+        say!("{forgotten} forgotten")?;
         Ok(())
     }
 

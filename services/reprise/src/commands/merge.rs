@@ -7,6 +7,7 @@ use anyhow::Result;
 use indicatif::HumanBytes;
 use settings::Settings;
 use terminal::output::{print_json, progress_bar};
+use terminal::{note, say};
 use tools::merge::{MergeMethod, MergeOptions, MergePlan};
 
 /// Merges models of one shape by a recipe of mergekit
@@ -36,7 +37,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         search: vec![settings.model.models_dir.clone()],
     };
     let plan = MergePlan::new(options)?;
-    eprintln!(
+    note!(
         "merging {} models by {}: {} tensors, {} to write",
         plan.models().count(),
         plan.method().name(),
@@ -52,15 +53,15 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         return print_json(&report);
     }
     for note in &report.notes {
-        println!("note: {note}");
+        say!("note: {note}")?;
     }
-    println!(
+    say!(
         "{}: {} tensors, {} in {:.1} s",
         args.out.display(),
         report.tensors,
         HumanBytes(report.bytes),
         begin.elapsed().as_secs_f64()
-    );
+    )?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use tools::mixture::Mixture;
 use tools::synth::{self, SynthShape};
 
 use terminal::output::{TextTable, print_json};
+use terminal::{note, say};
 
 /// Tells how much memory windows take, and how many conversations fit, without loading the model
 #[derive(Debug, clap::Args)]
@@ -135,7 +136,7 @@ pub(super) fn gpu_here(settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<
     }
     let found =
         find_gpu(model::gpu_api(settings.engine.device), settings.engine.kernels_path.as_deref(), &mut |line| {
-            eprintln!("{line}")
+            note!("{line}")
         });
     match found.and_then(|device| DeviceFacts::of(&device)) {
         Ok(card) => Ok((Some(card), Vec::new())),
@@ -242,14 +243,14 @@ fn presets_of<'s>(settings: &'s Settings, found: &'s PlannedFile, native_ctx: us
 fn print(report: &MemoryPlan) -> Result<()> {
     let MemoryPlan { model, instead, gpu, notes, native_ctx, ceiling_bytes, windows } = report;
     let note = instead.as_ref().map(|what| format!(" is not here; planned with {what}")).unwrap_or_default();
-    println!("{}{note}; its own window has {native_ctx} tokens", model.display());
+    say!("{}{note}; its own window has {native_ctx} tokens", model.display())?;
     let (executor, key) = match gpu {
         Some(name) => (name.as_str(), "memory.gpu_total"),
         None => ("the CPU", "memory.total"),
     };
-    println!("{executor} computes and may use {} ({key})", Bytes(*ceiling_bytes));
-    notes.iter().for_each(|note| println!("note: {note}"));
-    println!();
+    say!("{executor} computes and may use {} ({key})", Bytes(*ceiling_bytes))?;
+    notes.iter().try_for_each(|note| say!("note: {note}"))?;
+    say!()?;
     let mut sizes: Vec<u32> = windows.iter().map(|row| row.cell.ctx_size).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -264,12 +265,12 @@ fn print(report: &MemoryPlan) -> Result<()> {
         table.row([size.to_string(), exact, half, less, least, presets.join(", ")]);
     }
     table.print()?;
-    println!("\nMemory of the model and one conversation that fills its window, by the format of keys and values;");
-    println!("behind it, the number of such conversations that fit at the same time.");
+    say!("\nMemory of the model and one conversation that fills its window, by the format of keys and values;")?;
+    say!("behind it, the number of such conversations that fit at the same time.")?;
     if windows.iter().any(|row| row.gpu.is_some_and(|gpu| gpu.layers < gpu.of_layers)) {
-        println!(
+        say!(
             "In brackets: layers that the GPU computes alone, of all; the CPU helps with the others, which is slower."
-        );
+        )?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terminal::output::{print_json, progress_bar};
+use terminal::{note, say};
 
 /// Publishes files of a model on a hub, in one commit; a broken run resumes when it is started again
 #[derive(Debug, clap::Args)]
@@ -77,10 +78,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         runtime.context("cannot start the async runtime")?.block_on(publish(&publication, uploads, settings))?;
     match args.json {
         true => print_json(&told(&publication, &published)),
-        false => {
-            print(&publication, &published, settings);
-            Ok(())
-        }
+        false => print(&publication, &published, settings),
     }
 }
 
@@ -139,9 +137,9 @@ fn preview(args: &Args, name: &Name, uploads: &BTreeMap<String, Content>) -> Res
         let files: Vec<Value> = files.iter().map(|(path, bytes)| json!({ "path": path, "bytes": bytes })).collect();
         return print_json(&json!({ "repo": name.repo, "files": files, "card": card }));
     }
-    println!("{card}");
+    say!("{card}")?;
     for (path, bytes) in files {
-        println!("{path}: {}, would go to {}", HumanBytes(bytes), name.repo);
+        say!("{path}: {}, would go to {}", HumanBytes(bytes), name.repo)?;
     }
     Ok(())
 }
@@ -154,7 +152,7 @@ fn bytes_of(content: &Content) -> Result<u64> {
 }
 
 async fn publish(publication: &Publication, uploads: Vec<Upload>, settings: &Settings) -> Result<Published> {
-    let hub = hub_client(settings, |why| eprintln!("{why}"))?;
+    let hub = hub_client(settings, |why| note!("{why}"))?;
     let mut bytes = 0;
     for upload in &uploads {
         bytes += bytes_of(&upload.content)?;
@@ -180,14 +178,15 @@ fn told(publication: &Publication, published: &Published) -> Value {
     json!({ "repo": publication.name.repo, "commit": published.commit, "files": files.collect::<Vec<_>>() })
 }
 
-fn print(publication: &Publication, published: &Published, settings: &Settings) {
+fn print(publication: &Publication, published: &Published, settings: &Settings) -> Result<()> {
     for PublishedFile { path, bytes, how, .. } in &published.files {
         let how = match how {
             Sent::Same => "was there",
             Sent::There => "the hub had its bytes",
             Sent::New => "sent",
         };
-        println!("{path}: {}, {how}", HumanBytes(*bytes));
+        say!("{path}: {}, {how}", HumanBytes(*bytes))?;
     }
-    println!("{}/{} at {}", settings.hub.url.trim_end_matches('/'), publication.name.repo, published.commit);
+    say!("{}/{} at {}", settings.hub.url.trim_end_matches('/'), publication.name.repo, published.commit)?;
+    Ok(())
 }

@@ -13,6 +13,7 @@ use model::{hub_client, hub_files, hub_name};
 use serde::Serialize;
 use settings::{Preset, Settings};
 use terminal::output::{print_json, progress_bar};
+use terminal::{note, say};
 
 /// Fetches a model from a hub; an interrupted download resumes
 #[derive(Debug, clap::Args)]
@@ -57,7 +58,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     if args.json {
         print_json(&report)?;
     } else {
-        print(&report);
+        print(&report)?;
     }
     if let Some(trouble) = &report.trouble {
         bail!("{}: {trouble}", report.model.display());
@@ -99,7 +100,7 @@ fn of_preset(preset: &Preset) -> Result<Name> {
 
 async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
     let begin = Instant::now();
-    let hub = hub_client(settings, |why| eprintln!("{why}"))?;
+    let hub = hub_client(settings, |why| note!("{why}"))?;
     let listing = hub.list(name).await?;
     let model_files = hub_files(name, &listing, settings)?;
     let files = fetch_all(&hub, name, &listing, &model_files).await?;
@@ -141,7 +142,7 @@ async fn fetch_all(hub: &HubClient, name: &Name, listing: &Listing, model: &Mode
     Ok(fetched.into_iter().map(report).collect())
 }
 
-fn print(report: &PulledModel) {
+fn print(report: &PulledModel) -> Result<()> {
     let PulledModel { repo, commit, model, files, took_s, preset, is_encoder, trouble } = report;
     for PulledFile { path, bytes, sha256, fetched_bytes } in files {
         let checked = if sha256.is_some() { "checked by its SHA-256" } else { "of the size that was told" };
@@ -150,17 +151,14 @@ fn print(report: &PulledModel) {
             _ if fetched_bytes < bytes => "gone on with",
             _ => "fetched",
         };
-        println!("{}: {}, {how}, {checked}", path.display(), HumanBytes(*bytes));
+        say!("{}: {}, {how}, {checked}", path.display(), HumanBytes(*bytes))?;
     }
-    println!("{repo} at {commit}, {took_s:.0} s");
+    say!("{repo} at {commit}, {took_s:.0} s")?;
     match preset {
         _ if trouble.is_some() => {}
-        _ if *is_encoder => println!("a running service uses it from the next silence on (remember.encoder)"),
-        Some(preset) => {
-            println!("talk with it: ./start.sh --preset {preset}    what fits: reprise plan --model {preset}")
-        }
-        None => {
-            println!("talk with it: ./start.sh --model {0}    what fits: reprise plan --model {0}", model.display())
-        }
+        _ if *is_encoder => say!("a running service uses it from the next silence on (remember.encoder)")?,
+        Some(preset) => say!("talk with it: ./start.sh --preset {preset}    what fits: reprise plan --model {preset}")?,
+        None => say!("talk with it: ./start.sh --model {0}    what fits: reprise plan --model {0}", model.display())?,
     }
+    Ok(())
 }

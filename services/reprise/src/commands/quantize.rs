@@ -11,6 +11,7 @@ use tools::mixture::Mixture;
 use tools::quantize::{FormatChoice, QuantizeOptions, TypeRule, WriteReport, WriteStep, quantize};
 
 use super::merge::BAR;
+use terminal::{note, say};
 
 /// Writes a model with other types to a GGUF file
 #[derive(Debug, clap::Args)]
@@ -106,7 +107,7 @@ pub fn say(
         WriteStep::Written(done, all) => {
             if bar.length() != Some(all) {
                 measured.finish_and_clear();
-                bar.suspend(|| eprintln!("{} to write to {}", HumanBytes(all), out.display()));
+                bar.suspend(|| note!("{} to write to {}", HumanBytes(all), out.display()));
                 bar.enable_steady_tick(Duration::from_millis(200));
                 bar.set_length(all);
             }
@@ -128,13 +129,13 @@ pub fn say(
         }
         table.print()?;
     }
-    report.notes.iter().for_each(|note| println!("note: {note}"));
+    report.notes.iter().try_for_each(|note| say!("note: {note}"))?;
     let formats: Vec<String> = report.formats.iter().map(|(format, count)| format!("{count} {format}")).collect();
     let (size, parameters) = (HumanBytes(report.bytes), HumanCount(report.parameters));
     let what = format!("{parameters} parameters in {} tensors ({})", report.tensors.len(), formats.join(", "));
     match args.dry_run {
-        true => println!("{}: would take {size}: {what}", out.display()),
-        false => println!("{}: {size}, {what}, in {took_s:.1} s", out.display()),
+        true => say!("{}: would take {size}: {what}", out.display())?,
+        false => say!("{}: {size}, {what}, in {took_s:.1} s", out.display())?,
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use runtime::wall_ms;
 use serde_json::{Value, json};
 use settings::Settings;
+use terminal::note;
+use terminal::output::stdout;
 use text::template::utc;
 use text::{Template, TemplateInput};
 
@@ -32,14 +34,14 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let template = match &model.chat_template {
         Some(source) => Template::new(source)?,
         None => {
-            eprintln!("note: {} has no chat template: this prompt uses its family's", path.display());
+            note!("note: {} has no chat template: this prompt uses its family's", path.display());
             Template::family()?
         }
     };
     // Only for templates that ask for the date. In UTC: what a household's clock says is known to its session, not here.
     let now = utc(wall_ms().div_euclid(1000));
     let rendered = template.render(&TemplateInput { now: Some(now), ..TemplateInput::of(&prompt) })?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if args.json {
         let tokenizer = engine::vocabulary::tokenizer(model.vocab)?;
         let prompt = text::encode_prompt(&tokenizer, &rendered);

@@ -12,6 +12,8 @@ use std::path::Path;
 use std::time::Instant;
 use terminal::answer::{LocalModel, TokenPrompt};
 use terminal::opening::{self, ModelArgs};
+use terminal::output::{put_note, stdout};
+use terminal::say;
 use text::ReplyPart;
 
 /// Runs one prompt through a model and streams the reply
@@ -114,9 +116,9 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let calls: Vec<Value> = answer.calls.iter().map(|(name, text)| json!({"name": name, "arguments": text})).collect();
     if !args.json {
         for call in &calls {
-            println!("{call}");
+            say!("{call}")?;
         }
-        println!();
+        say!()?;
     }
     let total = answer.total.as_secs_f64();
     let prefill = answer.first_token.map_or(total, |first| first.as_secs_f64());
@@ -139,7 +141,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
             "timings": timings,
             "machine": machine,
         });
-        println!("{object}");
+        say!("{object}")?;
     }
     Ok(())
 }
@@ -201,10 +203,11 @@ fn finish_name(finish: &StopReason) -> &'static str {
 /// Prints the reply to the standard output, reasoning to the standard error.
 fn show(piece: &ReplyPart) -> Result<()> {
     match piece {
-        ReplyPart::Reasoning(text) => eprint!("{text}"),
+        ReplyPart::Reasoning(text) => put_note(format_args!("{text}")),
         ReplyPart::Content(text) => {
-            print!("{text}");
-            std::io::stdout().flush()?;
+            let mut out = stdout();
+            out.write_all(text.as_bytes())?;
+            out.flush()?;
         }
         ReplyPart::Call { .. } | ReplyPart::Arguments { .. } => {}
     }

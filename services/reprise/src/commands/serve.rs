@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 use store::{KeyScope, Store};
 use suited::SuitedPreset;
 use terminal::hardware::Hardware;
+use terminal::note;
 use terminal::opening;
+use terminal::output::put;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -95,8 +97,7 @@ pub fn run(args: Args, configuration: &configuration::Args, loaded: LoadedSettin
     model::share_pools(loaded.settings.memory.idle_s > 0);
     let (loaded, of_machine) = with_suited_preset(&args, configuration, loaded)?;
     if args.print_config {
-        print!("{}", settings::print_config(&loaded));
-        return Ok(());
+        return Ok(put(format_args!("{}", settings::print_config(&loaded)))?);
     }
     super::pull::missing::fetch_if_wanted(&loaded.settings, args.yes)?;
     let log = logging::start(&loaded.settings.logging)?;
@@ -137,7 +138,7 @@ fn with_suited_preset(
             Ok((configuration::load_with(configuration, flags)?, Some(says)))
         }
         Some(SuitedPreset::NotHere { says }) => {
-            eprintln!("{says}");
+            note!("{says}");
             Ok((loaded, None))
         }
         None => Ok((loaded, None)),
@@ -189,7 +190,7 @@ async fn serve(
     let listeners = doors::listen(settings).await?;
     let address = listeners.main.local_addr().context("cannot read the address of the listener")?;
 
-    eprintln!("loading the model of preset {} ...", settings.model.preset);
+    note!("loading the model of preset {} ...", settings.model.preset);
     let begin = Instant::now();
     let started = doors::while_starting(&listeners, start(settings));
     let started = tokio::select! {

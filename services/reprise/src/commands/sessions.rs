@@ -13,9 +13,10 @@ use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use store::{Error, HistorySearch, SearchPlace, SessionLine, SessionRef, Store};
-use terminal::output::{clean, print_json, print_report, print_rows, time};
+use store::{Error, HistorySearch, SearchPlace, SessionLine, SessionRef, Statistics, Store};
+use terminal::output::{clean, print_json, print_report, print_rows, stdout, time, unless_closed};
 use terminal::store::with_store;
+use terminal::{note, say};
 
 /// Lists, shows, exports, imports, searches and deletes conversations, their summaries and pins
 #[derive(Debug, clap::Args)]
@@ -140,7 +141,7 @@ impl Sessions<'_> {
                 match computed {
                     Some(to) => {
                         let files = copy_computed(self.store, &sessions, self.disk_path()?, &to).await?;
-                        eprintln!("{files} files that were computed of them are in {}", to.display());
+                        note!("{files} files that were computed of them are in {}", to.display());
                         Ok(())
                     }
                     None => Ok(()),
@@ -188,7 +189,7 @@ impl Sessions<'_> {
 
     async fn export(&self, sessions: &[SessionRef], output: Option<&Path>) -> Result<()> {
         let Some(path) = output else {
-            return self.write(sessions, std::io::stdout().lock()).await.map(drop);
+            return self.write(sessions, stdout()).await.map(drop);
         };
         // Into another file first: a full disk must not leave half an export under the name of a whole one.
         let part = path.with_added_extension("part");
@@ -201,7 +202,7 @@ impl Sessions<'_> {
             let _ = std::fs::remove_file(&part);
             return Err(error);
         }
-        eprintln!("{} written to {}", counted(sessions.len() as u64), path.display());
+        note!("{} written to {}", counted(sessions.len() as u64), path.display());
         Ok(())
     }
 
@@ -245,11 +246,11 @@ impl Sessions<'_> {
             return print_json(&sessions.iter().map(told).collect::<Vec<_>>());
         }
         for session in &sessions {
-            println!("{} of {}", clean(session.id()), clean(session.user()));
+            say!("{} of {}", clean(session.id()), clean(session.user()))?;
         }
         let computed =
             if files > 0 { format!(", and {files} files that were computed of them") } else { String::new() };
-        println!("{} imported{computed}", counted(sessions.len() as u64));
+        say!("{} imported{computed}", counted(sessions.len() as u64))?;
         Ok(())
     }
 
@@ -291,12 +292,12 @@ impl Sessions<'_> {
             let past = if hit.current { "" } else { ", since changed or deleted" };
             let who = hit.role.as_deref().unwrap_or(&hit.kind);
             let (session, item) = (clean(&hit.session_id), clean(&hit.item_id));
-            println!("{} {user} {session} {item} ({who}{past})", time(hit.created_at_ms));
-            println!("    {excerpt}");
+            say!("{} {user} {session} {item} ({who}{past})", time(hit.created_at_ms))?;
+            say!("    {excerpt}")?;
         }
         match hits.len() {
-            0 => println!("nothing found"),
-            n => println!("{n} found"),
+            0 => say!("nothing found")?,
+            n => say!("{n} found")?,
         }
         Ok(())
     }
@@ -304,7 +305,7 @@ impl Sessions<'_> {
     async fn delete(&self, sessions: &[SessionRef], yes: bool) -> Result<()> {
         for session in sessions {
             let record = self.store.session(session).await?;
-            eprintln!("{} of {}: {}", clean(session.id()), clean(session.user()), clean(&record.title));
+            note!("{} of {}: {}", clean(session.id()), clean(session.user()), clean(&record.title));
         }
         confirm(&format!("delete {} for good", counted(sessions.len() as u64)), yes)?;
         for session in sessions {
@@ -325,26 +326,29 @@ impl Sessions<'_> {
         if self.json {
             return print_json(&json!({"sessions": sessions, "computed_files": files}));
         }
-        println!("{} deleted, and {files} files that were computed of them", counted(sessions as u64));
+        say!("{} deleted, and {files} files that were computed of them", counted(sessions as u64))?;
         Ok(())
     }
 
     async fn check(&self) -> Result<()> {
         let problems = self.store.check().await?;
         let statistics = self.store.statistics().await?;
-        if self.json {
-            print_json(&json!({"problems": &problems, "statistics": statistics}))?;
-        } else {
-            for problem in &problems {
-                println!("{}", clean(problem));
-            }
-            println!("{}", self.store.path().display());
-            print_report(&json!(statistics), &[])?;
-        }
+        unless_closed(self.checked(&problems, &statistics))?;
         match problems.len() {
             0 => Ok(()),
             n => bail!("{n} problems in the store: keep a copy of the file and restore a backup"),
         }
+    }
+
+    fn checked(&self, problems: &[String], statistics: &Statistics) -> Result<()> {
+        if self.json {
+            return print_json(&json!({"problems": problems, "statistics": statistics}));
+        }
+        for problem in problems {
+            say!("{}", clean(problem))?;
+        }
+        say!("{}", self.store.path().display())?;
+        print_report(&json!(statistics), &[])
     }
 
     /// Finds a session by its id. If two users have the same, the command must name one.

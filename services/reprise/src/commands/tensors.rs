@@ -10,6 +10,7 @@ use settings::Settings;
 use tools::tensors::{TensorStats, bars, statistics};
 
 use terminal::output::{TextTable, clean, print_json, progress_bar};
+use terminal::say;
 
 /// Lists the tensors of a model file: name, type, shape, bytes; with --stats also their values
 #[derive(Debug, clap::Args)]
@@ -105,7 +106,7 @@ fn print(list: &TensorList, with_stats: bool) -> Result<()> {
         table.print()?;
     }
     let count = list.tensors.len();
-    println!("\n{}: {count} tensors, {} parameters, {}", list.file.display(), list.parameters, Bytes(list.bytes));
+    say!("\n{}: {count} tensors, {} parameters, {}", list.file.display(), list.parameters, Bytes(list.bytes))?;
     Ok(())
 }
 

@@ -11,7 +11,8 @@ use tools::validate::{self, Agreement, QualityRow, ValidateOptions, ValidationRe
 use weights::family::Severity;
 
 use super::tensors::READING;
-use terminal::output::{TextTable, clean, print_json, progress_bar};
+use terminal::output::{TextTable, clean, print_json, progress_bar, unless_closed};
+use terminal::{note, say};
 
 /// Checks a model file: structure, the family's contract, hashes, values, vocabulary, template. Exit code: 0 clean, 1 problems,
 /// 2 wrong arguments
@@ -40,7 +41,7 @@ pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
     match loaded.and_then(|loaded| report(args, &loaded.settings)) {
         Ok(report) => ExitCode::from(u8::from(!report.ok)),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            note!("error: {error:#}");
             ExitCode::from(2)
         }
     }
@@ -60,7 +61,7 @@ fn report(args: &Args, settings: &Settings) -> Result<ValidationReport> {
     let both = other.as_ref().map_or_else(String::new, |(path, _)| {
         format!(" and {} of {}; then each predicts {} tokens at most", Bytes(size(path)), path.display(), args.tokens)
     });
-    eprintln!("reading {} of {}{both}", Bytes(size(&file)), file.display());
+    note!("reading {} of {}{both}", Bytes(size(&file)), file.display());
     let bar = progress_bar(0, READING);
     let texts = progress_bar(0, "predicting [{bar:40}] {pos} of {len} tokens, {eta} left");
     let progress = |stage, done, total| {
@@ -71,11 +72,8 @@ fn report(args: &Args, settings: &Settings) -> Result<ValidationReport> {
     let report = validate::validate(&file, &options, &Cpu::new(settings.engine.threads), &progress);
     bar.finish_and_clear();
     texts.finish_and_clear();
-    if args.json {
-        print_json(&report)?
-    } else {
-        print(&report)?
-    }
+    // The exit code tells the verdict also where the reader has seen enough.
+    unless_closed(if args.json { print_json(&report) } else { print(&report) })?;
     Ok(report)
 }
 
@@ -87,19 +85,19 @@ fn size(path: &Path) -> u64 {
 }
 
 fn print(report: &ValidationReport) -> Result<()> {
-    println!("{}", report.file.display());
+    say!("{}", report.file.display())?;
     if let Some(architecture) = &report.architecture {
         let size = if report.sizes.is_empty() { "no published size".to_owned() } else { report.sizes.join(" or ") };
         let (count, bytes) = (report.tensors.len(), Bytes(report.bytes));
-        println!("{architecture}, {size}: {count} tensors, {} parameters, {bytes}", report.parameters);
-        println!("SHA-256 of all tensors: {}", report.sha256);
+        say!("{architecture}, {size}: {count} tensors, {} parameters, {bytes}", report.parameters)?;
+        say!("SHA-256 of all tensors: {}", report.sha256)?;
     }
     for finding in &report.findings {
         let mark = match finding.severity {
             Severity::Problem => "PROBLEM",
             Severity::Warning => "warning",
         };
-        println!("{mark:<8}{:<12}{}", finding.check, clean(&finding.says));
+        say!("{mark:<8}{:<12}{}", finding.check, clean(&finding.says))?;
     }
     if let Some(rows) = &report.quality {
         print_quality(rows)?;
@@ -111,7 +109,7 @@ fn print(report: &ValidationReport) -> Result<()> {
     let (problems, warnings) = (count(Severity::Problem), count(Severity::Warning));
     let (plural, verdict) =
         (if problems == 1 { "" } else { "s" }, if report.ok { "clean" } else { "do not use this file" });
-    println!("{verdict}: {problems} problem{plural}, {warnings} warning{}", if warnings == 1 { "" } else { "s" });
+    say!("{verdict}: {problems} problem{plural}, {warnings} warning{}", if warnings == 1 { "" } else { "s" })?;
     Ok(())
 }
 
@@ -131,9 +129,9 @@ fn print_quality(rows: &[QualityRow]) -> Result<()> {
             format!("{:.1} %", 100.0 * row.zero_share),
         ]);
     }
-    println!();
+    say!()?;
     table.print()?;
-    println!();
+    say!()?;
     Ok(())
 }
 
@@ -144,10 +142,10 @@ fn print_agreement(agreement: &Agreement) -> Result<()> {
         let [kind, other] = [tensor.type_name, tensor.other_type].map(str::to_owned);
         table.row([clean(&tensor.name), kind, other, format!("{error:.3} %"), format!("{largest:.2e}")]);
     }
-    println!("\nagainst {}", agreement.other.display());
+    say!("\nagainst {}", agreement.other.display())?;
     table.print()?;
     let text = &agreement.text;
-    println!(
+    say!(
         "\n{} tokens: KL mean {:.6}, p95 {:.6}, most {:.6} nats; same likeliest token {:.1} %; perplexity {:.3} and {:.3}\n",
         text.tokens,
         text.kl_mean,
@@ -156,6 +154,6 @@ fn print_agreement(agreement: &Agreement) -> Result<()> {
         100.0 * text.same_top_share,
         text.perplexity,
         text.other_perplexity
-    );
+    )?;
     Ok(())
 }

@@ -15,6 +15,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use store::Store;
 use terminal::output::{clean, print_json, print_rows};
+use terminal::say;
 use terminal::store::with_store;
 
 /// Tells to which person or room conversations belong: the rules, the known names, and the result for a request
@@ -77,33 +78,33 @@ fn explained(settings: &Settings, file: &Path, json: bool) -> Result<()> {
         value["user"] = json!(key.map(|key| key.user));
         return print_json(&value);
     }
-    print(&explanation);
-    Ok(())
+    print(&explanation)
 }
 
 const MOST_BYTES: u64 = 64 << 20;
 
-fn print(explanation: &Explanation) {
+fn print(explanation: &Explanation) -> Result<()> {
     for trial in &explanation.rules {
-        println!("rule {}  {}", trial.rule, if trial.holds { "holds" } else { "does not hold" });
+        say!("rule {}  {}", trial.rule, if trial.holds { "holds" } else { "does not hold" })?;
         for condition in &trial.conditions {
             let name = condition.name.as_ref().map(|name| format!("yes: {name}"));
             let said = name.or(condition.why.map(|why| format!("no: {why}"))).unwrap_or_else(|| "yes".to_owned());
-            println!("    {}  {}", clean(&condition.condition), clean(&said));
+            say!("    {}  {}", clean(&condition.condition), clean(&said))?;
         }
     }
     let or = |name: &str, other: &str| if name.is_empty() { other.to_owned() } else { clean(name) };
     let by = explanation.rule.map_or("no rule".to_owned(), |rule| format!("rule {rule}"));
-    println!("matched by  {by}");
-    println!("person      {}", or(&explanation.person, "the home's guest"));
-    println!("room        {}", or(&explanation.room, "not known"));
-    println!("kept        {}", explanation.kept);
-    println!("changes     of its instructions: {}", explanation.changed_head);
-    println!("remembered  {}", if explanation.is_remembered { "yes" } else { "no" });
+    say!("matched by  {by}")?;
+    say!("person      {}", or(&explanation.person, "the home's guest"))?;
+    say!("room        {}", or(&explanation.room, "not known"))?;
+    say!("kept        {}", explanation.kept)?;
+    say!("changes     of its instructions: {}", explanation.changed_head)?;
+    say!("remembered  {}", if explanation.is_remembered { "yes" } else { "no" })?;
     match explanation.continue_minutes {
-        0 => println!("continues   no: a new conversation begins empty"),
-        minutes => println!("continues   for {minutes} minutes, if the client sends its whole conversation"),
+        0 => say!("continues   no: a new conversation begins empty")?,
+        minutes => say!("continues   for {minutes} minutes, if the client sends its whole conversation")?,
     }
+    Ok(())
 }
 
 fn listed(settings: &Settings, user: Option<&str>, json: bool) -> Result<()> {
@@ -125,9 +126,9 @@ fn listed(settings: &Settings, user: Option<&str>, json: bool) -> Result<()> {
         return print_json(&json!({ "rules": rules, "persons": persons }));
     }
     for (at, rule) in rules.iter().enumerate() {
-        println!("rule {}  {}", at + 1, clean(rule));
+        say!("rule {}  {}", at + 1, clean(rule))?;
     }
-    println!();
+    say!()?;
     let columns = [
         ("user", "user"),
         ("person", "person"),
@@ -193,10 +194,6 @@ async fn forget(
     if json {
         return print_json(&json!({ "person": person, "sessions": deleted.len(), "computed_files": files }));
     }
-    println!(
-        "{} is deleted with {} sessions, and {files} files of what was computed of them",
-        clean(name),
-        deleted.len()
-    );
+    say!("{} is deleted with {} sessions, and {files} files of what was computed of them", clean(name), deleted.len())?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
+use terminal::note;
 
 /// One figure of both. More is better, but for those whose names end in `_ms` or `_bytes`.
 #[derive(Debug, PartialEq, Serialize)]
@@ -32,7 +33,7 @@ pub fn run(a: &Path, b: &Path, output: &BenchOutput) -> Result<()> {
         let [of_a, of_b] = [&measured_a, &measured_b].map(|measured| measured.pointer(path));
         if of_a != of_b {
             let [of_a, of_b] = [of_a, of_b].map(|value| value.map_or_else(|| "unknown".to_owned(), Value::to_string));
-            eprintln!("note: the {what} differ: {of_a} and {of_b}");
+            note!("note: the {what} differ: {of_a} and {of_b}");
         }
     }
     let rows = rows(&measured_a, &measured_b);

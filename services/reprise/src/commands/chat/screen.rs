@@ -1,8 +1,9 @@
 //! Output of the terminal.
 
 use serde_json::Value;
-use std::io::Write;
-use terminal::output::{clean, clean_lines, print_rows};
+use std::io::{self, Write};
+use terminal::note;
+use terminal::output::{clean, clean_lines, print_rows, stdout};
 
 const BUILT_IN: &str = "reprise-builtin";
 
@@ -18,11 +19,13 @@ Ctrl-C     stops the reply, or ends this where none runs";
 pub struct ChatScreen {
     interactive: bool,
     in_line: bool,
+    /// Result of the last print. An error ends the conversation.
+    printed: io::Result<()>,
 }
 
 impl ChatScreen {
     pub fn new(interactive: bool) -> ChatScreen {
-        ChatScreen { interactive, in_line: false }
+        ChatScreen { interactive, in_line: false, printed: Ok(()) }
     }
 
     pub fn hello(&mut self, session: &Value) {
@@ -46,8 +49,7 @@ impl ChatScreen {
     pub fn prompt(&mut self) {
         if self.interactive {
             self.fresh_line();
-            print!("> ");
-            self.flush();
+            self.put("> ");
         }
     }
 
@@ -55,8 +57,7 @@ impl ChatScreen {
     pub fn delta(&mut self, text: &str) {
         let safe: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
         self.in_line = if safe.is_empty() { self.in_line } else { !safe.ends_with('\n') };
-        print!("{safe}");
-        self.flush();
+        self.put(&safe);
     }
 
     pub fn reply_done(&mut self, response: &Value) {
@@ -81,7 +82,7 @@ impl ChatScreen {
         }
         self.fresh_line();
         let before = if item["role"] == "user" { "> " } else { "" };
-        println!("{before}{}", clean(&text));
+        self.put(&format!("{before}{}\n", clean(&text)));
     }
 
     pub fn context(&mut self, context: Option<&Value>) {
@@ -144,17 +145,23 @@ impl ChatScreen {
     /// Prints a note to the standard error, so that a pipe gets only what the assistant says.
     pub fn note(&mut self, text: &str) {
         self.fresh_line();
-        eprintln!("[{text}]");
+        note!("[{text}]");
     }
 
     fn fresh_line(&mut self) {
         if self.in_line {
-            println!();
+            self.put("\n");
             self.in_line = false;
         }
     }
 
-    fn flush(&self) {
-        let _ = std::io::stdout().flush();
+    fn put(&mut self, text: &str) {
+        let mut out = stdout();
+        let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        self.printed = std::mem::replace(&mut self.printed, Ok(())).and(printed);
+    }
+
+    pub fn check(&mut self) -> io::Result<()> {
+        std::mem::replace(&mut self.printed, Ok(()))
     }
 }

@@ -7,6 +7,8 @@ use model::{hub_client, hub_files};
 use settings::Settings;
 use std::io::IsTerminal;
 use std::path::Path;
+use terminal::note;
+use terminal::output::put_note;
 
 /// Fetches the model of the chosen preset, if the user wants it. Else the start says what is missing.
 pub fn fetch_if_wanted(settings: &Settings, yes: bool) -> Result<()> {
@@ -17,7 +19,7 @@ pub fn fetch_if_wanted(settings: &Settings, yes: bool) -> Result<()> {
         return Ok(());
     }
     let name = of_preset(preset)?;
-    let hub = hub_client(settings, |why| eprintln!("{why}"))?;
+    let hub = hub_client(settings, |why| note!("{why}"))?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     runtime.block_on(async {
@@ -25,7 +27,7 @@ pub fn fetch_if_wanted(settings: &Settings, yes: bool) -> Result<()> {
         let files = hub_files(&name, &listing, settings)?;
         let folder = &settings.model.models_dir;
         let free = free_bytes(folder).map_or(String::new(), |bytes| format!(", where {} are free", HumanBytes(bytes)));
-        eprintln!(
+        note!(
             "the model of preset {} is not here: {} from {} into {}{free}",
             preset.name,
             HumanBytes(files.bytes()),
@@ -40,7 +42,7 @@ pub fn fetch_if_wanted(settings: &Settings, yes: bool) -> Result<()> {
 }
 
 fn is_yes() -> Result<bool> {
-    eprint!("fetch it now? [y/N] ");
+    put_note(format_args!("fetch it now? [y/N] "));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use store::{SessionRef, Summary};
 use terminal::output::{clean, clean_lines, print_json, print_rows};
+use terminal::say;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Pins {
@@ -87,7 +88,7 @@ impl Sessions<'_> {
         ];
         print_rows(&rows, &columns)?;
         if let Some(summary) = in_use {
-            println!("\n{}", clean_lines(&summary.text));
+            say!("\n{}", clean_lines(&summary.text))?;
         }
         Ok(())
     }
@@ -112,7 +113,7 @@ impl Sessions<'_> {
         if self.json {
             return print_json(changed);
         }
-        println!("{words}");
+        say!("{words}")?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use anyhow::Result;
 use session::{ItemBody, Role};
 use std::io::Write;
 use store::{Change, ItemVersion, SessionRef, Store, VersionStatus};
-use terminal::output::{clean, clean_lines, print_json, time};
+use terminal::output::{clean, clean_lines, print_json, stdout, time};
 
 const ITEMS_AT_ONCE: u32 = 500;
 
@@ -18,7 +18,7 @@ impl Sessions<'_> {
                 "session": view.session, "summary": view.summary, "pins": view.pins, "items": items,
             }));
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         let record = &view.session;
         writeln!(out, "{}  {}", clean(&record.id), clean(&record.title))?;
         writeln!(
