@@ -55,6 +55,25 @@ fn what_would_keep_the_service_from_starting_is_a_problem() {
     }
 }
 
+/// An arm of an experiment that another model would have to answer.
+#[test]
+fn an_arm_of_another_model_is_a_problem_and_a_start_shows_no_screen() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = "[experiment]\nname = \"windows\"\narms = { \"qwen3.5-9b-32k\" = 1, \"qwen3.5-9b-64k\" = 1 }\n";
+    std::fs::write(folder.path().join("reprise.toml"), file).unwrap();
+    let cpu = ["--set", "engine.device=cpu", "--set", "model.preset=builtin"];
+    let (output, said) = doctor(&folder, &[&["--json"], &cpu[..]].concat());
+    let report: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let found = finding(&report, "presets");
+    let says = "the arm \"qwen3.5-9b-32k\" of the experiment is no preset of the model that runs";
+    assert!(output.status.code() == Some(1) && found["state"] == "problem", "{said}");
+    assert!(found["says"].as_str().unwrap().starts_with(says), "{found}");
+    let mut serve = tests::reprise::command(folder.path());
+    let output = serve.args(["serve", "--port", "0", "--set", "wyoming.port=0"]).args(cpu).output().unwrap();
+    assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{output:?}");
+}
+
 /// A GPU that is asked for and not there is a problem, one that only might be used is none.
 #[test]
 fn a_gpu_that_is_missing_matters_where_it_was_asked_for() {

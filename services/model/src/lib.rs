@@ -44,6 +44,6 @@ pub use plan::{Bytes, Cell, Plan, Window, plan, text_bytes, windows};
 pub use preparation::{PreparationMemory, PreparationShare, give_memory_back, json_bytes, share_pools};
 pub use request::{ModelRequest, RawPrompt, ReplyKey};
 pub use resume::{ResumedReply, not_kept};
-pub use start::Started;
+pub use start::{Started, running_presets};
 pub use status::{ModelLoad, ModelStatus};
 pub use upstream::hostile_answer;

@@ -11,6 +11,7 @@ use crate::plan::{Plan, plan};
 use crate::preparation::PreparationMemory;
 use crate::upstream::Upstream;
 use settings::{Preset, Settings, Thinking};
+use std::path::Path;
 
 pub struct Started {
     pub model: Model,
@@ -90,26 +91,9 @@ pub(crate) fn start_engine(
     let chosen = settings.model.preset.clone();
     let mut opened = open_on(finder, &settings, &chosen, precision(&settings), &mut progress)?;
     let native_ctx = native_ctx(&opened.model.network, &opened.file)?;
-    // Presets of the same file, or of the model that another file was named for, are windows of the same model. One
-    // that asks for more than the file has is left out.
-    let folder = settings.model.models_dir.clone();
-    let renamed = settings.model.path.is_some() && !opened.preset.model.is_empty();
-    let same = |preset: &Preset| {
-        let same_file = preset.model_path(&folder).is_some_and(|file| file == opened.file);
-        // Another stretch is another model.
-        let same_stretch = preset.rope == opened.preset.rope;
-        same_stretch && (same_file || (renamed && preset.model == opened.preset.model))
-    };
-    let others: Vec<String> = settings.presets.values().filter(|p| same(p)).map(|p| p.name.clone()).collect();
+    let (mut presets, left_out) = running_presets(&mut settings, &opened.file, &opened.preset, native_ctx)?;
     let mut notes = opened.model.notes.clone();
-    let mut presets = Vec::new();
-    for name in others.iter().filter(|name| **name != chosen).chain([&chosen]) {
-        match settings.fit_to_model(name, native_ctx) {
-            Ok(_) => presets.push(settings.preset(name)?.clone()),
-            Err(error) if *name == chosen => return Err(error.into()),
-            Err(error) => notes.push(error.to_string()),
-        }
-    }
+    notes.extend(left_out);
     let memory = opened.model.executor.as_ref().map(|(_, memory)| memory.clone());
     let device = memory.as_ref();
     let plan = match plan(&settings, &opened.model.network, device, &opened.file, &opened.preset, &presets) {
@@ -135,6 +119,37 @@ pub(crate) fn start_engine(
     let name = local.status().model;
     let model = Model::new(local, preparation);
     Ok(Started { model, settings, presets, name, plan: Some(plan), notes })
+}
+
+/// Returns the presets of a model that runs, the chosen one last, and the reasons why others are left out. Each window
+/// is fitted to the model's.
+pub fn running_presets(
+    settings: &mut Settings,
+    file: &Path,
+    preset: &Preset,
+    native_ctx: u32,
+) -> Result<(Vec<Preset>, Vec<String>), Error> {
+    let chosen = settings.model.preset.clone();
+    // Presets of the same file, or of the model that another file was named for, are windows of the same model. One
+    // that asks for more than the file has is left out.
+    let folder = settings.model.models_dir.clone();
+    let renamed = settings.model.path.is_some() && !preset.model.is_empty();
+    let same = |one: &Preset| {
+        let same_file = one.model_path(&folder).is_some_and(|own| own == file);
+        // Another stretch is another model.
+        let same_stretch = one.rope == preset.rope;
+        same_stretch && (same_file || (renamed && one.model == preset.model))
+    };
+    let others: Vec<String> = settings.presets.values().filter(|p| same(p)).map(|p| p.name.clone()).collect();
+    let (mut presets, mut left_out) = (Vec::new(), Vec::new());
+    for name in others.iter().filter(|name| **name != chosen).chain([&chosen]) {
+        match settings.fit_to_model(name, native_ctx) {
+            Ok(_) => presets.push(settings.preset(name)?.clone()),
+            Err(error) if *name == chosen => return Err(error.into()),
+            Err(error) => left_out.push(error.to_string()),
+        }
+    }
+    Ok((presets, left_out))
 }
 
 /// Returns a warning if the model thinks in a window that its thoughts may fill.

@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     }
     let loaded = configuration::load_with(&cli.configuration, cli.flags());
     if let CliCommand::Doctor(args) = &cli.command {
-        return commands::doctor::run(args, loaded);
+        return commands::doctor::run(args, &cli.configuration, loaded);
     }
     if let CliCommand::Validate(args) = &cli.command {
         return commands::validate::run(args, loaded);

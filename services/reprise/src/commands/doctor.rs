@@ -1,11 +1,13 @@
 //! `reprise doctor`: the machine, the configuration, and what would keep the service from starting.
 
-use super::speech_servers;
+use super::{serve, speech_servers};
+use crate::configuration;
 use anyhow::Result;
 use engine::model_bytes::host_weight_bytes;
 use engine::open::find_gpu;
 use engine::{DeviceFacts, DeviceMemoryPlan, check_device};
-use model::{Finder, machine_bytes};
+use model::{Finder, machine_bytes, running_presets};
+use runtime::{Presets, check_experiment};
 use serde::Serialize;
 use serde_json::json;
 use settings::{LoadedSettings, Preset, Settings};
@@ -43,10 +45,10 @@ enum FindingState {
 use FindingState::{Good, Note, Problem};
 
 /// Runs the checks. `loaded`: the configuration, or its mistakes.
-pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
+pub fn run(args: &Args, configuration: &configuration::Args, loaded: Result<LoadedSettings>) -> ExitCode {
     let mut findings = Findings(Vec::new());
     match loaded {
-        Ok(loaded) => findings.examine(&loaded),
+        Ok(loaded) => findings.examine(&serve::as_started(configuration, loaded)),
         Err(error) => findings.add("configuration", Problem, format!("{error:#}")),
     }
     let Findings(findings) = findings;
@@ -193,6 +195,9 @@ impl Findings {
             (preset.ctx_size as usize).min(native_ctx)
         );
         self.add("model", Good, says);
+        if let Err(error) = check_names(settings, &file, &preset, native_ctx) {
+            self.add("presets", Problem, format!("{error:#}"));
+        }
         Some((opened, preset))
     }
 
@@ -255,6 +260,14 @@ impl Findings {
             Err(error) => self.add("GPU", state, format!("{but}: {error}")),
         }
     }
+}
+
+/// Checks the names that the configuration gives to the presets of the model that would run, as a start checks them.
+fn check_names(settings: &Settings, file: &Path, preset: &Preset, native_ctx: usize) -> Result<()> {
+    let mut settings = settings.clone();
+    let (presets, _) = running_presets(&mut settings, file, preset, u32::try_from(native_ctx)?)?;
+    let presets = Presets::new(presets, settings.chosen()?.clone(), "").with_names(&settings)?;
+    Ok(check_experiment(&settings, &presets)?)
 }
 
 /// Tells whether the folder exists, and leaves nothing behind.

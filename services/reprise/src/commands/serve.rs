@@ -145,6 +145,16 @@ fn with_suited_preset(
     }
 }
 
+/// Returns the configuration with the preset that a start without flags would take. Where none suits, it stays as it is.
+pub fn as_started(configuration: &configuration::Args, loaded: LoadedSettings) -> LoadedSettings {
+    match loaded.names_no_model.then(|| suited::for_this_machine(&loaded.settings)) {
+        Some(Ok(Some(SuitedPreset::Here { flags, .. }))) => {
+            configuration::load_with(configuration, flags).unwrap_or(loaded)
+        }
+        _ => loaded,
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     End,
@@ -201,6 +211,8 @@ async fn serve(
         }
     };
     let chosen = started.settings.chosen()?.clone();
+    let presets = Presets::new(started.presets, chosen.clone(), &started.name).with_names(&started.settings)?;
+    check_experiment(&started.settings, &presets)?;
     let notes: Vec<String> = started.notes.into_iter().chain(notes).collect();
     let speech = speech_servers::ask(&started.settings).await;
     let screen = screen::Screen {
@@ -223,8 +235,6 @@ async fn serve(
     let planned_bytes = started.plan.as_ref().map(model::Plan::shares).unwrap_or_default();
     let device = device_name(started.plan.as_ref(), &started.settings);
     let facts = StartFacts { settings: explained, device, notes, planned_bytes };
-    let presets = Presets::new(started.presets, chosen, &started.name).with_names(&started.settings)?;
-    check_experiment(&started.settings, &presets)?;
     let drain = Duration::from_secs(settings.shutdown.drain_s);
     let parts =
         RuntimeParts { settings: Arc::new(started.settings), store: store.clone(), model: started.model, presets };
