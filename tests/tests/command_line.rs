@@ -150,3 +150,29 @@ fn a_closed_output_ends_a_command_in_silence() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && said.starts_with("error: ") && !said.contains("panicked"), "{said}");
 }
+
+#[tokio::test]
+async fn memories_name_their_user_and_are_not_all_deleted_without_a_question() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    run_ok(here, &["keys", "create", "--user", "anna"]).await;
+    run_ok(here, &["memories", "add", "--person", "bob", "Bob likes tea."]).await;
+    let json = |said: String| serde_json::from_str::<serde_json::Value>(&said).unwrap_or_else(|_| panic!("{said}"));
+    let listed = json(run_ok(here, &["memories", "list", "--json"]).await);
+    assert_eq!((&listed[0]["user"], &listed[0]["person"]), (&"anna".into(), &"bob".into()), "{listed}");
+    assert_eq!(json(run_ok(here, &["memories", "search", "tea", "--json"]).await), listed);
+    assert_eq!(json(run_ok(here, &["memories", "export"]).await), listed[0]);
+    let said = run(here, &["memories", "export", "-o", "memories.jsonl"]).await;
+    assert!(String::from_utf8_lossy(&said.stderr).contains("1 memory written to memories.jsonl"), "{said:?}");
+    assert_eq!(json(std::fs::read_to_string(here.join("memories.jsonl")).unwrap()), listed[0]);
+    // A person reads when it was said, and not the key by which facts replace each other.
+    let shown = run_ok(here, &["memories", "show", listed[0]["id"].as_str().unwrap()]).await;
+    assert!(shown.contains("said (UTC)") && !shown.contains("about"), "{shown}");
+
+    let refused = run(here, &["memories", "forget", "--all", "--person", "bob"]).await;
+    let words = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && words.contains("to delete 1 memory of \"bob\" for good"), "{words}");
+    assert_eq!(json(run_ok(here, &["memories", "list", "--json"]).await), listed);
+    let done = run_ok(here, &["memories", "forget", "--all", "--person", "bob", "--yes"]).await;
+    assert_eq!(done, "1 forgotten\n");
+}

@@ -160,8 +160,11 @@ fn leaves(value: &Value) -> Vec<(String, &Value)> {
     found
 }
 
-/// Writes `first_token_ms/p95` as words, without the unit, which the value shows.
+/// Writes `first_token_ms/p95` as words, without the unit where the value shows it.
 fn heading(path: &str) -> String {
+    if let Some(what) = path.strip_suffix("_at_ms") {
+        return format!("{} (UTC)", heading(what));
+    }
     let path = ["_bytes", "_share"].iter().find_map(|unit| path.strip_suffix(unit)).unwrap_or(path);
     path.replace(['_', '/'], " ")
 }

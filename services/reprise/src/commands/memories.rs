@@ -2,16 +2,17 @@
 //!
 //! Works on the store's file, also beside a running service.
 
-use crate::owners::users;
-use anyhow::{Context, Result, bail};
-use runtime::{fact_lines, facts_about, wall_ms, write_fact};
+use crate::owners::{confirm, users};
+use anyhow::{Result, bail};
+use runtime::{facts_about, wall_ms, write_fact};
+use serde::Serialize;
 use serde_json::json;
 use settings::Settings;
 use std::path::PathBuf;
 use store::{Error, RememberedFact, Store};
-use terminal::output::{clean, print_json, print_report, print_rows, put, time};
-use terminal::say;
+use terminal::output::{clean, print_json, print_report, print_rows, put, time, write_file};
 use terminal::store::with_store;
+use terminal::{note, say};
 
 /// Lists, shows, searches, adds, deletes and exports the facts that outlive conversations
 #[derive(Debug, clap::Args)]
@@ -56,6 +57,9 @@ enum MemoriesAction {
         /// Deletes all of --person
         #[arg(long, conflicts_with = "memories", requires = "person")]
         all: bool,
+        /// Does not ask for confirmation of --all
+        #[arg(long)]
+        yes: bool,
     },
     /// Writes the facts as JSON Lines
     Export {
@@ -68,6 +72,18 @@ enum MemoriesAction {
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let Args { action, user, person, json } = args;
     with_store(settings, false, async |store| Memories { store, user, person, json }.act(action).await)
+}
+
+/// A fact for programs, with the user whose it is.
+#[derive(Serialize)]
+struct OwnedFact<'a> {
+    user: &'a str,
+    #[serde(flatten)]
+    fact: &'a RememberedFact,
+}
+
+fn counted(memories: usize) -> String {
+    if memories == 1 { "1 memory".to_owned() } else { format!("{memories} memories") }
 }
 
 struct Memories<'a> {
@@ -86,8 +102,14 @@ impl Memories<'_> {
                 self.print(facts)
             }
             MemoriesAction::Show { memory } => {
-                let (_, fact) = self.find(&memory).await?;
-                if self.json { print_json(&fact) } else { print_report(&json!(fact), &[]) }
+                let (user, fact) = self.find(&memory).await?;
+                let mut told = json!(OwnedFact { user: &user, fact: &fact });
+                if self.json {
+                    return print_json(&told);
+                }
+                // The key under which one fact takes another's place says nothing to people.
+                told.as_object_mut().and_then(|told| told.remove("about"));
+                print_report(&told, &[])
             }
             MemoriesAction::Search { words } => {
                 let mut facts = self.facts().await?;
@@ -103,13 +125,17 @@ impl Memories<'_> {
                 let person = self.person.clone().unwrap_or_default();
                 let fact = write_fact(self.store, user, &person, &text.join(" ")).await?;
                 if self.json {
-                    return print_json(&fact);
+                    return print_json(&OwnedFact { user, fact: &fact });
                 }
                 say!("{}", fact.id)?;
                 Ok(())
             }
-            MemoriesAction::Forget { all: true, .. } => {
+            MemoriesAction::Forget { all: true, yes, .. } => {
                 let person = self.person.as_deref().unwrap_or_default();
+                let facts = self.facts().await?;
+                let count = facts.iter().filter(|(_, fact)| fact.forgotten_at_ms.is_none()).count();
+                let whose = if person.is_empty() { "the home".to_owned() } else { format!("{person:?}") };
+                confirm(&format!("delete {} of {whose} for good", counted(count)), yes)?;
                 let mut forgotten = 0;
                 for user in users(self.store, self.user.as_deref()).await? {
                     forgotten += self.store.forget_person(&user, person, wall_ms()).await?;
@@ -125,12 +151,17 @@ impl Memories<'_> {
                 self.forgotten(forgotten)
             }
             MemoriesAction::Export { output } => {
-                let facts: Vec<RememberedFact> = self.facts().await?.into_iter().map(|(_, fact)| fact).collect();
-                match output {
-                    Some(path) => terminal::output::write_file(&path, &fact_lines(&facts))
-                        .with_context(|| path.display().to_string()),
-                    None => Ok(put(format_args!("{}", fact_lines(&facts)))?),
+                let facts = self.facts().await?;
+                let kept = facts.iter().filter(|(_, fact)| fact.forgotten_at_ms.is_none());
+                let lines = kept.map(|(user, fact)| Ok(serde_json::to_string(&OwnedFact { user, fact })? + "\n"));
+                let lines = lines.collect::<Result<Vec<String>>>()?;
+                let Some(path) = output else { return Ok(put(format_args!("{}", lines.concat()))?) };
+                write_file(&path, &lines.concat())?;
+                if self.json {
+                    return print_json(&json!({ "file": path, "memories": lines.len() }));
                 }
+                note!("{} written to {}", counted(lines.len()), path.display());
+                Ok(())
             }
         }
     }
@@ -146,7 +177,7 @@ impl Memories<'_> {
     fn print(&self, mut facts: Vec<(String, RememberedFact)>) -> Result<()> {
         facts.sort_by_key(|(_, fact)| std::cmp::Reverse(fact.said_at_ms));
         if self.json {
-            return print_json(&facts.iter().map(|(_, fact)| fact).collect::<Vec<_>>());
+            return print_json(&facts.iter().map(|(user, fact)| OwnedFact { user, fact }).collect::<Vec<_>>());
         }
         let row = |(user, fact): &(String, RememberedFact)| {
             let whose = if fact.person.is_empty() { "(the home)" } else { &fact.person };
