@@ -91,6 +91,21 @@ fn states_in_fewer_bits_drift_and_exact_ones_do_not() {
     assert_eq!(of("times"), [6.0; 6]);
 }
 
+/// The built-in model has 4,096 tokens: the longest past without --ctx leaves room for what is read and written behind it.
+#[test]
+fn default_pasts_fit_the_model() {
+    let few = ["--model", "builtin", "--decode", "2", "--rounds", "1", "--memory-mib", "1", "--json"];
+    for (what, rows, longest) in [(&["speed"][..], "contexts", 4064), (&["windows", "--kv", "q8"], "windows", 4094)] {
+        let output = bench(&[what, &few[..]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let pasts: Vec<u64> = list(&measured[rows]).iter().map(|row| row["ctx"].as_u64().unwrap()).collect();
+        assert_eq!(pasts, [512, longest]);
+        let chosen = bench(&[what, &few[..], &["--ctx", "4096"]].concat());
+        assert!(String::from_utf8_lossy(&chosen.stderr).contains("the model was made for 4096 tokens"), "{chosen:?}");
+    }
+}
+
 #[test]
 fn speed_is_measured_at_every_context_and_batch() {
     // Also without a subcommand.

@@ -93,6 +93,12 @@ fn wait_for(work: impl Future<Output = Result<()>>) -> Result<()> {
     })
 }
 
+/// Returns the pasts to measure at without --ctx: a model with less room is measured where `behind` tokens more fill it.
+fn default_pasts(native_ctx: usize, behind: usize) -> Vec<usize> {
+    const PASTS: [usize; 2] = [512, 4096]; // not a window: pasts to measure at
+    PASTS.map(|past| past.min(native_ctx.saturating_sub(behind)).max(1)).to_vec()
+}
+
 #[derive(Clone, Debug, clap::Args)]
 struct BenchOutput {
     /// Prints one JSON object for programs

@@ -6,7 +6,7 @@
 mod compare;
 pub(super) mod peaks;
 
-use super::BenchOutput;
+use super::{BenchOutput, default_pasts};
 use crate::charts::{Chart, Series};
 use anyhow::{Context, Result, bail};
 use engine::network::{Network, WantedLogits};
@@ -31,8 +31,8 @@ use terminal::output::progress_bar;
 pub struct Args {
     #[command(flatten)]
     pub(super) model: ModelArgs,
-    /// Tokens of the past to measure at
-    #[arg(long, value_delimiter = ',', default_values_t = [512, 4096])]
+    /// Tokens of the past to measure at [default: 512,4096, or what the model has room for]
+    #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
     pub(super) ctx: Vec<usize>,
     /// Tokens to write at each context
     #[arg(long, default_value_t = 64)]
@@ -68,11 +68,8 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
 }
 
 pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
-    let mut contexts = args.ctx.clone();
-    contexts.sort_unstable();
-    contexts.dedup();
     let zero = |numbers: &[usize]| numbers.is_empty() || numbers.contains(&0);
-    if zero(&contexts) || zero(&args.batch) || zero(&[args.decode, args.rounds, args.cached]) {
+    if args.ctx.contains(&0) || zero(&args.batch) || zero(&[args.decode, args.rounds, args.cached]) {
         bail!("--ctx, --decode, --cached, --batch and --rounds take numbers from 1 upwards");
     }
     let begin = Instant::now();
@@ -84,8 +81,11 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     if let Some(Err(what)) = opened.model.keeping.take().map(Keeping::wait) {
         note!("note: {what}");
     }
-    let longest = contexts.last().copied().unwrap_or_default() + args.decode.max(args.cached);
-    let native_ctx = opened.model.network.shape().native_ctx;
+    let (native_ctx, behind) = (opened.model.network.shape().native_ctx, args.decode.max(args.cached));
+    let mut contexts = if args.ctx.is_empty() { default_pasts(native_ctx, behind) } else { args.ctx.clone() };
+    contexts.sort_unstable();
+    contexts.dedup();
+    let longest = contexts.last().copied().unwrap_or_default() + behind;
     if longest > native_ctx {
         bail!(
             "the model was made for {native_ctx} tokens, and the longest --ctx with --decode or --cached is {longest}"

@@ -3,8 +3,8 @@
 //! Each format has a state whose pages are filled with random rows. In a round all formats take their turns, so that what
 //! else the machine does meets all of them: the ratios count.
 
-use super::BenchOutput;
 use super::speed::peaks::{byte_speed, memory_speed};
+use super::{BenchOutput, default_pasts};
 use crate::charts::{Chart, Series};
 use crate::dice::Dice;
 use anyhow::{Context, Result, bail};
@@ -27,8 +27,8 @@ use terminal::output::progress_bar;
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Tokens of the past to measure at
-    #[arg(long, value_delimiter = ',', default_values_t = [512, 4096])]
+    /// Tokens of the past to measure at [default: 512,4096, or what the model has room for]
+    #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
     ctx: Vec<usize>,
     /// Formats of keys and values: f16, q8, q8/q4, q4, tq4 or tq3
     #[arg(long, value_delimiter = ',', default_value = "q8,q8/q4,q4,tq4,tq3", value_parser = pair)]
@@ -74,7 +74,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
 }
 
 fn measure(args: &Args, settings: &Settings) -> Result<Value> {
-    if args.ctx.is_empty() || args.ctx.contains(&0) || [args.decode, args.rounds, args.memory_mib].contains(&0) {
+    if args.ctx.contains(&0) || [args.decode, args.rounds, args.memory_mib].contains(&0) {
         bail!("--ctx, --decode, --rounds and --memory-mib take numbers from 1 upwards");
     }
     let ReadyModel { mut opened, mut executor, .. } = args.model.open_on_host(settings)?;
@@ -83,16 +83,18 @@ fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     }
     let network = &opened.model.network;
     let native_ctx = network.shape().native_ctx;
-    if let Some(ctx) = args.ctx.iter().find(|ctx| **ctx + args.decode > native_ctx) {
+    let mut pasts = if args.ctx.is_empty() { default_pasts(native_ctx, args.decode) } else { args.ctx.clone() };
+    pasts.dedup();
+    if let Some(ctx) = pasts.iter().find(|ctx| **ctx + args.decode > native_ctx) {
         bail!("the model was made for {native_ctx} tokens, and {ctx} with --decode are more");
     }
     let machine = Hardware::new(settings);
     let threads = machine.threads.unwrap_or(1);
     let int8_gops = byte_speed(threads);
     let bench = WindowsBench { network, args, chunk: settings.engine.prefill_chunk_tokens.max(1), threads, int8_gops };
-    let bar = progress_bar((args.ctx.len() * args.rounds) as u64, "[{bar:40}] {pos}/{len} rounds, {eta} left");
+    let bar = progress_bar((pasts.len() * args.rounds) as u64, "[{bar:40}] {pos}/{len} rounds, {eta} left");
     let mut windows = Vec::new();
-    for ctx in &args.ctx {
+    for ctx in &pasts {
         windows.extend(bench.window(*ctx, &mut executor, || bar.inc(1))?);
     }
     bar.finish_and_clear();
