@@ -21,7 +21,7 @@ pub struct Args {
         conflicts_with = "bytes",
         value_parser = Mixture::parse,
         help = "Type: f32, f16, bf16, q4_0, iq4_xs, q8_0, q4_k_m, q5_k_m or q6_k; of an .apr file f32, f16, bf16, q4k or q6k \
-                [default: the checkpoint's own]"
+                [default: the checkpoint's own, and bf16 of a quantised APR file]"
     )]
     quantize: Option<Mixture>,
     #[command(flatten)]
