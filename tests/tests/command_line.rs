@@ -176,3 +176,52 @@ async fn memories_name_their_user_and_are_not_all_deleted_without_a_question() {
     let done = run_ok(here, &["memories", "forget", "--all", "--person", "bob", "--yes"]).await;
     assert_eq!(done, "1 forgotten\n");
 }
+
+/// What is wrong with the command line itself ends a command with 2, whether clap finds it or the command.
+#[test]
+fn wrong_arguments_end_with_two_and_say_what_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("text.txt"), "Some words.").unwrap();
+    for (line, says) in [
+        ("lora extract a b --out c --rank 0", "from 1 upwards"),
+        ("lora extract a b --out c --energy 2", "above 0 and up to 1"),
+        ("imatrix --model builtin --text text.txt --out c --chunk 0", "from 1 upwards"),
+        ("synth --shape nope --quant q4_0 --out c", "give one of 0.8B"),
+        ("run --prompt x --thinking maybe", "off, on or a number"),
+        ("run --prompt x --top-p 2", "from 0 to 1"),
+        ("run --prompt x --temperature 9", "from 0 to 5"),
+        ("run --prompt x --ctx-size 10", "at least 128"),
+        ("run --request {", "is not JSON"),
+        ("logits --tokens a --out c", "\"a\" is not a number"),
+        ("probe --model builtin --lo 5000 --hi 4000", "largest window to try"),
+        ("probe --model builtin --kv q9,q8", "use f32, f16, bf16, q8, q4, tq4, tq3"),
+        ("plan --windows 999999999", "larger than the model's own"),
+        ("publish OWNER text.txt", "OWNER/REPO"),
+        ("bench --ctx 0", "from 1 upwards"),
+        ("bench felt --turns 2", "from 3 upwards"),
+        ("qa builtin --tokens 4", "from 8 upwards"),
+        ("eval builtin --only nothing", "there are recall"),
+        ("tensors builtin --only nothing", "no tensor of"),
+    ] {
+        let output = tests::reprise::command(folder.path()).args(line.split(' ')).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(says), "{line}: {:?} {said}", output.status);
+    }
+}
+
+/// Many texts have that of their cause in them already.
+#[test]
+fn the_cause_of_a_failure_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    for line in [
+        "synth --shape 0.8B --quant q4_0 --out missing/x.gguf",
+        "quantize missing out.gguf q4_0",
+        "merge missing.yaml --out out",
+        "--config missing.toml plan",
+        "chat --url http://127.0.0.1:9",
+    ] {
+        let output = tests::reprise::command(folder.path()).args(line.split(' ')).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.matches("(os error ").count() == 1, "{line}: {said}");
+    }
+}

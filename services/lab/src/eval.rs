@@ -6,7 +6,7 @@ mod task;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::de::DeserializeOwned;
 use settings::Settings;
 
@@ -14,6 +14,7 @@ use serde_json::json;
 use talker::Talker;
 use task::{CompactedCase, EvalQuestion, Judged};
 use terminal::answer::LocalModel;
+use terminal::flags::wrong_use;
 use terminal::note;
 use terminal::opening::{ModelArgs, PrecisionArg};
 use terminal::output::{print_json, print_rows};
@@ -74,6 +75,12 @@ const COMPACTED: [(&str, [&str; 2], f64); 3] = [
 const KEPT: (&str, &str, f64) = ("summary_20", "facts that a summary of 20 keeps", 0.90);
 
 fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
+    let is_wanted = |name: &str| args.only.as_deref().is_none_or(|only| name.contains(only));
+    let names: Vec<&str> =
+        QUESTIONS.iter().map(|set| set.0).chain([KEPT.0]).chain(COMPACTED.iter().map(|set| set.0)).collect();
+    if let Some(only) = args.only.as_deref().filter(|_| !names.iter().any(|name| is_wanted(name))) {
+        return Err(wrong_use(anyhow!("no set is named like {only:?}; there are {}", names.join(", "))));
+    }
     let model =
         ModelArgs { model: Some(args.model.clone()), precision: args.precision, lora: Vec::new() }.open(settings)?;
     let mut talker = Talker(LocalModel::new(model, settings, KEPT_BYTES));
@@ -92,7 +99,6 @@ fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
             "high": interval.high, "aim": aim,
         }));
     };
-    let is_wanted = |name: &str| args.only.as_deref().is_none_or(|only| name.contains(only));
     for (name, what, aim) in QUESTIONS.into_iter().filter(|(name, ..)| is_wanted(name)) {
         let questions = cases::<EvalQuestion>(args, name)?;
         let judged: Result<Vec<_>> = questions.iter().map(|question| question.ask(&mut talker)).collect();

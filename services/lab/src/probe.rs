@@ -2,7 +2,7 @@
 
 mod trial;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use engine::DeviceFacts;
 use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS};
@@ -12,6 +12,7 @@ use settings::{AdapterChoice, KvFormat, Preset, Settings};
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use strum::VariantArray;
+use terminal::flags::wrong_use;
 use terminal::opening::{ModelArgs, PrecisionArg};
 use terminal::output::{TextTable, print_json};
 use terminal::{note, say};
@@ -103,7 +104,12 @@ fn formats_of(args: &Args, preset: &Preset) -> [KvFormat; 2] {
 fn formats(text: &str) -> Result<[KvFormat; 2], String> {
     let one = |name: &str| {
         let known = KvFormat::VARIANTS.iter().find(|format| format.into_str() == name.trim());
-        known.copied().ok_or_else(|| format!("{name:?} is no format of keys and values"))
+        known.copied().ok_or_else(|| {
+            format!(
+                "{name:?} is no format of keys and values: use {}",
+                KvFormat::VARIANTS.iter().map(|format| format.into_str()).collect::<Vec<_>>().join(", ")
+            )
+        })
     };
     let (key, value) = text.split_once(',').unwrap_or((text, text));
     Ok([one(key)?, one(value)?])
@@ -139,7 +145,7 @@ fn find(args: &Args, given: &[OsString], memory: u64, settings: &Settings) -> Re
     let native = u32::try_from(network.shape().native_ctx).unwrap_or(u32::MAX);
     let (lo, hi) = (args.lo.unwrap_or(PAGE_TOKENS as u32), args.hi.unwrap_or(native).min(native));
     if lo > hi {
-        bail!("--lo {lo} is larger than the largest window to try, {hi}");
+        return Err(wrong_use(anyhow!("--lo {lo} is larger than the largest window to try, {hi}")));
     }
     let mut planning = settings.clone();
     planning.memory.total = Some(memory);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
+use terminal::flags::wrong_use;
 use terminal::output::progress_bar;
 use terminal::say;
 use tools::mixture::Mixture;
@@ -34,7 +35,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let mut shape = SynthShape::find(&args.shape)?;
+    let mut shape = SynthShape::find(&args.shape).map_err(wrong_use)?;
     shape.mtp |= args.mtp;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = args.threads.unwrap_or(cores);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use settings::{Flag, LoadedSettings, Settings, Sources};
+use terminal::flags::wrong_use;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -66,5 +67,8 @@ pub fn load_with(args: &Args, flags: Vec<Flag>) -> Result<LoadedSettings> {
             .collect(),
         flags: args.all(flags)?,
     };
-    Ok(Settings::load(&sources)?)
+    Settings::load(&sources).map_err(|error| match error.is_of_flags() {
+        true => wrong_use(error),
+        false => error.into(),
+    })
 }

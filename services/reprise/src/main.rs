@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use settings::Flag;
+use terminal::flags::WrongUse;
 use terminal::note;
 
 /// A conversation service for voice assistants at home
@@ -137,8 +138,8 @@ fn exit_code(done: anyhow::Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The chain on one line: each part says what the next one was needed for.
-            note!("error: {error:#}");
-            ExitCode::from(1)
+            note!("error: {}", terminal::output::chain(&error));
+            ExitCode::from(if error.is::<WrongUse>() { WRONG_USE } else { 1 })
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::origin::Origin;
+use crate::origin::{Origin, SettingsLayer};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -24,6 +24,18 @@ pub enum Error {
         "the system lets this process have {files} open files, and the service needs {needed} (limits.spare_files, limits.goodbyes and a few connections): allow more with `ulimit -n` or LimitNOFILE="
     )]
     TooFewFiles { files: u64, needed: usize },
+}
+
+impl Error {
+    /// Returns true if the command line has the mistakes, and no file or variable.
+    pub fn is_of_flags(&self) -> bool {
+        let is_of_flag = |mistake: &Mistake| mistake.origin.layer == SettingsLayer::Flag;
+        match self {
+            Error::Mistakes(mistakes) => mistakes.iter().all(is_of_flag),
+            Error::WindowTooLarge(mistake) => is_of_flag(mistake),
+            _ => false,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

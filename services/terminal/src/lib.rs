@@ -7,6 +7,7 @@
 
 pub mod answer;
 pub mod client;
+pub mod flags;
 pub mod hardware;
 pub mod opening;
 pub mod output;

@@ -1,14 +1,16 @@
 //! Flags that all commands with a model share: its name, and the precision.
 
+use crate::flags::wrong_use;
 use crate::note;
 use crate::output::progress_bar;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use engine::network::{StepLane, WantedLogits};
 use engine::state::{KvFormats, SequenceState};
 use engine::{Cpu, DeviceMemoryPlan, Executor, Precision};
 use indicatif::ProgressBar;
 use model::{Finder, OpenedPreset, kv_formats};
 use settings::{AdapterChoice, Settings};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 #[derive(Debug, clap::Args)]
@@ -55,7 +57,12 @@ impl ModelArgs {
         with_adapters.model.lora.extend(self.lora.iter().cloned());
         let mut opened = model::open_on(finder, &with_adapters, name, precision, &mut progress())?;
         for note in &opened.model.notes {
-            note!("note: {note}");
+            // Some commands open a model several times.
+            let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+            if !told.contains(note) {
+                told.push(note.clone());
+                note!("note: {note}");
+            }
         }
         let cpu = || Executor::on_cpu(Cpu::new(settings.engine.threads).pinned(settings.engine.pin_threads));
         let (executor, device) = match opened.model.executor.take() {
@@ -66,6 +73,8 @@ impl ModelArgs {
         Ok(ReadyModel { opened, executor, device, precision, kv })
     }
 }
+
+static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new()); // notes of this process
 
 fn adapter(text: &str) -> Result<AdapterChoice, String> {
     AdapterChoice::parse(text).ok_or_else(|| "give a folder, or a folder and a factor such as adapter:0.5".to_owned())
@@ -109,7 +118,7 @@ pub fn parse_tokens(text: &str) -> Result<Vec<u32>> {
     let text = text_or_file(text, "tokens")?;
     let numbers =
         text.split(|c: char| c == ',' || c == '[' || c == ']' || c.is_whitespace()).filter(|part| !part.is_empty());
-    numbers.map(|part| part.parse().with_context(|| format!("token {part:?} is not a number"))).collect()
+    numbers.map(|part| part.parse().map_err(|_| wrong_use(anyhow!("token {part:?} is not a number")))).collect()
 }
 
 pub fn text_or_file(text: &str, what: &str) -> Result<String> {

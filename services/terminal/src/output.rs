@@ -53,6 +53,19 @@ pub fn unless_closed(told: Result<()>) -> Result<()> {
     told.or_else(|error| if error.chain().any(is_closed) { Ok(()) } else { Err(error) })
 }
 
+/// Returns an error and its causes on one line, each told once: many texts have that of their cause in them.
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        match told.is_empty() {
+            true => told = cause,
+            false if told.contains(&cause) => {}
+            false => told = format!("{told}: {cause}"),
+        }
+    }
+    told
+}
+
 pub struct Stdout(StdoutLock<'static>);
 
 pub fn stdout() -> Stdout {

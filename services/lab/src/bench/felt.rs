@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
 use std::time::Duration;
+use terminal::flags::at_least;
 use terminal::output::{print_json, print_report, progress_bar};
 use terminal::say;
 
@@ -32,7 +33,7 @@ pub struct Args {
     #[arg(long)]
     prompt: Option<usize>,
     /// Turns of each conversation
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(3..))]
+    #[arg(long, default_value_t = 8, value_parser = at_least::<3>)]
     turns: u64,
     /// Tokens of a reply
     #[arg(long, default_value_t = 24)]
@@ -48,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
     /// Turns of each conversation with the peer, which reads instructions anew at every turn
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(3..), requires = "peer")]
+    #[arg(long, default_value_t = 4, value_parser = at_least::<3>, requires = "peer")]
     peer_turns: u64,
     /// Prints one JSON object for programs
     #[arg(long)]

@@ -8,7 +8,7 @@ pub(super) mod peaks;
 
 use super::{BenchOutput, default_pasts};
 use crate::charts::{Chart, Series};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use engine::network::{Network, WantedLogits};
 use engine::open::Keeping;
 use engine::state::{KvFormats, SequenceState};
@@ -21,6 +21,7 @@ use settings::Settings;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use terminal::flags::{count, wrong_use};
 use terminal::hardware::{Hardware, ProcessMemory};
 use terminal::note;
 use terminal::opening::{self, ModelArgs, ReadyModel};
@@ -32,7 +33,7 @@ pub struct Args {
     #[command(flatten)]
     pub(super) model: ModelArgs,
     /// Tokens of the past to measure at [default: 512,4096, or what the model has room for]
-    #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
+    #[arg(long, value_delimiter = ',', value_name = "TOKENS", value_parser = count)]
     pub(super) ctx: Vec<usize>,
     /// Tokens to write at each context
     #[arg(long, default_value_t = 64)]
@@ -70,7 +71,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
 pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     let zero = |numbers: &[usize]| numbers.is_empty() || numbers.contains(&0);
     if args.ctx.contains(&0) || zero(&args.batch) || zero(&[args.decode, args.rounds, args.cached]) {
-        bail!("--ctx, --decode, --cached, --batch and --rounds take numbers from 1 upwards");
+        return Err(wrong_use(anyhow!("--ctx, --decode, --cached, --batch and --rounds take numbers from 1 upwards")));
     }
     let begin = Instant::now();
     let ReadyModel { mut opened, mut executor, device, precision, kv } = args.model.open(settings)?;

@@ -12,6 +12,7 @@ use row::WaitRow;
 use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
+use terminal::flags::at_least;
 use terminal::hardware::Hardware;
 use terminal::note;
 use terminal::opening::ModelArgs;
@@ -29,10 +30,10 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',')]
     tables: Vec<WaitTable>,
     /// Turns of each conversation; every third is a barge-in
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(4..))]
+    #[arg(long, default_value_t = 12, value_parser = at_least::<4>)]
     turns: u64,
     /// Number of prompts of each length
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 3, value_parser = at_least::<1>)]
     rounds: u64,
     /// Tokens of a reply
     #[arg(long, default_value_t = 40)]

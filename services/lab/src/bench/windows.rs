@@ -7,7 +7,7 @@ use super::speed::peaks::{byte_speed, memory_speed};
 use super::{BenchOutput, default_pasts};
 use crate::charts::{Chart, Series};
 use crate::dice::Dice;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use engine::Executor;
 use engine::network::{Network, WantedLogits};
 use engine::state::{KvFormats, PAGE_TOKENS, SequenceState};
@@ -17,6 +17,7 @@ use settings::{KvFormat, Settings};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use terminal::flags::{count, wrong_use};
 use terminal::hardware::Hardware;
 use terminal::note;
 use terminal::opening::{self, ModelArgs, ReadyModel};
@@ -28,7 +29,7 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Tokens of the past to measure at [default: 512,4096, or what the model has room for]
-    #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
+    #[arg(long, value_delimiter = ',', value_name = "TOKENS", value_parser = count)]
     ctx: Vec<usize>,
     /// Formats of keys and values: f16, q8, q8/q4, q4, tq4 or tq3
     #[arg(long, value_delimiter = ',', default_value = "q8,q8/q4,q4,tq4,tq3", value_parser = pair)]
@@ -75,7 +76,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
 
 fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     if args.ctx.contains(&0) || [args.decode, args.rounds, args.memory_mib].contains(&0) {
-        bail!("--ctx, --decode, --rounds and --memory-mib take numbers from 1 upwards");
+        return Err(wrong_use(anyhow!("--ctx, --decode, --rounds and --memory-mib take numbers from 1 upwards")));
     }
     let ReadyModel { mut opened, mut executor, .. } = args.model.open_on_host(settings)?;
     if let Some(Err(what)) = opened.model.keeping.take().map(|keeping| keeping.wait()) {

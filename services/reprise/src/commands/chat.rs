@@ -11,6 +11,7 @@ use std::io::{BufRead, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use terminal::client::{Patience, ServiceAddress, ServiceClient};
+use terminal::output::chain;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -171,18 +172,18 @@ impl TerminalChat {
             "/context" => self.screen.context(self.context.as_ref()),
             "/summary" => match self.target.get(&format!("/v1/sessions/{}", self.session)).await {
                 Ok(session) => self.screen.summary(&session),
-                Err(error) => self.screen.note(&format!("{error:#}")),
+                Err(error) => self.screen.note(&chain(&error)),
             },
             "/sessions" => match self.target.get("/v1/sessions?limit=20").await {
                 Ok(sessions) => self.screen.sessions(&sessions, &self.session),
-                Err(error) => self.screen.note(&format!("{error:#}")),
+                Err(error) => self.screen.note(&chain(&error)),
             },
             "/memories" => match self.target.get("/v1/memories?limit=20").await {
                 Ok(mut memories) => {
                     self.listed = memories["data"].as_array_mut().map(std::mem::take).unwrap_or_default();
                     self.screen.memories(&self.listed);
                 }
-                Err(error) => self.screen.note(&format!("{error:#}")),
+                Err(error) => self.screen.note(&chain(&error)),
             },
             command if command == "/forget" || command.starts_with("/forget ") => {
                 self.forget(command["/forget".len()..].trim()).await;
@@ -209,7 +210,7 @@ impl TerminalChat {
         let path = format!("/v1/memories/{}", memory["id"].as_str().unwrap_or_default());
         match self.target.ask(Method::DELETE, &path).await {
             Ok(_) => self.screen.forgotten(&memory),
-            Err(error) => self.screen.note(&format!("{error:#}")),
+            Err(error) => self.screen.note(&chain(&error)),
         }
         // One that cannot be forgotten is gone already, or belongs to what this key may not change.
         self.learned.retain(|learned| learned["id"] != memory["id"]);

@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
 use terminal::hardware::Hardware;
-use terminal::output::unless_closed;
+use terminal::output::{chain, unless_closed};
 use terminal::{note, say};
 
 /// Checks this machine, its GPU and the configuration, and says what would keep the service from starting
@@ -49,7 +49,7 @@ pub fn run(args: &Args, configuration: &configuration::Args, loaded: Result<Load
     let mut findings = Findings(Vec::new());
     match loaded {
         Ok(loaded) => findings.examine(&serve::as_started(configuration, loaded)),
-        Err(error) => findings.add("configuration", Problem, format!("{error:#}")),
+        Err(error) => findings.add("configuration", Problem, chain(&error)),
     }
     let Findings(findings) = findings;
     let ok = findings.iter().all(|finding| finding.state != Problem);
@@ -196,7 +196,7 @@ impl Findings {
         );
         self.add("model", Good, says);
         if let Err(error) = check_names(settings, &file, &preset, native_ctx) {
-            self.add("presets", Problem, format!("{error:#}"));
+            self.add("presets", Problem, chain(&error));
         }
         Some((opened, preset))
     }

@@ -9,6 +9,7 @@ use serde_json::json;
 use settings::Settings;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use terminal::flags::{count, counted};
 use terminal::output::{print_json, progress_bar};
 use terminal::{note, say};
 use tools::imatrix::{Imatrix, ImatrixEntry};
@@ -26,10 +27,10 @@ pub struct Args {
     #[arg(long)]
     out: PathBuf,
     /// Tokens that are read at a time, each time from the beginning
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 512, value_parser = count)]
     chunk: usize,
     /// Most chunks to read [default: the whole text]
-    #[arg(long)]
+    #[arg(long, value_parser = count)]
     chunks: Option<usize>,
     /// Prints one JSON object instead of a line
     #[arg(long)]
@@ -37,9 +38,6 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, settings: &Settings) -> Result<()> {
-    if args.chunk == 0 || args.chunks == Some(0) {
-        bail!("--chunk and --chunks are numbers from 1 upwards");
-    }
     let begin = Instant::now();
     let (file, _) = model::resolve(settings, &args.model)?;
     let text = std::fs::read_to_string(&args.text).with_context(|| format!("cannot read {}", args.text.display()))?;
@@ -54,8 +52,9 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         bail!("{} has fewer tokens than --chunk {}: give a longer text", args.text.display(), args.chunk);
     }
     note!(
-        "reading {} tokens in {chunks} chunks with {} of weights, to write {}",
+        "reading {} tokens in {} with {} of weights, to write {}",
         tokens.len(),
+        counted(chunks, "chunk"),
         HumanBytes(engine::model_bytes::weight_bytes(&weights) as u64),
         args.out.display()
     );
@@ -83,6 +82,11 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             &json!({ "out": args.out, "tensors": tensors, "chunks": chunks, "tokens": tokens.len(), "bytes": bytes, "took_s": took_s }),
         );
     }
-    say!("{}: {tensors} tensors, {chunks} chunks of {} tokens, {took_s:.1} s", args.out.display(), args.chunk)?;
+    say!(
+        "{}: {tensors} tensors, {} of {} tokens, {took_s:.1} s",
+        args.out.display(),
+        counted(chunks, "chunk"),
+        args.chunk
+    )?;
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! `reprise keys`: the clients that the service lets in.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use runtime::wall_ms;
 use settings::Settings;
 use store::{KeyScope, Store};
+use terminal::flags::wrong_use;
 use terminal::output::{clean, print_json, print_rows};
 use terminal::store::with_store;
 use terminal::{note, say};
@@ -51,7 +52,7 @@ pub fn run(action: KeysAction, settings: &Settings) -> Result<()> {
 
 async fn make(store: &Store, user: String, name: String, scopes: Vec<KeyScope>, json: bool) -> Result<()> {
     if user.trim().is_empty() {
-        bail!("--user must not be empty");
+        return Err(wrong_use(anyhow!("--user must not be empty")));
     }
     if !store.users().await?.iter().any(|known| known.id == user) {
         store.put_user(&user, &user, wall_ms()).await?;

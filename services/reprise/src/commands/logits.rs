@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use engine::network::WantedLogits;
 use engine::state::SequenceState;
 use safetensors::tensor::{Dtype, TensorView};
 use settings::Settings;
 
+use terminal::flags::wrong_use;
 use terminal::opening::{self, ModelArgs, ReadyModel};
 use terminal::say;
 
@@ -32,15 +33,15 @@ pub struct Args {
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
+    let tokens = opening::parse_tokens(&args.tokens)?;
     let ReadyModel { opened, mut executor, device, kv, .. } = args.model.open(settings)?;
     let network = &opened.model.network;
-    let tokens = opening::parse_tokens(&args.tokens)?;
     let vocab = network.shape().vocab;
     if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab) {
-        bail!("token {token} is not in this model's vocabulary of {vocab}");
+        return Err(wrong_use(anyhow!("token {token} is not in this model's vocabulary of {vocab}")));
     }
     if tokens.is_empty() {
-        bail!("--tokens is empty");
+        return Err(wrong_use(anyhow!("--tokens is empty")));
     }
     let mut state = SequenceState::new(network.state_shape, kv, &executor.meter())?;
     let of_device = device.as_ref().map_or(settings.engine.prefill_chunk_tokens, |memory| memory.chunk_tokens);

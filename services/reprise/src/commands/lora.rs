@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
+use terminal::flags::count;
 use terminal::output::{print_json, progress_bar};
 use tools::lora::{AdapterMerge, ExtractOptions, Extraction, LowRankSize};
 
@@ -26,12 +27,12 @@ pub struct ExtractArgs {
     base: PathBuf,
     #[arg(help = "The fine-tuned model, in the base's form")]
     fine: PathBuf,
-    #[arg(long, help = "Rank of every module")]
+    #[arg(long, value_parser = count, help = "Rank of every module")]
     rank: Option<usize>,
     /// Share of each module's change that the adapter holds, such as 0.95: ranks follow it
-    #[arg(long)]
+    #[arg(long, value_parser = energy)]
     energy: Option<f64>,
-    #[arg(long, help = "Largest rank that --energy may take", default_value_t = 256)]
+    #[arg(long, value_parser = count, help = "Largest rank that --energy may take", default_value_t = 256)]
     max_rank: usize,
     #[command(flatten)]
     output: OutputArgs,
@@ -63,6 +64,11 @@ struct OutputArgs {
     threads: usize,
     #[arg(long, help = "Prints one JSON object instead of lines")]
     json: bool,
+}
+
+fn energy(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "give a share above 0 and up to 1, such as 0.95".to_owned())
 }
 
 pub fn run(command: LoraCommand) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use engine::DeviceFacts;
 use engine::network::Network;
 use engine::open::find_gpu;
@@ -13,6 +13,7 @@ use settings::{DeviceChoice, KvFormat, Preset, Settings};
 use tools::mixture::Mixture;
 use tools::synth::{self, SynthShape};
 
+use terminal::flags::wrong_use;
 use terminal::output::{TextTable, print_json};
 use terminal::{note, say};
 
@@ -100,7 +101,7 @@ fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
     sizes.sort_unstable();
     sizes.dedup();
     if let Some(size) = sizes.iter().find(|size| **size as usize > native_ctx) {
-        anyhow::bail!("a window of {size} tokens is larger than the model's own of {native_ctx}");
+        return Err(wrong_use(anyhow!("a window of {size} tokens is larger than the model's own of {native_ctx}")));
     }
     let mut rows = Vec::new();
     let mut ceiling_bytes = 0;
@@ -177,7 +178,7 @@ struct PlannedFile {
 /// Finds the file, or makes one with its sizes.
 fn find(args: &Args, settings: &Settings) -> Result<PlannedFile> {
     if let (Some(shape), Some(mixture)) = (&args.shape, args.quant) {
-        let shape = SynthShape::find(shape)?;
+        let shape = SynthShape::find(shape).map_err(wrong_use)?;
         let preset = settings.presets.values().find(|preset| preset.model.eq_ignore_ascii_case(&shape.name));
         let preset = preset.map_or_else(|| settings.preset("default"), Ok)?.clone();
         let asked = PathBuf::from(&shape.name);

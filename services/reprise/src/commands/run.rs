@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 use terminal::answer::{LocalModel, TokenPrompt};
+use terminal::flags::{share, wrong_use};
 use terminal::opening::{self, ModelArgs};
 use terminal::output::{put_note, stdout};
 use terminal::say;
@@ -42,13 +43,16 @@ pub struct Args {
     #[arg(long, visible_alias = "max-new-tokens")]
     max_tokens: Option<usize>,
     /// Temperature; 0 takes the most probable token every time [default: the preset's]
-    #[arg(long)]
+    #[arg(long, value_parser = temperature)]
     temperature: Option<f32>,
+    /// Takes one of this number of most probable tokens; 0: of all [default: the preset's]
     #[arg(long)]
     top_k: Option<u32>,
-    #[arg(long)]
+    /// Takes one of the fewest tokens that have this share of the probability [default: the preset's]
+    #[arg(long, value_parser = share)]
     top_p: Option<f32>,
-    #[arg(long)]
+    /// Takes no token with less than this share of the best one's probability [default: the preset's]
+    #[arg(long, value_parser = share)]
     min_p: Option<f32>,
     /// Seed: the same seed gives the same text
     #[arg(long)]
@@ -60,8 +64,8 @@ pub struct Args {
     #[arg(long)]
     ignore_eos: bool,
     /// Thinking: off, on or a number of tokens [default: the preset's]
-    #[arg(long)]
-    thinking: Option<String>,
+    #[arg(long, value_parser = chosen_thinking)]
+    thinking: Option<Thinking>,
     /// Prints one JSON object with text, tokens and timings instead of streaming
     #[arg(long)]
     json: bool,
@@ -157,8 +161,8 @@ fn prompt(args: &Args, model: &LocalModel, thinking: bool) -> Result<TokenPrompt
     }
     let prompt = match &args.request {
         Some(request) => {
-            let body: Value =
-                serde_json::from_str(&opening::text_or_file(request, "request")?).context("--request is not JSON")?;
+            let text = opening::text_or_file(request, "request")?;
+            let body: Value = serde_json::from_str(&text).context("--request is not JSON").map_err(wrong_use)?;
             doors::chat_prompt(&body)?
         }
         None => {
@@ -174,17 +178,26 @@ fn thinking(args: &Args, of_preset: Thinking) -> Result<ThinkingOptions> {
     if args.tokens.is_some() || args.raw {
         return Ok(ThinkingOptions::default());
     }
-    let chosen = match args.thinking.as_deref() {
-        None => of_preset,
-        Some("off") => Thinking::Off,
-        Some("on") => Thinking::On,
-        Some(number) => Thinking::Budget(
-            number.parse().ok().with_context(|| format!("--thinking {number}: use off, on or a number"))?,
-        ),
-    };
+    let chosen = args.thinking.unwrap_or(of_preset);
     let budget_tokens = chosen.budget_tokens().filter(|tokens| *tokens > 0);
     Ok(ThinkingOptions { open: chosen != Thinking::Off, budget_tokens })
 }
+
+fn chosen_thinking(word: &str) -> Result<Thinking, String> {
+    match (word, word.parse()) {
+        ("off", _) => Ok(Thinking::Off),
+        ("on", _) => Ok(Thinking::On),
+        (_, Ok(tokens)) => Ok(Thinking::Budget(tokens)),
+        _ => Err("use off, on or a number of tokens".to_owned()),
+    }
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    let temperature = text.parse().ok().filter(|number| (0.0..=HOTTEST).contains(number));
+    temperature.ok_or_else(|| format!("give a number from 0 to {HOTTEST}"))
+}
+
+const HOTTEST: f32 = 5.0; // as of preset.sampling.temperature
 
 fn seed_of_the_moment(moment: Instant) -> u64 {
     use std::hash::{BuildHasher, RandomState};

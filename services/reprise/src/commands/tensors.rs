@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use engine::Cpu;
 use model::Bytes;
 use serde::Serialize;
 use settings::Settings;
 use tools::tensors::{TensorStats, bars, statistics};
 
+use terminal::flags::wrong_use;
 use terminal::output::{TextTable, clean, print_json, progress_bar};
 use terminal::say;
 
@@ -55,6 +56,9 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let mut tensors = weights::tensors_of(&file, settings.engine.mmap)?;
     if let Some(text) = &args.only {
         tensors.retain(|tensor| tensor.name.contains(text.as_str()));
+        if tensors.is_empty() {
+            return Err(wrong_use(anyhow!("no tensor of {} is named like {text:?}", file.display())));
+        }
     }
     let stats = match args.stats {
         false => vec![None; tensors.len()],

@@ -11,7 +11,7 @@ use tools::validate::{self, Agreement, QualityRow, ValidateOptions, ValidationRe
 use weights::family::Severity;
 
 use super::tensors::READING;
-use terminal::output::{TextTable, clean, print_json, progress_bar, unless_closed};
+use terminal::output::{TextTable, chain, clean, print_json, progress_bar, unless_closed};
 use terminal::{note, say};
 
 /// Checks a model file: structure, the family's contract, hashes, values, vocabulary, template. Exit code: 0 clean, 1 problems,
@@ -41,7 +41,7 @@ pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
     match loaded.and_then(|loaded| report(args, &loaded.settings)) {
         Ok(report) => ExitCode::from(u8::from(!report.ok)),
         Err(error) => {
-            note!("error: {error:#}");
+            note!("error: {}", chain(&error));
             ExitCode::from(2)
         }
     }
