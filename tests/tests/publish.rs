@@ -132,6 +132,10 @@ fn refusals_say_what_to_do() {
     assert!(desk.refused(TOKEN, &[]).contains(MODEL));
     let output = tests::reprise::command(desk.folder.path()).args(["publish", "someone", MODEL]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("OWNER/REPO"), "{output:?}");
+    // An object that no command measured.
+    std::fs::write(desk.folder.path().join("other.json"), r#"{"name": "other"}"#).unwrap();
+    let why = desk.refused(TOKEN, &["--report", "other.json"]);
+    assert!(why.contains("other.json is no report"), "{why}");
     let output = tests::reprise::command(desk.folder.path()).args(["publish", REPO]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }

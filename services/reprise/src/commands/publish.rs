@@ -3,7 +3,7 @@
 mod card;
 mod measured;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use card::{Card, CardFile};
 use hub::{Content, Name, Publication, Published, PublishedFile, Sent, Upload};
 use indicatif::HumanBytes;
@@ -13,6 +13,7 @@ use settings::Settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use terminal::flags::wrong_use;
 use terminal::output::{print_json, progress_bar};
 use terminal::{note, say};
 
@@ -57,7 +58,7 @@ const CARD: &str = "README.md";
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let name = Name::parse(&args.repo).filter(|name| name.file.is_none() && name.hub.is_none());
-    let name = name.with_context(|| format!("{} is not OWNER/REPO", args.repo))?;
+    let name = name.ok_or_else(|| wrong_use(anyhow!("{} is not OWNER/REPO", args.repo)))?;
     let mut uploads = uploads(&args.files)?;
     if !uploads.contains_key(CARD) {
         let card = match &args.card {
@@ -117,6 +118,9 @@ fn made_card(args: &Args, name: &Name) -> Result<String> {
         let text = std::fs::read(path).with_context(|| path.display().to_string())?;
         let report: Value = serde_json::from_slice(&text)
             .with_context(|| format!("{} is no report: save what a command prints with --json", path.display()))?;
+        if !measured::shows(&report) {
+            bail!("{} is no report: it holds neither checks nor a measured number", path.display());
+        }
         reports.push((name_of(path)?, report));
     }
     let files: Result<Vec<CardFile>> = args.files.iter().map(|path| CardFile::read(path)).collect();

@@ -25,6 +25,16 @@ pub fn write(reports: &[(String, Value)], out: &mut Formatter<'_>) -> fmt::Resul
     Ok(())
 }
 
+/// Returns true if a table of the card has something of the report.
+pub fn shows(report: &Value) -> bool {
+    fn has_number(value: &Value, depth: usize) -> bool {
+        let fields = value.as_object().filter(|_| depth < DEPTH);
+        value.is_number() || fields.is_some_and(|fields| fields.values().any(|value| has_number(value, depth + 1)))
+    }
+    let has_rows = error_row(report).is_some() || !speed_rows(report).is_empty() || !check_rows(report).is_empty();
+    has_rows || report.is_object() && (has_number(report, 0) || report["findings"].is_array())
+}
+
 fn table<const N: usize>(
     out: &mut Formatter<'_>,
     title: &str,
