@@ -13,6 +13,8 @@ fn the_built_in_model_holds_all_checks() {
     let folder = tempfile::tempdir().unwrap();
     let output = qa(folder.path(), &["builtin", "--json", "--tokens", "64", "--html", "report.html"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    // Several checks open the model, which says once what it is.
+    assert_eq!(String::from_utf8_lossy(&output.stderr).matches("note: this is the built-in model").count(), 1);
     assert!(output.status.success() && report["holds"] == true, "{report:#}");
     let checks: Vec<&str> =
         report["checks"].as_array().unwrap().iter().map(|check| check["name"].as_str().unwrap()).collect();
@@ -44,4 +46,8 @@ fn a_damaged_model_does_not() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), report["checks"].as_array().unwrap().len()), (Some(1), 1));
     assert_eq!(qa(folder.path(), &[]).status.code(), Some(2));
+    // A page that could not be written is told before the checks.
+    let output = qa(folder.path(), &["builtin", "--html", "missing/report.html"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.starts_with("error: there is no folder missing"), "{said}");
 }

@@ -11,12 +11,13 @@ use serde::Serialize;
 use serde_json::Value;
 use settings::Settings;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use terminal::flags::{at_least, counted};
 use terminal::note;
 use terminal::opening::{self, ModelArgs, PrecisionArg, ReadyModel};
-use terminal::output::{TextTable, print_json, unless_closed, write_file};
+use terminal::output::{TextTable, chain, print_json, unless_closed, write_file};
 use tools::divergence::{divergence, top};
 
 /// Checks a model file in every way that this program knows, and writes one report
@@ -28,8 +29,8 @@ pub struct Args {
     #[arg(long)]
     text: Option<PathBuf>,
     /// Tokens of the text that are read
-    #[arg(long, default_value_t = 256)]
-    tokens: usize,
+    #[arg(long, default_value_t = 256, value_parser = at_least::<LEAST_TOKENS>)]
+    tokens: u64,
     /// Page to write the report to
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
@@ -69,17 +70,23 @@ const SAME: f64 = 1e-3;
 /// Largest mean divergence of the fast path from the exact one, in nats.
 const ROUNDING: f64 = 0.1;
 const PROMPT: &str = "What is 2 + 2?";
+const LEAST_TOKENS: u64 = 8;
 const REPLY_TOKENS: &str = "32";
 const SMALL_CHUNK: usize = 7;
 const SHOWN_CHARS: usize = 90; // of a line on a terminal
 const DECODED: usize = 16;
 
 pub fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
+    // Before minutes of checks whose page could not be written.
+    let folder = args.html.as_deref().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        bail!("there is no folder {} to write the page to", folder.display());
+    }
     let mut checks = Vec::new();
     let mut check = |name: &'static str, work: &mut dyn FnMut() -> Result<(Outcome, String)>| {
         note!("{name} ...");
         let begin = Instant::now();
-        let (outcome, detail) = work().unwrap_or_else(|error| (Outcome::Fails, format!("{error:#}")));
+        let (outcome, detail) = work().unwrap_or_else(|error| (Outcome::Fails, chain(&error)));
         checks.push(Check { name, outcome, detail, took_ms: begin.elapsed().as_secs_f64() * 1e3 });
         outcome != Outcome::Fails
     };
@@ -93,10 +100,10 @@ pub fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     }
     let holds = checks.iter().all(|check| check.outcome != Outcome::Fails);
     let report = Report { model: args.model.clone(), holds, checks };
+    unless_closed(if args.json { print_json(&report) } else { print(&report) })?;
     if let Some(file) = &args.html {
         write_file(file, &page::page(&report))?;
     }
-    unless_closed(if args.json { print_json(&report) } else { print(&report) })?;
     match holds {
         true => Ok(()),
         false => bail!("{} does not hold all checks", args.model),
@@ -128,7 +135,7 @@ fn file(args: &Args, given: &[OsString]) -> Result<(Outcome, String)> {
     let (holds, told, words) = command(given, &["validate", &args.model, "--quality", "--json"])?;
     let findings = told["findings"].as_array().map_or(0, Vec::len);
     match holds {
-        true => Ok((Outcome::Holds, format!("validate --quality: {findings} notes"))),
+        true => Ok((Outcome::Holds, format!("validate --quality: {}", counted(findings, "warning")))),
         false => Ok((Outcome::Fails, format!("validate --quality: {words}"))),
     }
 }
@@ -139,9 +146,11 @@ fn text_tokens(args: &Args, ready: &ReadyModel) -> Result<Vec<u32>> {
         None => TEXT.to_owned(),
     };
     let mut tokens = ready.opened.model.tokenizer.encode(&text);
-    tokens.truncate(args.tokens);
-    match tokens.len() {
-        0..8 => bail!("the text has {} tokens, and 8 are the least to compare over", tokens.len()),
+    tokens.truncate(usize::try_from(args.tokens).unwrap_or(usize::MAX));
+    match tokens.len() as u64 {
+        ..LEAST_TOKENS => {
+            bail!("the text has {} tokens, and {LEAST_TOKENS} are the least to compare over", tokens.len())
+        }
         _ => Ok(tokens),
     }
 }
