@@ -1,6 +1,7 @@
 // Parts of the page that need no browser.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Conversation } from "../client/src/index.ts";
 import { blocks } from "../src/parts/prose.tsx";
 import { address, place_of } from "../src/routes.ts";
 import { buckets } from "../src/views/buckets.ts";
@@ -44,4 +45,38 @@ test("numbers are written as people read them, and lengths as CSS does", () => {
   assert.deepEqual([bytes(512), bytes(1536), bytes(18_993_951_744)], ["512 B", "1.5 KiB", "18 GiB"]);
   assert.deepEqual([percent(0.138), length(0.138)], ["14 %", "13.80%"]);
   assert.equal(brief("Where did I put the marmalade that grandma made?", 24), "Where did I put the…");
+});
+
+test("a sentence that is told again after a lost connection is heard once", () => {
+  const sockets: { onmessage?: (message: { data: string }) => void; onclose?: () => void; readyState: number; close(): void; send(): void }[] = [];
+  class FakeSocket {
+    readyState = 1;
+    constructor() {
+      sockets.push(this);
+    }
+    close() {}
+    send() {}
+  }
+  const conversation = new Conversation({ url: "http://localhost", WebSocket: FakeSocket as unknown as typeof WebSocket });
+  const heard: string[] = [];
+  conversation.on("sentence", ({ text }) => heard.push(text));
+  const item = { id: "i1", object: "realtime.item", type: "message", role: "assistant", status: "in_progress", content: [] };
+  const sentence = (index: number, text: string, text_start: number) =>
+    ({ type: "response.sentence.done", response_id: "r1", item_id: "i1", index, text, text_start, text_end: text_start + text.length });
+  const begin = [
+    { type: "session.created", session: { id: "s1" } },
+    { type: "response.created", response: { id: "r1", conversation_id: "c1" } },
+    { type: "response.output_item.added", response_id: "r1", output_index: 0, item },
+    { type: "conversation.item.added", previous_item_id: null, item },
+    { type: "response.output_text.delta", response_id: "r1", item_id: "i1", delta: "One. Two" },
+    sentence(0, "One. ", 0),
+  ];
+  const tell = (events: object[]) => events.forEach((event) => sockets.at(-1)!.onmessage!({ data: JSON.stringify(event) }));
+  conversation.connect();
+  tell(begin);
+  conversation.connect();
+  tell([...begin, sentence(1, "Two", 5)]);
+  assert.deepEqual(heard, ["One. ", "Two"]);
+  assert.equal(conversation.items[0]?.text, "One. Two");
+  assert.equal(conversation.items[0]?.sentences.length, 2);
 });

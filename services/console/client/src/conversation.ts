@@ -235,6 +235,9 @@ export class Conversation extends Emitter<ConversationEvents> {
       case "response.sentence.done": {
         const { item_id, response_id, index, text, text_start: start, text_end: end } = event;
         const sentence: Sentence = { item_id, response_id, index, text, start, end };
+        // To a client that comes back, the sentences of a reply in progress are told again.
+        const said = this.items.find((item) => item.id === item_id)?.sentences.some((other) => other.start === start && other.end === end);
+        if (said) return;
         const known = (item: Item) => item.sentences.filter((other) => other.start < start);
         this.change(item_id, (item) => ({ ...item, sentences: [...known(item), sentence] }));
         return this.emit("sentence", sentence);
@@ -267,7 +270,8 @@ export class Conversation extends Emitter<ConversationEvents> {
     if (!response) return;
     response.items.push(item.id);
     if (this.reply?.response_id === response_id && item.type === "message") this.reply.item_id = item.id;
-    this.change(item.id, () => this.read(item, response_id));
+    const told = (known: Item) => (known.response_id === response_id ? known.sentences : []);
+    this.change(item.id, (known) => ({ ...this.read(item, response_id), sentences: told(known) }));
   }
 
   private finish(item: ItemView): void {

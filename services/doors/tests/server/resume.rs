@@ -5,6 +5,7 @@ use crate::scripted::Asked;
 use crate::support::Server;
 use serde_json::{Value, json};
 use session::Finish;
+use tokio_tungstenite::tungstenite::Message;
 
 const EXTENDED: &str = "?extensions=reprise";
 
@@ -117,5 +118,38 @@ async fn a_resume_is_an_extension_and_may_be_turned_off() {
     asked.done(Finish::Held);
     client.say(json!({"type": "response.resume"})).await;
     client.expect_error("response_resume_not_possible").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_in_the_middle_of_a_reply_misses_no_word_and_no_sentence() {
+    let mut server = Server::start().await;
+    let mut stays = server.connect(EXTENDED).await;
+    let id = stays.session_id().await;
+    let mut leaves = server.connect(&format!("{EXTENDED}&session={id}")).await;
+    stays.ask("Tell me a story").await;
+    let mut asked = server.reply_asked().await;
+    asked.say("Once there was a fox. It slept. And");
+    let known = leaves.until("response.output_text.delta").await["item_id"].as_str().unwrap().to_owned();
+    let back = format!("{EXTENDED}&session={id}&after={known}");
+    leaves.send(Message::Close(None)).await.unwrap();
+    leaves.closed().await;
+    // The service notices with these words, at the latest, that the connection is gone.
+    asked.say(" then");
+    stays.until("response.sentence.done").await;
+    let mut during = server.connect(&back).await;
+    assert_eq!(during.until("response.output_text.delta").await["delta"], "Once there was a fox. It slept. And then");
+    for (index, text) in ["Once there was a fox. ", "It slept. "].into_iter().enumerate() {
+        let sentence = during.event().await;
+        assert_eq!((&sentence["index"], &sentence["text"]), (&json!(index), &json!(text)), "{sentence}");
+    }
+    asked.say(" it woke.");
+    asked.done(Finish::Stop);
+    assert_eq!(during.until("response.sentence.done").await["text"], "And then it woke.");
+    stays.until("response.done").await;
+    let mut behind = server.connect(&back).await;
+    let item = behind.until("conversation.item.added").await["item"].clone();
+    assert_eq!((&item["id"], &item["status"]), (&json!(known), &json!("completed")));
+    assert_eq!(item["content"][0]["text"], "Once there was a fox. It slept. And then it woke.");
     server.stop().await;
 }

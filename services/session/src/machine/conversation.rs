@@ -14,6 +14,8 @@ pub struct Entry {
     /// word.
     pub announced: bool,
     pub covered: bool,
+    /// True if a client left before it was told the end of the item.
+    pub told_in_part: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -39,8 +41,7 @@ pub struct Conversation {
 
 impl Conversation {
     pub fn new(items: Vec<Item>, leading: usize, context: Context) -> Conversation {
-        let entry = |item| Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false };
-        let entries = items.into_iter().map(entry).collect();
+        let entries = items.into_iter().map(Entry::stored).collect();
         let mut conversation = Conversation { entries, departed: None, context: Arc::new(context) };
         let through = conversation.context.covered_through.clone();
         conversation.departed =
@@ -100,7 +101,7 @@ impl Conversation {
                 .is_some_and(|departed| at == departed.at && before.as_ref() != Some(&departed.last));
         let covered =
             is_told && !(is_instruction(&item) && self.entries[..at].iter().all(|entry| is_instruction(&entry.item)));
-        self.put(at, before.as_deref(), Entry { item: Arc::new(item), announced, covered });
+        self.put(at, before.as_deref(), Entry { item: Arc::new(item), announced, covered, told_in_part: false });
         before
     }
 
@@ -161,6 +162,12 @@ impl Conversation {
         }
     }
 
+    pub fn mark_told_in_part(&mut self, id: &str) {
+        if let Some(index) = self.index_of(id) {
+            self.entries[index].told_in_part = true;
+        }
+    }
+
     pub fn replace(&mut self, item: Arc<Item>) -> Option<Arc<Item>> {
         let index = self.index_of(&item.id)?;
         Some(std::mem::replace(&mut self.entries[index].item, item))
@@ -209,10 +216,7 @@ impl Conversation {
                         self.entries.push(entry);
                     }
                 }
-                None => {
-                    let announced = !is_hidden(&item);
-                    self.entries.push(Entry { item: Arc::new(item), announced, covered: false });
-                }
+                None => self.entries.push(Entry::stored(item)),
             }
         }
         self.entries.extend(rest.map(|(_, entry)| entry));
@@ -281,6 +285,12 @@ impl Conversation {
     fn index_of(&self, id: &str) -> Option<usize> {
         // Most callers ask for one of the newest.
         self.entries.iter().rposition(|entry| entry.item.id == id)
+    }
+}
+
+impl Entry {
+    fn stored(item: Item) -> Entry {
+        Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false, told_in_part: false }
     }
 }
 

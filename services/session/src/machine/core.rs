@@ -1,12 +1,13 @@
 //! The machine: dispatches each input to the part that it concerns.
 
 mod ahead;
+mod coming;
 mod resuming;
 mod storing;
 
 use super::conversation::{Conversation, Entry};
 use super::held::HeldReply;
-use super::input::{ConnId, GenerationId, MachineInput, Millis, RecallResult, Replay};
+use super::input::{GenerationId, MachineInput, Millis, RecallResult};
 use super::ledger::Ledger;
 use super::outbox::{Asker, Outbox, Said, Undo};
 use super::output::{Generate, Output, StoreOp};
@@ -105,11 +106,7 @@ impl Machine {
         let was_replying = self.is_replying();
         match input {
             MachineInput::Attached { conn, replay } => self.attach(conn, &replay),
-            MachineInput::Detached { conn } => {
-                if self.ledger.outbox.detach(conn) {
-                    self.last_client_left();
-                }
-            }
+            MachineInput::Detached { conn } => self.detach(conn),
             MachineInput::Said { conn, input_id, input } => self.said(Asker { conn, input_id }, input),
             MachineInput::Delta { generation, delta } => self.delta(generation, delta),
             MachineInput::StoreAcked { op } => self.store_acked(op),
@@ -149,8 +146,7 @@ impl Machine {
         self.warm();
         self.flush(out);
         if self.ledger.outbox.len() > self.limits.outbox_steps && self.ledger.outbox.has_clients() {
-            self.ledger.outbox.drop_clients();
-            self.last_client_left();
+            self.drop_clients();
             self.flush(out);
         }
     }
@@ -204,53 +200,6 @@ impl Machine {
 
     pub fn entries(&self) -> &[Entry] {
         self.ledger.conversation.entries()
-    }
-
-    fn attach(&mut self, conn: ConnId, replay: &Replay) {
-        self.ledger.outbox.attach(conn);
-        self.ledger.outbox.send_to(conn, Event::Opened(self.state()));
-        self.replay(conn, replay);
-        if self.draining {
-            self.ledger.outbox.close(conn);
-        }
-        self.warming.changed();
-    }
-
-    fn replay(&mut self, conn: ConnId, replay: &Replay) {
-        let entries = self.ledger.conversation.entries();
-        let from = match replay {
-            Replay::Nothing => entries.len(),
-            Replay::All => 0,
-            Replay::After(id) => entries.iter().rposition(|entry| entry.item.id == *id).map_or(0, |index| index + 1),
-        };
-        let open = self.replies.active().and_then(Reply::open_item);
-        let mut previous_item_id =
-            entries[..from].iter().rev().find(|entry| entry.announced).map(|entry| entry.item.id.clone());
-        let mut events = Vec::new();
-        // The item in progress comes with its response.
-        let is_told = |entry: &&Entry| entry.announced && open.is_none_or(|open| open.id != entry.item.id);
-        for Entry { item, .. } in entries[from..].iter().filter(is_told) {
-            let previous_item_id = previous_item_id.replace(item.id.clone());
-            events.push(Event::ItemAdded { item: Item::clone(item), previous_item_id, is_new: false });
-        }
-        events.extend(self.replies.open.iter().flat_map(|reply| reply.so_far(&self.ledger)));
-        for event in events {
-            // The connection gets all text so far at once.
-            let said = match &event {
-                Event::TextDelta { item_id, text, .. } if self.ledger.conversation.has(item_id) => Some(text.len()),
-                _ => None,
-            };
-            self.ledger.outbox.replay(conn, event, said);
-        }
-    }
-
-    /// Cancels all work after the last client left: no client would hear it.
-    fn last_client_left(&mut self) {
-        self.cancel_all();
-        for call in self.ledger.outbox.forget_clients() {
-            self.ledger.conversation.replace(Arc::new(call));
-        }
-        self.warming.buffer.clear();
     }
 
     fn drain(&mut self) {

@@ -140,6 +140,15 @@ impl Outbox {
         was_there && self.clients.is_empty()
     }
 
+    /// Lists the items of replies whose end waits to be sent.
+    pub fn untold_ends(&self) -> Vec<String> {
+        let end = |step: &Step| match step {
+            Step::Send { event: Event::ReplyDone { item, .. }, .. } => Some(item.id.clone()),
+            _ => None,
+        };
+        self.steps.iter().filter_map(end).collect()
+    }
+
     pub fn close(&mut self, conn: ConnId) {
         self.steps.push_back(Step::Close { conn });
     }

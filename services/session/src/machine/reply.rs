@@ -23,6 +23,8 @@ pub struct Reply {
     /// Place of the first item, reserved with the request, and its operation: so the first word waits for no disk.
     reserved: Option<(String, OpId)>,
     open: Option<Open>,
+    /// Sentences of the open message that were told.
+    sentences: Vec<Sentence>,
     heard_chars: usize,
     outputs: usize,
     sent: usize,
@@ -55,6 +57,7 @@ impl Reply {
             times: TurnReport::default(),
             reserved: None,
             open: None,
+            sentences: Vec::new(),
             heard_chars: 0,
             outputs: 0,
             sent: 0,
@@ -138,7 +141,13 @@ impl Reply {
         match &item.body {
             ItemBody::Message { parts, .. } => {
                 let (text, logprobs) = (parts.concat(), Vec::new());
+                let (response, item) = (response_id.clone(), item_id.clone());
                 events.push(Event::TextDelta { response_id, item_id, output_index, text, logprobs });
+                events.extend(self.sentences.iter().map(|sentence| Event::SentenceDone {
+                    response_id: response.clone(),
+                    item_id: item.clone(),
+                    sentence: sentence.clone(),
+                }));
             }
             ItemBody::FunctionCall { call_id, arguments, .. } if !arguments.is_empty() => {
                 let (call_id, json) = (call_id.clone(), arguments.clone());
@@ -215,6 +224,7 @@ impl Reply {
             sentence.text_start += self.heard_chars;
             sentence.text_end += self.heard_chars;
             self.times.first_sentence_ms.get_or_insert(self.since(now));
+            self.sentences.push(sentence.clone());
             let (response_id, item_id) = (self.response.id.clone(), item_id.clone());
             ledger.outbox.send(Event::SentenceDone { response_id, item_id, sentence });
         }
@@ -295,6 +305,7 @@ impl Reply {
     fn close_open(&mut self, status: ItemStatus, ledger: &mut Ledger) {
         (self.sent, self.stored, self.storing) = (0, 0, None);
         self.heard_chars = 0;
+        self.sentences.clear();
         let is_whole = status == ItemStatus::Completed;
         let mut item = match self.open.take() {
             Some(Open::Item(item)) => item,

@@ -10,6 +10,8 @@ pub struct Client {
     /// True if the client was not told all items, because it asked for no replay.
     pub blind: bool,
     pub said: HashMap<String, String>,
+    /// Characters of each item up to the end of its last sentence.
+    spoken: HashMap<String, usize>,
     open_responses: HashSet<String>,
     seen_responses: HashSet<String>,
 }
@@ -22,6 +24,7 @@ impl Client {
             mirror: Vec::new(),
             blind,
             said: HashMap::new(),
+            spoken: HashMap::new(),
             open_responses: HashSet::new(),
             seen_responses: HashSet::new(),
         }
@@ -90,6 +93,7 @@ impl Client {
             // A reply that goes on begins with what was heard of it.
             Event::ReplyStarted { item, .. } if matches!(item.body, ItemBody::Message { .. }) => {
                 self.said.insert(item.id.clone(), item.text());
+                self.spoken.remove(&item.id);
             }
             Event::TextDelta { item_id, text, .. } => {
                 self.said.entry(item_id.clone()).or_default().push_str(text);
@@ -99,6 +103,8 @@ impl Client {
                 let (start, end) = (sentence.text_start, sentence.text_end);
                 let said: String = self.said[item_id].chars().skip(start).take(end - start).collect();
                 assert_eq!(said, sentence.text, "{event:?}");
+                let before = self.spoken.insert(item_id.clone(), end).unwrap_or(0);
+                assert!(before <= start, "{event:?} is told twice or out of order");
             }
             _ => {}
         }

@@ -2,6 +2,7 @@
 
 mod barge_in;
 mod client;
+mod coming_back;
 mod early;
 mod inputs;
 mod items;
