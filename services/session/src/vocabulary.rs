@@ -617,8 +617,10 @@ pub struct Compaction {
 pub enum CompactionStage {
     Started,
     Completed {
+    /// `started_version`: the version that `Started` announced. Turns that left the prompt since took it.
         tokens_after: u64,
     },
+        started_version: u64,
     /// Oldest turns left the prompt, because it was full and no summary was ready. A later compaction summarises them.
     Dropped {
         tokens_after: u64,

@@ -923,6 +923,10 @@ summary_id: string
 version: number
 tokens_before: number
 tokens_after: (number | null)
+/**
+ * Version that `compaction.started` told. A `compaction.dropped` since may have taken it.
+ */
+started_version: number
 }
 export interface CompactionDropped {
 event_id: string

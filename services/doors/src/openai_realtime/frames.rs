@@ -161,7 +161,12 @@ pub enum Extension<'a> {
     #[serde(rename = "compaction.started")]
     CompactionStarted(CompactionView),
     #[serde(rename = "compaction.completed")]
-    CompactionCompleted(CompactionView),
+    CompactionCompleted {
+        #[serde(flatten)]
+        compaction: CompactionView,
+        /// Version that `compaction.started` told. A `compaction.dropped` since may have taken it.
+        started_version: u64,
+    },
     #[serde(rename = "compaction.dropped")]
     CompactionDropped(CompactionView),
     #[serde(rename = "compaction.failed")]

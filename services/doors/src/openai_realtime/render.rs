@@ -378,7 +378,9 @@ fn compaction_frame(compaction: &Compaction) -> Extension<'_> {
     };
     match stage {
         CompactionStage::Started => Extension::CompactionStarted(view(None)),
-        CompactionStage::Completed { tokens_after } => Extension::CompactionCompleted(view(Some(*tokens_after))),
+        &CompactionStage::Completed { tokens_after, started_version } => {
+            Extension::CompactionCompleted { compaction: view(Some(tokens_after)), started_version }
+        }
         CompactionStage::Dropped { tokens_after } => Extension::CompactionDropped(view(Some(*tokens_after))),
         CompactionStage::Failed { message } => Extension::CompactionFailed { compaction: view(None), message },
     }

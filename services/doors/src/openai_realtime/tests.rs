@@ -481,7 +481,7 @@ fn every_event() -> Vec<Event> {
         Event::RecallDone { response_id: response_id.clone(), query: "tea".into(), places: 2, note: None },
         Event::ContextUpdated { tokens: 20, margin_tokens: 0, ctx_size: 100, fill: 0.2, arm: None },
         compaction(CompactionStage::Started),
-        compaction(CompactionStage::Completed { tokens_after: 30 }),
+        compaction(CompactionStage::Completed { tokens_after: 30, started_version: 1 }),
         compaction(CompactionStage::Dropped { tokens_after: 30 }),
         compaction(CompactionStage::Failed { message: "lost a name".into() }),
         Event::PinRefused { item_id: "item_1".into(), text: "Remember my code.".into(), limit_tokens: 40 },

@@ -36,7 +36,7 @@ fn notices_are_extensions() {
     let events = [
         Event::ContextUpdated { tokens: 5, margin_tokens: 0, ctx_size: 10, fill: 0.5, arm: Some("a".into()) },
         compaction(CompactionStage::Started),
-        compaction(CompactionStage::Completed { tokens_after: 3 }),
+        compaction(CompactionStage::Completed { tokens_after: 3, started_version: 1 }),
         compaction(CompactionStage::Dropped { tokens_after: 3 }),
         compaction(CompactionStage::Failed { message: "m".into() }),
         Event::PinRefused { item_id: "i".into(), text: "Call me Ann.".into(), limit_tokens: 4 },

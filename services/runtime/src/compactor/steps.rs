@@ -171,8 +171,8 @@ impl Task {
         tracing::info!(version, tokens_before, tokens_after, duration_ms, "the conversation is compacted");
         self.show();
         if let Some(version) = version {
-            self.attempt.told = None;
-            self.tell(CompactionStage::Completed { tokens_after }, version, tokens_before);
+            let started_version = self.attempt.told.take().map_or(version, |(started, _)| started);
+            self.tell(CompactionStage::Completed { tokens_after, started_version }, version, tokens_before);
         }
         self.say(FromCompactor::Fill(after));
     }

@@ -49,7 +49,7 @@ async fn a_summary_that_is_being_made_outlives_turns_that_leave_the_prompt() {
         let (mut model, summariser) = play(&mut server, Summariser::Held);
         let mut client = server.connect("?extensions=reprise").await;
         let mut turns = fill(&mut client, 0).await;
-        event(&mut client, "compaction.started").await;
+        let started = event(&mut client, "compaction.started").await;
         let mut held = timeout(PATIENCE, model.held.recv()).await.unwrap().unwrap();
         let dropped =
             |client: &Client| client.heard.iter().filter(|heard| heard["type"] == "compaction.dropped").count();
@@ -62,7 +62,9 @@ async fn a_summary_that_is_being_made_outlives_turns_that_leave_the_prompt() {
         *summariser.lock().unwrap() = Summariser::Writes;
         held.say(SUMMARY);
         held.done(Finish::Stop);
-        event(&mut client, "compaction.completed").await;
+        let completed = event(&mut client, "compaction.completed").await;
+        assert_eq!(completed["started_version"], started["version"]);
+        assert!(completed["version"].as_u64() > started["version"].as_u64(), "a drop took it: {completed:#}");
         let first = |prompt: &[Value]| prompt.iter().find_map(|message| number(content(message))).unwrap();
         let before = first(&model.last_reply());
         talk(&mut client, turns).await;
