@@ -78,7 +78,7 @@ impl Preparer {
         let room = request.ctx_size.saturating_sub(request.tokens.len());
         let is_longer = |limit: u32| request.tokens.len() > limit as usize;
         if room == 0 || asked.prompt_limit_tokens.is_some_and(is_longer) {
-            return Err(too_long(&request.tokens.len().to_string(), preset));
+            return Err(too_long_for(&request.tokens.len().to_string(), preset, asked.prompt_limit_tokens));
         }
         request.max_new_tokens = (asked.max_tokens.unwrap_or(preset.reply_reserve_tokens).max(1) as usize).min(room);
         set_options(&mut request, asked, thinking_wanted != Thinking::Off);
@@ -279,10 +279,17 @@ const LINE_TOKENS: usize = 8;
 const LAST_LINES_TOKENS: usize = 256;
 
 pub(crate) fn too_long(tokens: &str, preset: &Preset) -> Failure {
+    too_long_for(tokens, preset, None)
+}
+
+/// Makes the failure of a prompt that may have `limit_tokens` of the window: the rest of it is for the reply.
+fn too_long_for(tokens: &str, preset: &Preset, limit_tokens: Option<u32>) -> Failure {
+    let ctx_size = preset.ctx_size;
+    let kept = limit_tokens.map_or(0, |limit| ctx_size.saturating_sub(limit));
+    let kept = if kept > 0 { format!(", of which {kept} are kept for the reply") } else { String::new() };
     let message = format!(
-        "the prompt has {tokens} tokens and the window is {}; shorten the conversation, or choose a preset with a larger \
-         window",
-        preset.ctx_size
+        "the prompt has {tokens} tokens and the window is {ctx_size}{kept}; shorten the conversation, or choose a preset \
+         with a larger window"
     );
     Failure::new(FailureCode::PromptTooLong, message)
 }

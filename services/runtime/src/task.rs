@@ -278,14 +278,15 @@ impl SessionTask {
         let span = self.generations.span(generation);
         let entered = span.enter();
         if let Delta::Failed(failure) = &delta {
-            tracing::warn!(code = failure.code.word(), message = %failure.message, "the model could not answer");
             // A reply whose prompt is too long is asked for again with less in it.
             if failure.code == FailureCode::PromptTooLong
                 && let Some((generate, tries)) = self.generations.wait_for_room(generation, MOST_TRIES)
             {
+                tracing::debug!(message = %failure.message, "the prompt is too long: older turns are to leave it");
                 self.to_compactor.push(ToCompactor::MakeRoom { generate, tries });
                 return;
             }
+            tracing::warn!(code = failure.code.word(), message = %failure.message, "the model could not answer");
         }
         if let Delta::Done { report: Some(report), .. } = &delta
             && self.generations.warms(generation)

@@ -42,6 +42,7 @@ mod talk;
 mod thinking;
 mod trust;
 mod upstream;
+mod warnings;
 mod wyoming;
 
 use tests::client;

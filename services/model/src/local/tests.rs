@@ -195,6 +195,12 @@ async fn what_cannot_be_asked_is_refused_with_a_reason() {
     assert_eq!(code, FailureCode::PromptTooLong);
     assert!(message.contains("4096"), "{message}");
 
+    let mut limited = stage.request(user(&"word ".repeat(200)), 5);
+    limited.prompt_limit_tokens = Some(96);
+    let (code, message) = refused(limited).await;
+    assert_eq!(code, FailureCode::PromptTooLong);
+    assert!(message.contains("the window is 4096, of which 4000 are kept for the reply"), "{message}");
+
     let mut tools = stage.request(user("x"), 5);
     let description = Some("word ".repeat(500_000));
     tools.prompt.tools = vec![Tool { name: "light".into(), description, parameters: None, verbatim: None }];

@@ -50,7 +50,10 @@ impl Task {
                 }
                 self.ask_again(generate, None);
             }
-            Err(failure) => self.say(FromCompactor::Failed { generation: id, failure }),
+            Err(failure) => {
+                tracing::warn!(code = failure.code.word(), message = %failure.message, "the model could not answer");
+                self.say(FromCompactor::Failed { generation: id, failure });
+            }
         }
     }
 

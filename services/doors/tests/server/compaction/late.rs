@@ -1,6 +1,7 @@
 //! Summaries that come late: turns leave the prompt before one is there.
 
 use super::*;
+use crate::warnings::{listen, warnings};
 
 /// More than one look reads, and more than one summary can tell.
 #[tokio::test]
@@ -73,4 +74,27 @@ async fn a_summary_that_is_being_made_outlives_turns_that_leave_the_prompt() {
         assert!(first(&prompt) >= before, "what left stays out: {} is before {before}", first(&prompt));
         server.stop().await;
     }
+}
+
+/// The service mends it: the log says that turns left, and not that the model could not answer.
+#[tokio::test]
+async fn a_turn_for_which_older_ones_left_is_no_failure_in_the_log() {
+    listen();
+    let is_logged = |words: &str| warnings().iter().any(|line| line.contains(words));
+    let mut server = Server::with(small_window).await;
+    let (_model, _) = play(&mut server, Summariser::Fails);
+    let mut client = server.connect("?extensions=reprise").await;
+    let mut turns = 0;
+    while client.heard.iter().all(|heard| heard["type"] != "compaction.dropped") {
+        talk(&mut client, turns).await;
+        turns += 1;
+        assert!(turns < 120, "the window never fills");
+    }
+    assert!(is_logged("oldest turns left the prompt"), "{:?}", warnings());
+    assert!(!is_logged("could not answer"), "{:?}", warnings());
+    // This message fits no prompt.
+    client.ask(&"word ".repeat(2000)).await;
+    assert_eq!(client.until("response.done").await["response"]["status"], "failed");
+    assert!(is_logged("could not answer"), "{:?}", warnings());
+    server.stop().await;
 }
