@@ -27,12 +27,15 @@ impl BegunBySecrets {
         BegunBySecrets { lifetime, by_secret: Mutex::default() }
     }
 
+    /// Opens a session by its id or by that of its conversation.
     pub async fn open_session(&self, store: &Store, caller: &Caller, id: &str) -> Result<SessionRef, Error> {
+        let id = &*runtime::session_id(id);
         if let Some(secret) = &caller.secret {
             let made_for = caller.identity.session.as_ref().and_then(|session| session.get("session_id"));
             let begun = self.by_secret.lock();
             let is_begun = begun.get(secret).is_some_and(|begun| begun.sessions.iter().any(|own| own == id));
-            if !is_begun && made_for.and_then(Value::as_str) != Some(id) {
+            let made_for = made_for.and_then(Value::as_str).map(runtime::session_id);
+            if !is_begun && made_for.as_deref() != Some(id) {
                 return Err(Error::NotOfThisSecret);
             }
         }

@@ -117,7 +117,7 @@ pub use error::Error;
 pub use fact_block::BlockFacts;
 pub use facts::{fact_lines, facts_about, index_facts, write_fact};
 pub use held::{HeldShare, HeldText};
-pub use load::{random, wording};
+pub use load::{random, session_id, wording};
 pub use once::first_time;
 pub use outgoing::{End, Outgoing, OutgoingLimits, ToWrite, Written, outgoing};
 pub use placement::check as check_experiment;

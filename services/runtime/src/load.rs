@@ -14,9 +14,26 @@ use prompt::Wording;
 use session::machine::{Machine, MachineLimits, Start};
 use session::sentences::SentenceLimits;
 use settings::{NotesAs, Preset, Settings};
+use std::borrow::Cow;
 use std::sync::Arc;
 use store::SessionRef;
 use tokio::sync::Notify;
+
+/// Prefixes of a session's id, and of its conversation's, which Realtime's events name.
+const OF_SESSION: &str = "sess_";
+const OF_CONVERSATION: &str = "conv_";
+
+fn conversation_id(session_id: &str) -> String {
+    format!("{OF_CONVERSATION}{}", session_id.strip_prefix(OF_SESSION).unwrap_or(session_id))
+}
+
+/// Returns the id of the session that a client names by its own id or by that of its conversation.
+pub fn session_id(named: &str) -> Cow<'_, str> {
+    match named.strip_prefix(OF_CONVERSATION) {
+        Some(letters) => format!("{OF_SESSION}{letters}").into(),
+        None => named.into(),
+    }
+}
 
 pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify>) -> Result<Box<SessionTask>, Error> {
     let bytes = shared.store.text_bytes(session).await?;
@@ -35,7 +52,7 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
     let context = tools.context(&shown_past, &items);
     let machine = Machine::new(Start {
         session_id: session.id().to_owned(),
-        conversation_id: format!("conv_{}", session.id().trim_start_matches("sess_")),
+        conversation_id: conversation_id(session.id()),
         model: shared.presets.model.clone(),
         config: view.session.config,
         items: items.iter().map(|item| item.as_ref().clone()).collect(),

@@ -417,3 +417,27 @@ async fn two_that_go_on_from_one_never_mix() {
     assert_ne!(one["conversation"], two["conversation"]);
     server.stop().await;
 }
+
+/// Realtime's events name the conversation by an id of its own form.
+#[tokio::test]
+async fn the_conversation_of_a_realtime_client_is_that_of_its_session() {
+    let mut server = Server::start().await;
+    let mut client = server.connect("").await;
+    let session = client.session_id().await;
+    client.ask("My cat is Tom.").await;
+    let mut asked = server.reply_asked().await;
+    asked.say("Noted.");
+    asked.done(Finish::Stop);
+    let conversation = client.until("response.done").await["response"]["conversation_id"].clone();
+    let name = conversation.as_str().unwrap();
+    assert!(name.starts_with("conv_"), "{name}");
+    let (asked, response) = turn(&mut server, json!({ "input": "And you?", "conversation": name }), "Fine.").await;
+    assert!(json!(asked).to_string().contains("Tom"));
+    assert_eq!(response["conversation"]["id"], session);
+    let mut again = server.connect(&format!("?session={name}")).await;
+    assert_eq!(again.session_id().await, session);
+    assert_eq!(server.http("GET", &format!("/v1/conversations/{name}"), &[], "").await.1["id"], session);
+    let refused = server.try_connect("?session=conv_none", &[]).await.err().unwrap();
+    assert_eq!(refused.code(), (404, "session_not_found".to_owned()));
+    server.stop().await;
+}
