@@ -139,7 +139,8 @@ async fn keep(
 }
 
 fn turn_of(request: ResponsesRequest, items: Vec<ItemBody>) -> StoredTurn {
-    let ResponsesRequest { goes_on_from, scope, model, metadata, .. } = request;
+    let ResponsesRequest { goes_on_from, scope, model, mut metadata, .. } = request;
+    stored::keep_request(&request.echo, &mut metadata);
     let temperature = request.options.sampling.temperature;
     let config = ConfigUpdate {
         instructions: request.instructions,

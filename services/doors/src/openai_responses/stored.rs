@@ -15,6 +15,25 @@ use serde_json::{Map, Value, json};
 use session::{Event, Input, ResponseStatus};
 use store::StoredResponse;
 
+/// Name under which the store keeps what a response repeats of its request, beside the metadata of its client.
+const OF_REQUEST: &str = "reprise_request";
+const REPEATED: [&str; 6] =
+    ["max_output_tokens", "parallel_tool_calls", "previous_response_id", "reasoning", "temperature", "top_p"];
+
+/// Adds to the metadata what a later read of the response repeats of its request. `echo`: all that the answer repeats.
+pub fn keep_request(echo: &Map<String, Value>, metadata: &mut Map<String, Value>) {
+    let repeated = REPEATED.iter().filter_map(|name| Some(((*name).to_owned(), echo.get(*name)?.clone())));
+    let repeated = Value::Object(repeated.filter(|(_, value)| !value.is_null()).collect());
+    metadata.insert(OF_REQUEST.to_owned(), Value::String(repeated.to_string()));
+}
+
+/// Takes it out again. A response of another door has none.
+fn take_request(metadata: &mut Map<String, Value>) -> Map<String, Value> {
+    let kept = metadata.shift_remove(OF_REQUEST);
+    let kept = kept.as_ref().and_then(Value::as_str).and_then(|kept| serde_json::from_str(kept).ok());
+    kept.unwrap_or_default()
+}
+
 #[derive(Deserialize, JsonSchema)]
 pub struct StoredQuery {
     /// Refused where it is true.
@@ -87,7 +106,8 @@ async fn view(completions: &Completions, found: StoredResponse) -> JsonAnswer {
     let model = super::model_of(completions, &session, None).await?;
     let mut metadata = if let Value::Object(metadata) = metadata { metadata } else { Map::new() };
     metadata.shift_remove(MARK);
-    let Value::Object(base) = json!({
+    let repeated = take_request(&mut metadata);
+    let Value::Object(mut base) = json!({
         "background": false, "instructions": null, "max_output_tokens": null, "metadata": metadata,
         "parallel_tool_calls": true, "previous_response_id": null, "reasoning": { "effort": null, "summary": null },
         "store": true, "temperature": null, "text": { "format": { "type": "text" } }, "tool_choice": "auto", "tools": [],
@@ -96,6 +116,7 @@ async fn view(completions: &Completions, found: StoredResponse) -> JsonAnswer {
     }) else {
         return Ok(Json(Value::Null));
     };
+    base.extend(repeated);
     let state = ResponseState { status, details, usage: usage.as_ref().map(usage_view) };
     let output = output.iter().map(|item| item_view(&item.item())).collect();
     Ok(Json(state.view(&id, &base, output)))

@@ -132,7 +132,10 @@ async fn a_stream_has_its_events_in_order() {
 #[tokio::test]
 async fn a_response_goes_on_from_the_one_before_also_after_a_restart() {
     let mut server = Server::start().await;
-    let first = json!({ "input": "My cat is Tom.", "instructions": "Be short.", "metadata": { "room": "hall" } });
+    let first = json!({
+        "input": "My cat is Tom.", "instructions": "Be short.", "metadata": { "room": "hall" }, "temperature": 0.25,
+        "max_output_tokens": 60,
+    });
     let (asked, first) = turn(&mut server, first, "Noted.").await;
     assert_eq!(said(&asked), [pair("system", "Be short."), pair("user", "My cat is Tom.")]);
     assert_eq!(first["metadata"], json!({ "room": "hall" }));
@@ -142,6 +145,10 @@ async fn a_response_goes_on_from_the_one_before_also_after_a_restart() {
     let (status, kept) = server.http("GET", &format!("/v1/responses/{}", id(&first)), &[], "").await;
     assert_eq!((status, &kept["status"], &kept["output"]), (200, &json!("completed"), &first["output"]));
     assert_eq!((&kept["metadata"], &kept["usage"]), (&first["metadata"], &first["usage"]));
+    for field in ["temperature", "max_output_tokens", "previous_response_id", "top_p", "reasoning"] {
+        assert_eq!(kept[field], first[field], "{field}");
+    }
+    assert_eq!((&kept["temperature"], &kept["max_output_tokens"]), (&json!(0.25), &json!(60)));
     // Instructions are a response's own, and what comes without any has the configured ones.
     let next = json!({ "input": "And my dog Rex.", "previous_response_id": id(&first) });
     let (asked, second) = turn(&mut server, next, "Two pets.").await;
@@ -149,6 +156,8 @@ async fn a_response_goes_on_from_the_one_before_also_after_a_restart() {
     assert_eq!(said(&asked)[1..], expected);
     assert_ne!(said(&asked)[0].1, "Be short.");
     assert_eq!((&second["previous_response_id"], &second["conversation"]), (&first["id"], &first["conversation"]));
+    let (_, kept) = server.http("GET", &format!("/v1/responses/{}", id(&second)), &[], "").await;
+    assert_eq!(kept["previous_response_id"], first["id"]);
 
     // From the first again: what was said since is not seen, and neither mixes with the other.
     let branch = json!({ "input": "And a fish.", "previous_response_id": id(&first) });
