@@ -219,6 +219,8 @@ impl From<Failure> for ApiError {
         let status = match failure.code {
             FailureCode::PromptTooLong | FailureCode::InvalidRequest => StatusCode::BAD_REQUEST,
             FailureCode::Conflict => StatusCode::CONFLICT,
+            // Stock clients try a conflict again.
+            FailureCode::SessionDeleted => StatusCode::NOT_FOUND,
             FailureCode::Busy | FailureCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             FailureCode::EngineFailed | FailureCode::StoreFailed => StatusCode::INTERNAL_SERVER_ERROR,
             FailureCode::UpstreamFailed => StatusCode::BAD_GATEWAY,

@@ -34,7 +34,8 @@ impl Finish {
 
 impl FailureCode {
     pub fn is_clients_fault(self) -> bool {
-        matches!(self, FailureCode::PromptTooLong | FailureCode::InvalidRequest | FailureCode::Conflict)
+        use FailureCode::{Conflict, InvalidRequest, PromptTooLong, SessionDeleted};
+        matches!(self, PromptTooLong | InvalidRequest | Conflict | SessionDeleted)
     }
 
     pub fn word(self) -> &'static str {

@@ -305,6 +305,7 @@ pub enum FailureCode {
     UpstreamFailed,
     UpstreamTimeout,
     StoreFailed,
+    SessionDeleted,
 }
 
 // ---- What a client says.
@@ -616,11 +617,11 @@ pub struct Compaction {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CompactionStage {
     Started,
-    Completed {
     /// `started_version`: the version that `Started` announced. Turns that left the prompt since took it.
+    Completed {
         tokens_after: u64,
-    },
         started_version: u64,
+    },
     /// Oldest turns left the prompt, because it was full and no summary was ready. A later compaction summarises them.
     Dropped {
         tokens_after: u64,

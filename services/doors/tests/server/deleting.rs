@@ -86,3 +86,35 @@ async fn a_deleted_item_is_gone_from_branches_in_memory() {
     assert!(!texts.join("\n").contains("xylophone") && texts.join("\n").contains("Two."), "{texts:?}");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_reply_whose_session_is_deleted_says_so() {
+    let mut server = Server::start().await;
+    for (path, body) in [
+        ("/v1/responses", json!({ "input": "Tell me a story." })),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": [{ "role": "user", "content": "Hi." }], "metadata": { "session_id": "new" } }),
+        ),
+    ] {
+        let mut script = server.take_script();
+        let body = body.to_string();
+        let ((status, answer), _asked) = tokio::join!(server.http("POST", path, &[], &body), async {
+            loop {
+                let mut asked = script.next().await;
+                if asked.request.purpose == session::GenerationPurpose::Reply {
+                    asked.say("Once");
+                    let line = server.store.list_sessions("local", None, 10).await.unwrap().remove(0);
+                    let deleted = server.http("DELETE", &format!("/v1/sessions/{}", line.session.id), &[], "").await;
+                    assert_eq!(deleted.0, 200, "{}", deleted.1);
+                    return asked;
+                }
+            }
+        });
+        server.script = script;
+        assert_eq!((status, &answer["error"]["code"]), (404, &json!("session_deleted")), "{path}: {answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert_eq!(message, "a client deleted the session while the reply was made");
+    }
+    server.stop().await;
+}

@@ -64,8 +64,7 @@ impl Listening {
                 ToWrite::Event(event) => event,
                 ToWrite::End(end) => {
                     self.is_over = true;
-                    let message = if end == End::Draining { "the service stops" } else { "the session ended" };
-                    return Some(Err(Failure::new(FailureCode::Unavailable, message)));
+                    return Some(Err(failure_at(end)));
                 }
             };
             self.owes_done = true;
@@ -151,6 +150,15 @@ impl Drop for Listening {
     fn drop(&mut self) {
         self.cancel(None);
     }
+}
+
+fn failure_at(end: End) -> Failure {
+    let (code, message) = match end {
+        End::Draining => (FailureCode::Unavailable, "the service stops"),
+        End::SessionGone => (FailureCode::SessionDeleted, "a client deleted the session while the reply was made"),
+        End::StoreStalled | End::TooSlow | End::Left => (FailureCode::Unavailable, "the session ended"),
+    };
+    Failure::new(code, message)
 }
 
 pub fn failure_of(refusal: &Refusal) -> Failure {
