@@ -57,8 +57,7 @@ pub async fn connect(
     })?;
     let Query(asked) = asked?;
     let place = admit(&app, &caller)?;
-    let extensions =
-        asked.extensions.as_ref().is_some_and(|names| names.split(',').any(|name| name.trim() == EXTENSION));
+    let extensions = wants_extensions(asked.extensions.as_deref().unwrap_or_default())?;
     let secret = caller.identity.session.as_ref();
     let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
     let update = secret.map(|session| session_update(session, &event_limits(&app.replies.settings))).transpose()?;
@@ -107,6 +106,19 @@ pub async fn connect(
         Box::new(RealtimeClient { app: app.clone(), speaker, connected, limits, extensions, own, own_frames, to_talk });
     let converse = |reader, writer| client.converse(reader, writer, written, renderer, talk);
     Ok(upgrade_socket(&app, opened, (upgrade, &["realtime"]), span, converse))
+}
+
+/// Returns true if the names, with commas between them, hold the extension. Names beside it may be those of a newer
+/// service; a client that asks only for unknown ones would wait for events that never come.
+fn wants_extensions(names: &str) -> Result<bool, ApiError> {
+    let names = || names.split(',').map(str::trim).filter(|name| !name.is_empty());
+    match names().next().filter(|_| names().all(|name| name != EXTENSION)) {
+        None => Ok(names().next().is_some()),
+        Some(unknown) => {
+            let message = format!("there is no extension '{}': there is '{EXTENSION}'", fields::shown(unknown));
+            Err(ApiError::bad("invalid_value", message).param("extensions"))
+        }
+    }
 }
 
 /// Collects the clues to a new session's speaker from the URL and from the request for its client secret.

@@ -31,3 +31,20 @@ async fn no_client_gets_extensions_that_it_did_not_ask_for() {
     client.expect_error("extension_not_enabled").await;
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_client_that_asks_for_unknown_extensions_alone_is_told_the_name_of_ours() {
+    let server = Server::start().await;
+    for (names, is_taken) in [("", true), ("reprise,newer", true), ("foo", false), ("foo,%20bar", false)] {
+        match server.try_connect(&format!("?extensions={names}"), &[]).await {
+            Ok(_) => assert!(is_taken, "{names}"),
+            Err(refused) => {
+                assert_eq!((refused.code(), is_taken), ((400, "invalid_value".to_owned()), false), "{names}");
+                let error = &refused.body["error"];
+                assert_eq!(error["param"], "extensions");
+                assert_eq!(error["message"], "there is no extension 'foo': there is 'reprise'");
+            }
+        }
+    }
+    server.stop().await;
+}
