@@ -22,8 +22,8 @@ pub fn prompt_of(body: &Value) -> Result<Prompt, ApiError> {
 fn messages(body: &Map<String, Value>) -> Read<Vec<Message>> {
     match body.get("messages") {
         Some(Value::Array(messages)) => messages.iter().enumerate().map(message).collect(),
+        None | Some(Value::Null) => Err(FieldError::missing("messages")),
         Some(other) => Err(misshaped("messages", other, "an array")),
-        None => Err(not_valid("messages is missing".to_owned())),
     }
 }
 

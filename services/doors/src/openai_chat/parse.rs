@@ -199,7 +199,7 @@ fn content_is_there(messages: &[Value]) -> Read<()> {
     match messages.iter().position(is_wordless) {
         Some(at) => {
             let message = "Invalid value for 'content': expected a string, got null.";
-            Err(wrong(&format!("messages.[{at}].content"), message))
+            Err(wrong(&format!("messages[{at}].content"), message))
         }
         None => Ok(()),
     }
@@ -210,7 +210,7 @@ fn only_text_and_images(messages: &[Value]) -> Read<()> {
     for (at, message) in messages.iter().enumerate() {
         for (part_at, part) in message["content"].as_array().into_iter().flatten().enumerate() {
             if let Some(kind) = part["type"].as_str().filter(|kind| !READ_PARTS.contains(kind)) {
-                let place = format!("messages.[{at}].content.[{part_at}].type");
+                let place = format!("messages[{at}].content[{part_at}].type");
                 return Err(wrong(&place, format!("content of type '{kind}' is not supported: send text")));
             }
         }
@@ -223,7 +223,7 @@ const READ_PARTS: [&str; 6] = ["text", "image_url", "image", "refusal", "input_t
 fn only_functions(body: &Value) -> Read<()> {
     let other = |tool: &Value| tool["type"].as_str().is_some_and(|kind| kind != "function");
     match body["tools"].as_array().and_then(|tools| tools.iter().position(other)) {
-        Some(at) => Err(wrong(&format!("tools.[{at}].type"), "only tools of type 'function' can be had here")),
+        Some(at) => Err(wrong(&format!("tools[{at}].type"), "only tools of type 'function' can be had here")),
         None => Ok(()),
     }
 }
@@ -240,7 +240,7 @@ fn results_have_calls(messages: &[Value]) -> Read<()> {
                 calls = made.map(|made| made.iter().map(|call| &call["id"]).collect());
             }
             Some("tool") => {
-                let (id, place) = (&message["tool_call_id"], format!("messages.[{at}]"));
+                let (id, place) = (&message["tool_call_id"], format!("messages[{at}]"));
                 let Some(calls) = &calls else {
                     let message = "Invalid parameter: messages with role 'tool' must be a response to a preceding message \
                                    with 'tool_calls'.";

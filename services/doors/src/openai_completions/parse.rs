@@ -153,8 +153,8 @@ fn prompts(given: &Value, limits: &LimitSettings) -> Read<Vec<RawPrompt>> {
         Some(_) => {}
     }
     let entry = |(at, entry): (usize, &Value)| match entry {
-        Value::String(text) => text_prompt(&format!("prompt.[{at}]"), text),
-        Value::Array(tokens) => token_prompt(&format!("prompt.[{at}]"), tokens),
+        Value::String(text) => text_prompt(&format!("prompt[{at}]"), text),
+        Value::Array(tokens) => token_prompt(&format!("prompt[{at}]"), tokens),
         _ => Err(shape("prompt")),
     };
     list.iter().enumerate().map(entry).collect()

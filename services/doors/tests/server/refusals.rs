@@ -106,16 +106,18 @@ async fn what_openai_refuses_is_refused() {
     let calls = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
     let result = |id: &str| json!({ "role": "tool", "tool_call_id": id, "content": "on" });
     let cases = [
-        (json!({ "messages": [{ "role": "user", "content": null }] }), "messages.[0].content"),
-        (json!({ "messages": [user, { "role": "system" }] }), "messages.[1].content"),
+        (json!({ "model": "default" }), "messages"),
+        (json!({ "messages": null }), "messages"),
+        (json!({ "messages": [{ "role": "user", "content": null }] }), "messages[0].content"),
+        (json!({ "messages": [user, { "role": "system" }] }), "messages[1].content"),
         (json!({ "messages": [user], "temperature": 3 }), "temperature"),
-        (json!({ "messages": [user, result("call_1")] }), "messages.[1].role"),
-        (json!({ "messages": [user, calls, result("call_2")] }), "messages.[2].tool_call_id"),
+        (json!({ "messages": [user, result("call_1")] }), "messages[1].role"),
+        (json!({ "messages": [user, calls, result("call_2")] }), "messages[2].tool_call_id"),
         (
             json!({ "messages": [{ "role": "user", "content": [{ "type": "input_audio", "input_audio": {} }] }] }),
-            "messages.[0].content.[0].type",
+            "messages[0].content[0].type",
         ),
-        (json!({ "messages": [user], "tools": [{ "type": "mcp", "server_label": "x" }] }), "tools.[0].type"),
+        (json!({ "messages": [user], "tools": [{ "type": "mcp", "server_label": "x" }] }), "tools[0].type"),
         (json!({ "messages": [user], "modalities": ["text", "audio"] }), "modalities"),
         (json!({ "messages": [user], "web_search_options": {} }), "web_search_options"),
     ];

@@ -62,7 +62,6 @@ fn wrong_bodies_are_told_where_they_are_wrong() {
     let call = |arguments: Value| json!({"messages": [user, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}]});
     let cases = [
         (json!([]), "the body is an array, but must be an object"),
-        (json!({}), "messages is missing"),
         (json!({"messages": {}}), "messages is an object, but must be an array"),
         (json!({"messages": ["x"]}), "messages[0] is a string, but must be an object"),
         (json!({"messages": [{"content": "x"}]}), "messages[0].role is missing"),
@@ -112,6 +111,8 @@ fn wrong_bodies_are_told_where_they_are_wrong() {
         let message = prompt_of(&body).unwrap_err().message;
         assert_eq!(message, format!("the request is not valid: {expected}"), "{body}");
     }
+    let missing = prompt_of(&json!({})).unwrap_err();
+    assert_eq!((missing.code, missing.param.as_deref()), ("missing_required_parameter", Some("messages")));
 }
 
 #[test]
