@@ -28,6 +28,7 @@ pub(crate) struct ActiveRequest {
     pub one_off: bool,
     pub unsaved: bool,
     pub owner: Option<OwnerId>,
+    pub user: Option<u64>,
     pub scope: ReuseScope,
     pub ctx_size: usize,
     pub kv: KvFormats,

@@ -1,10 +1,11 @@
 //! The engine: requests in, events out, one bounded step at a time. `schedule` chooses what a step computes, `batch`
-//! computes it, `held` keeps stopped requests that may resume.
+//! computes it, `held` keeps stopped requests that may resume, `turns` lets users take turns.
 
 mod batch;
 mod held;
 mod pace;
 mod schedule;
+mod turns;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::recurrence_log::RecurrenceLog;
 use crate::request::{EngineEvent, EngineRequest, OwnerId, Priority, RequestId};
 use crate::self_check::MemoryChecksums;
 use pace::Pace;
+use turns::Turns;
 
 pub struct Engine {
     network: Network,
@@ -44,6 +46,7 @@ pub struct Engine {
     steps: u64, // steps that computed something
     drafting: Drafting,
     pace: Pace,
+    turns: Turns,
     /// Most choices of a reply so far. The next ones find memory that was touched.
     most_choices: usize,
     checksums: MemoryChecksums,
@@ -78,6 +81,7 @@ impl Engine {
             steps: 0,
             drafting: Drafting::default(),
             pace: Pace::default(),
+            turns: Turns::default(),
             most_choices: 1,
             checksums: MemoryChecksums::default(),
             notes: Vec::new(),
@@ -221,6 +225,7 @@ impl Engine {
             return Err(self.lost());
         }
         self.check(&request)?;
+        let gives_way = self.place_in_queue(request.user, request.priority)?;
         let grammar = match &request.grammar {
             None => None,
             Some(grammar) => {
@@ -230,6 +235,9 @@ impl Engine {
                 self.grammars.as_ref().map(|env| env.matcher(grammar)).transpose()?
             }
         };
+        if let Some(newest_of_crowd) = gives_way {
+            self.refuse(newest_of_crowd);
+        }
         let id = RequestId(self.next_id);
         self.next_id += 1;
         let reply = ReplyWriter::new(&request, &self.network.model.stop_tokens, &self.tokenizer, grammar);
@@ -240,6 +248,7 @@ impl Engine {
             one_off: request.one_off,
             unsaved: request.unsaved,
             owner: request.owner,
+            user: request.user,
             scope: request.scope,
             ctx_size: request.ctx_size,
             kv: request.kv,
@@ -283,11 +292,6 @@ impl Engine {
             return Err(Error::LogitBias { tokens, most });
         }
         self.network.state_shape.layout(request.kv)?;
-        let waiting =
-            self.requests.iter().filter(|other| !other.is_running() && other.priority == request.priority).count();
-        if waiting >= self.limits.max_waiting {
-            return Err(Error::Busy { waiting });
-        }
         Ok(())
     }
 

@@ -63,8 +63,9 @@ impl Engine {
         first == Some(request.id) && (waited >= longest || is_due)
     }
 
-    /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one. A request that
-    /// would not be computed beside a more urgent one does not begin yet, because a beginning copies a state.
+    /// Starts waiting requests, the most urgent first, and of these one of the user with the fewest places. Each may
+    /// suspend a less urgent one, or one of a crowd. A request that would not be computed beside a more urgent one does
+    /// not begin yet, because a beginning copies a state.
     pub(super) fn admit(&mut self, events: &mut Vec<EngineEvent>) {
         loop {
             let is_running = |request: &&ActiveRequest| request.is_running();
@@ -74,14 +75,18 @@ impl Engine {
             let requests = self.requests.iter().enumerate();
             let is_ready = |request: &ActiveRequest| !parked(request) && !self.waits_for_choice(request);
             let waiting = requests.filter(|(_, request)| !request.is_running() && is_ready(request));
-            let Some((urgency, at)) = waiting.map(|(at, request)| (self.urgency(request), at)).min() else { return };
+            let in_turn = |(at, request): (usize, &ActiveRequest)| {
+                (self.urgency(request), self.running_of(request.user), self.turns.last(request.user), at)
+            };
+            let Some((urgency, _, _, at)) = waiting.map(in_turn).min() else { break };
             if most_urgent.is_some_and(|most_urgent| urgency > most_urgent) {
                 return;
             }
             let less_urgent = self.least_urgent(|request| self.urgency(request));
             let less_urgent = less_urgent.filter(|last| self.urgency(&self.requests[*last]) > urgency);
+            let gives_way = less_urgent.or_else(|| self.of_crowd(at));
             if running >= self.limits.max_sequences.max(1) {
-                let Some(last) = less_urgent else { return };
+                let Some(last) = gives_way else { return };
                 self.suspend(last);
             }
             // A state, and a snapshot if the request begins at a mark.
@@ -92,7 +97,7 @@ impl Engine {
                 self.cache.touch(&self.requests[at].tokens, layout, self.requests[at].scope);
             }
             if !self.make_room(bytes, rights) {
-                if let Some(last) = less_urgent {
+                if let Some(last) = gives_way {
                     self.requests[last].parked_at = Some(self.done);
                     self.suspend(last);
                 } else if running > 0 {
@@ -102,10 +107,14 @@ impl Engine {
                 }
                 continue;
             }
+            self.turns.take(self.requests[at].user);
             if let Err(error) = self.begin(at, events) {
                 let id = self.requests.remove(at).id;
                 events.push(EngineEvent::Failed { id, error });
             }
+        }
+        if self.requests.iter().all(ActiveRequest::is_running) {
+            self.turns.begin_again();
         }
     }
 
@@ -182,10 +191,13 @@ impl Engine {
                 // Prompts go on beside any number of replies.
                 budget = budget.min(of_prompts);
             }
-            for (at, request) in self.requests.iter().enumerate() {
+            let all = || (0..self.requests.len()).map(|at| (at, 1)).collect();
+            let order = if decoding { all() } else { self.prompts_in_turn(urgency) };
+            for (at, sharing) in order {
+                let request = &self.requests[at];
                 let is_ours = request.is_running() && self.urgency(request) == urgency;
                 let is_background = request.priority == Priority::Background;
-                let most = if is_background { budget.min(background_budget) } else { budget };
+                let most = if is_background { budget.min(background_budget) } else { budget.div_ceil(sharing) };
                 let most = if request.is_scoring() { most.min(scored_budget) } else { most };
                 let count = even_part(request.computed_next(), most.max(usize::from(decoding)));
                 if is_ours && request.is_decoding() == decoding && count > 0 {
@@ -208,10 +220,11 @@ impl Engine {
         chosen
     }
 
-    /// Suspends the least urgent running request until another one has ended, because the next step does not fit into
-    /// memory. The only running request fails instead, because no other one will free memory for it.
+    /// Suspends the least urgent running request, and of these one of the user with the most, until another one has
+    /// ended, because the next step does not fit into memory. The only running request fails instead, because no other
+    /// one will free memory for it.
     pub(super) fn free_memory_for_step(&mut self, events: &mut Vec<EngineEvent>) {
-        let Some(at) = self.least_urgent(|request| request.priority) else { return };
+        let Some(at) = self.least_urgent(|request| (request.priority, self.running_of(request.user))) else { return };
         if self.requests.iter().filter(|request| request.is_running()).count() > 1 {
             self.requests[at].parked_at = Some(self.done);
             self.suspend(at);

@@ -16,3 +16,4 @@ mod reuse;
 mod scored;
 mod support;
 mod thinking;
+mod users;

@@ -3,6 +3,7 @@
 
 mod busy;
 mod early;
+mod places;
 mod replies;
 mod sleep;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, DraftLimits, Engine, EngineLimits, Executor, OwnerId};
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
+use places::{Place, Places};
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, GenerationPurpose, PastStays, Priority, Prompt, TurnReport, Usage};
 use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings};
@@ -36,7 +38,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SendError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
@@ -80,7 +82,7 @@ struct Submit {
     writers: Vec<Writer>,
     asked: Instant,
     keep_as: Option<ReplyKey>,
-    place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 struct Resume {
@@ -152,10 +154,16 @@ impl Local {
         if self.shared.preparer().is_some_and(|preparer| preparer.cannot_fit(&request.prompt, &request.preset)) {
             return refuse_long(&writers, &request);
         }
-        let Some(place) = self.places.take(request.priority) else { return fail_all(&writers, &busy()) };
+        let Some(place) = self.places.take(request.user, request.priority) else {
+            return fail_all(&writers, &busy());
+        };
         let (commands, shared, preparation) = (self.commands.clone(), self.shared.clone(), self.preparation.clone());
         tokio::spawn(async move {
-            let preparer = match shared.awake(&commands).await {
+            let preparer = tokio::select! {
+                preparer = shared.awake(&commands) => preparer,
+                () = place.lost() => Err(busy()),
+            };
+            let preparer = match preparer {
                 Ok(preparer) => preparer,
                 Err(failure) => return fail_all(&writers, &failure),
             };
@@ -164,7 +172,10 @@ impl Local {
             }
             let share = match request.preparation.take() {
                 Some(share) => Ok(share),
-                None => preparation.share_for(request.prompt_bytes()).await.map(Arc::new),
+                None => tokio::select! {
+                    share = preparation.share_for(request.prompt_bytes()) => share.map(Arc::new),
+                    () = place.lost() => Err(busy()),
+                },
             };
             let share = match share {
                 Ok(share) => share,
@@ -337,25 +348,6 @@ impl Shared {
     }
 }
 
-/// Places for requests until the engine has taken them. Requests of waiting users have their own: hundreds of clients
-/// that reconnect at once warm their prompts, and none of these takes a user's place.
-struct Places {
-    talk: Arc<Semaphore>,
-    others: Arc<Semaphore>,
-}
-
-impl Places {
-    fn new(max_waiting: usize) -> Places {
-        let [talk, others] = [max_waiting, 2 * max_waiting].map(|places| Arc::new(Semaphore::new(places)));
-        Places { talk, others }
-    }
-
-    fn take(&self, priority: Priority) -> Option<OwnedSemaphorePermit> {
-        let places = if priority == Priority::Talk { &self.talk } else { &self.others };
-        places.clone().try_acquire_owned().ok()
-    }
-}
-
 /// Runs work on a prompt beside the workers: small work at once, large work in turn and behind all others.
 async fn beside<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
     match bytes < heavy::SMALL_BYTES {
@@ -370,8 +362,11 @@ fn prepare_and_submit(
     request: ModelRequest,
     writers: Vec<Writer>,
     asked: Instant,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) {
+    if place.is_lost() {
+        return fail_all(&writers, &busy());
+    }
     if writers.iter().all(Writer::is_cancelled) {
         return writers.iter().for_each(Writer::cancelled_before_begin);
     }

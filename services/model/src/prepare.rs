@@ -252,6 +252,7 @@ impl Preparer {
 fn own(request: &mut EngineRequest, asked: &ModelRequest) {
     request.priority = asked.priority;
     request.owner = asked.past_owner.map(OwnerId);
+    request.user = asked.user;
     request.speculative = matches!(asked.purpose, GenerationPurpose::WarmPartial | GenerationPurpose::EarlyReply);
     request.one_off = asked.one_off;
     request.unsaved = asked.unsaved;

@@ -41,6 +41,7 @@ mod support;
 mod talk;
 mod thinking;
 mod trust;
+mod turns_of_users;
 mod upstream;
 mod warnings;
 mod wyoming;

@@ -4,10 +4,11 @@ use crate::client::{Client, PATIENCE, Refused};
 use crate::scripted::{self, Asked, Script};
 use access::{LOCAL_USER, check_access};
 use doors::StartFacts;
+use model::Model;
 use runtime::{Presets, RuntimeParts};
 use serde_json::{Map, Value};
 use session::{GenerationPurpose, Prompt};
-use settings::{Settings, Sources};
+use settings::{DeviceChoice, Settings, Sources};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use text::template::{message_json, options_json, tool_json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+
+const SMALL_MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-tied");
 
 pub struct Server {
     pub address: SocketAddr,
@@ -37,6 +40,26 @@ impl Server {
     }
 
     pub async fn in_folder(folder: TempDir, change: impl FnOnce(&mut Settings)) -> Server {
+        let settings = Server::settings(change);
+        let (model, script) = scripted::model();
+        Server::of(folder, settings, model, script).await
+    }
+
+    /// Starts a server with an engine and a small model, whose replies no test writes.
+    pub async fn with_engine(change: impl FnOnce(&mut Settings)) -> Server {
+        let settings = Server::settings(|settings| {
+            settings.model.path = Some(SMALL_MODEL.into());
+            settings.engine.device = DeviceChoice::Cpu;
+            settings.engine.threads = 1;
+            (settings.memory.total, settings.memory.disk_path) = (Some(512 << 20), None);
+            change(settings);
+        });
+        let started = Model::start(&settings).await.unwrap();
+        let (_, script) = scripted::model();
+        Server::of(tempfile::tempdir().unwrap(), started.settings, started.model, script).await
+    }
+
+    fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
         let mut settings = Settings::load(&Sources::default()).unwrap().settings;
         // The preset without a model, whatever a first start would take.
         settings.model.preset = "default".to_owned();
@@ -45,9 +68,12 @@ impl Server {
         settings.limits.status_s = 1;
         settings.wyoming.port = Some(0);
         change(&mut settings);
+        settings
+    }
+
+    async fn of(folder: TempDir, settings: Settings, model: Model, script: Script) -> Server {
         let store = open(folder.path()).await;
         store.put_user(LOCAL_USER, LOCAL_USER, 1).await.unwrap();
-        let (model, script) = scripted::model();
         let chosen = settings.chosen().unwrap().clone();
         let arms = settings.experiment.iter().flat_map(|experiment| &experiment.arms);
         let arms: Vec<_> = arms.map(|arm| settings.presets[&arm.preset].clone()).collect();

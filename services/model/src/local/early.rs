@@ -39,6 +39,7 @@ impl WantedReply {
             kv,
             priority: _,
             owner,
+            user,
             scope,
             speculative: _,
             one_off: _,
@@ -55,7 +56,7 @@ impl WantedReply {
         let theirs = &other.request;
         *tokens == theirs.tokens
             && (*ctx_size, *kv, *max_new_tokens) == (theirs.ctx_size, theirs.kv, theirs.max_new_tokens)
-            && (*owner, *scope) == (theirs.owner, theirs.scope)
+            && (*owner, *user, *scope) == (theirs.owner, theirs.user, theirs.scope)
             && *sampling == theirs.sampling
             && (stop, *ignore_eos) == (&theirs.stop, theirs.ignore_eos)
             && (*thinking, grammar) == (theirs.thinking, &theirs.grammar)

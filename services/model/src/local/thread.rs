@@ -4,7 +4,7 @@ use super::busy::Busy;
 use super::early::{BegunReply, WantedReply};
 use super::replies::{Replies, failure_of};
 use super::sleep::cannot_open;
-use super::{Command, EngineConfig, Resume, Shared, Submit, stopped, warm_all};
+use super::{Command, EngineConfig, Resume, Shared, Submit, busy, fail_all, stopped, warm_all};
 use crate::preparation::give_memory_back;
 use crate::prepare::{Prepared, fresh_seed};
 use crate::request::seed_of_choice;
@@ -438,6 +438,9 @@ impl<'a> Serving<'a> {
         let wanted = submit.wanted();
         let Some(submit) = self.go_on(submit, wanted.as_ref()) else { return };
         let Submit { prepared, purpose, priority, speculation, writers, asked, keep_as, place } = submit;
+        if place.is_lost() {
+            return fail_all(&writers, &busy());
+        }
         drop(place);
         let is_early = purpose == GenerationPurpose::EarlyReply;
         let is_too_busy = || self.busy.share(Instant::now()) > self.config.engine.early_busy;
