@@ -149,7 +149,7 @@ async fn look_back_by_words(settings: &Settings, place: RecallPlace<'_>, past: &
     let stems = question_stems(past.question, settings.limits.search_words);
     let facts = facts_besides(place, &stems).await;
     let least = if place.person.is_some() { YOUNG_HOME } else { 0 };
-    let (weights, query) = weigh(place.store, stems, &facts, least).await?;
+    let (weights, query) = weigh(place.store, place.user, stems, &facts, least).await?;
     let excerpt_words = conversation.recall_note_words / NOTED_PLACES as u32;
     let mut hits = search_past(settings, place, &query, HITS, excerpt_words, true).await;
     hits.extend(facts.iter().map(|fact| place_of(fact, excerpt_words as usize)));

@@ -83,7 +83,7 @@ pub async fn find_past(
     let words = search_words(query, &stems);
     let (mut by_words, weights, (mut found, question)) = join!(
         search_past(settings, place, &words, limit.max(CANDIDATES), excerpt_words, false),
-        weigh(place.store, stems, &[], YOUNG_HOME),
+        weigh(place.store, place.user, stems, &[], YOUNG_HOME),
         async {
             let question = QuestionVector::of(end_of(query), place).await;
             let found = match &question {

@@ -36,6 +36,7 @@ pub fn beginnings<'a>(stems: impl IntoIterator<Item = &'a String>) -> String {
 /// Weighs the words of a question: the rarer, the heavier. Returns a search for them besides. `None`: none says anything.
 pub async fn weigh(
     store: &Store,
+    user: &str,
     stems: Vec<String>,
     facts: &[RememberedFact],
     least_versions: u64,
@@ -43,7 +44,7 @@ pub async fn weigh(
     if stems.is_empty() {
         return None;
     }
-    let (counts, versions) = store.count_words(&stems, ONE_OF, FEW, MOST).await.ok()?;
+    let (counts, versions) = store.count_words(user, &stems, ONE_OF, FEW, MOST).await.ok()?;
     let versions = versions.max(least_versions);
     let weight = |count: u64| (1.0 + versions as f64 / count as f64).ln();
     let told: HashSet<String> = facts.iter().flat_map(|fact| words_of(&fact.text)).collect();

@@ -56,7 +56,7 @@ impl Store {
         besides: bool,
         of_each: u32,
     ) -> Result<Vec<RememberedFact>, Error> {
-        self.read_search(async |reader| {
+        self.look_up(user, async |reader| {
             let mut keys: Vec<i64> = Vec::new();
             for word in words {
                 let query = sqlx::query_scalar(

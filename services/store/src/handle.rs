@@ -6,6 +6,7 @@ use crate::journal::Journal;
 use crate::memory_changes::MemoryChanges;
 use crate::open::{OpenedBy, StoreOptions, open};
 use crate::quota::Quota;
+use crate::read_turns::ReadTurns;
 use crate::records::SessionRef;
 use crate::writer::{Order, Orders, StoreAnswer, Work, WriteQueue, WriteTrouble, start_writer};
 use sqlx::Connection;
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 #[derive(Clone)]
 pub struct Store {
@@ -28,8 +29,7 @@ pub struct Store {
     key_reader: SqlitePool,
     /// Reader whose thread comes after all others.
     background: SqlitePool,
-    /// Permits for searches, which leave half of the readers to conversations.
-    searches: Arc<Semaphore>,
+    turns: Arc<ReadTurns>,
     read_limit: Option<Duration>,
     is_closing: Arc<AtomicBool>,
     pub(crate) quota: Arc<Quota>,
@@ -71,7 +71,7 @@ impl Store {
             readers: opened.readers,
             key_reader: opened.key_reader,
             background: opened.background,
-            searches: Arc::new(Semaphore::new((options.readers as usize / 2).max(1))),
+            turns: ReadTurns::new(options.readers as usize),
             read_limit,
             busy_timeout: Duration::from_millis(options.busy_timeout_ms),
             is_closing: Arc::default(),
@@ -105,8 +105,8 @@ impl Store {
     /// Returns the store for work that no client waits for: it reads after all others, takes no reader from them, and writes between
     /// groups of turns.
     pub fn in_background(&self) -> Store {
-        let (readers, searches) = (self.background.clone(), Arc::new(Semaphore::new(1)));
-        Store { readers, searches, queue: WriteQueue::Pieces, ..self.clone() }
+        let (readers, turns) = (self.background.clone(), ReadTurns::new(1));
+        Store { readers, turns, queue: WriteQueue::Pieces, ..self.clone() }
     }
 
     /// Returns the reason why the disk refused the last write; `None` if it succeeded.
@@ -242,11 +242,23 @@ impl Store {
         self.read_with(&self.key_reader, self.read_limit, ask).await
     }
 
+    /// Reads for a search of a user, behind the searches of this user that came before.
     pub(crate) async fn read_search<T>(
         &self,
+        user: &str,
         ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
     ) -> Result<T, Error> {
-        let _turn = self.searches.acquire().await.map_err(|_| Error::Closed)?;
+        let _turn = self.turns.search(user).await?;
+        self.read(ask).await
+    }
+
+    /// Reads what an index finds of a user's facts and messages. It waits for no search.
+    pub(crate) async fn look_up<T>(
+        &self,
+        user: &str,
+        ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
+    ) -> Result<T, Error> {
+        let _turn = self.turns.look_up(user).await?;
         self.read(ask).await
     }
 

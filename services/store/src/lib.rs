@@ -74,6 +74,7 @@ mod past_owners;
 mod persons;
 mod pieces;
 mod quota;
+mod read_turns;
 mod records;
 mod replies;
 mod request_parts;

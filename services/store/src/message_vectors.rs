@@ -92,6 +92,6 @@ impl Store {
                 AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id)",
         );
         let query = query.bind(user).bind(person).bind(Json(keys));
-        self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await
+        self.look_up(user, async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 }

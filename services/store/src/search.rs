@@ -129,7 +129,8 @@ impl Store {
             .bind(EXCERPTED_BYTES)
             .bind(BEGIN_CHARS)
             .bind(secrets);
-        let mut hits: Vec<Hit> = self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await?;
+        let mut hits: Vec<Hit> =
+            self.read_search(search.user, async |reader| Ok(query.fetch_all(reader).await?)).await?;
         for hit in &mut hits {
             hit.excerpt = joined(&hit.excerpt);
         }
@@ -137,15 +138,16 @@ impl Store {
     }
 
     /// Counts the versions of items that contain words with each beginning. `None` if there are more than one in
-    /// `one_of`, or more than `most`; up to `few` are never too many. Also returns the number of all versions.
+    /// `one_of`, or more than `most`; up to `few` are never too many. Also returns the number of all versions. `user` asks.
     pub async fn count_words(
         &self,
+        user: &str,
         beginnings: &[String],
         one_of: u64,
         few: u64,
         most: u64,
     ) -> Result<(Vec<Option<u64>>, u64), Error> {
-        self.read_search(async |reader| {
+        self.look_up(user, async |reader| {
             let versions = sqlx::query_scalar("SELECT coalesce(max(key), 0) FROM item_versions");
             let versions: i64 = versions.fetch_one(&mut *reader).await?;
             let versions = versions.unsigned_abs();

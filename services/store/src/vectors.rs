@@ -57,7 +57,7 @@ impl Store {
              ORDER BY f.key DESC LIMIT ?4",
         );
         let query = query.bind(user).bind(person).bind(encoder).bind(i64::try_from(most).unwrap_or(i64::MAX));
-        self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await
+        self.look_up(user, async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
     /// Lists the newest facts of one person that hold, `most` of them, with their vectors of this encoder. No fact of another
@@ -76,7 +76,7 @@ impl Store {
              ORDER BY f.key DESC LIMIT ?4",
         );
         let query = query.bind(user).bind(person).bind(encoder).bind(i64::try_from(most).unwrap_or(i64::MAX));
-        self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await
+        self.look_up(user, async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
     pub async fn facts_by_the_way(&self, session: &SessionRef, items: &[&str]) -> Result<Vec<RememberedFact>, Error> {

@@ -1,5 +1,8 @@
 use crate::support::*;
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use session::{ItemPlace, Role};
+use std::cell::RefCell;
 use store::*;
 
 fn look<'a>(user: &'a str, query: &'a str) -> HistorySearch<'a> {
@@ -132,4 +135,39 @@ async fn of_a_book_the_begin_is_shown() {
     found.sort();
     let begin: String = book.chars().take(120).collect();
     assert_eq!(found, [hit("book", &format!("{begin}…")), hit("short", "The [lamp] is on.")]);
+}
+
+#[tokio::test]
+async fn the_searches_of_one_user_hold_up_no_other() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let of_bob = store.create_session(new_session("bob", None, 10)).await.unwrap();
+    for (session, id) in [(&of_bob, "bob"), (&fixture.session().await, "ada")] {
+        say(store, session, id, "The lighthouse is white.", 20).await;
+    }
+    let ended = RefCell::new(Vec::new());
+    let search = |user: &'static str| {
+        let ended = &ended;
+        async move {
+            assert_eq!(found(store, &look(user, "lighthouse")).await[0].0, user);
+            ended.borrow_mut().push(user);
+        }
+        .boxed_local()
+    };
+    // There is one place for searches, and the first has it until it is asked for again.
+    let mut searches: Vec<_> = (0..20).map(|_| search("bob")).chain([search("ada")]).collect();
+    assert!(searches.iter_mut().all(|search| search.now_or_never().is_none()));
+
+    // What a conversation reads to begin waits for none of them.
+    let words = ["lighthouse".to_owned()];
+    assert_eq!(store.facts_with_words("ada", "", &words, false, 9).await.unwrap(), []);
+    assert_eq!(store.fact_vectors("ada", "", "one", 9).await.unwrap(), []);
+    assert_eq!(store.vectors_of("ada", "", "one", 9).await.unwrap(), []);
+    assert_eq!(store.stated("ada", "", &[]).await.unwrap(), []);
+    assert_eq!(store.count_words("ada", &words, 1, 9, 9).await.unwrap().0, [Some(2)]);
+    assert_eq!(ended.take(), [""; 0]);
+
+    join_all(searches).await;
+    let ended = ended.take();
+    assert_eq!((&ended[..2], ended.len()), (&["bob", "ada"][..], 21));
 }
