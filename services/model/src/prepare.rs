@@ -63,7 +63,8 @@ impl Preparer {
         request.given_tokens = asked.wants_reply().then(|| marks.iter().rev().nth(1).copied()).flatten();
         let has_instructions = prompt.messages.first().is_some_and(|first| first.role == MessageRole::System);
         let head_tokens = marks.first().filter(|_| has_instructions).map_or(0, |end| *end);
-        let (user, is_head_shared) = (asked.user.filter(|_| !self.shares_users), self.own_heads.have(prompt));
+        let (user, is_head_shared) =
+            (asked.reused_by.or(asked.user).filter(|_| !self.shares_users), self.own_heads.have(prompt));
         request.scope = ReuseScope { user, head_tokens, is_head_shared };
         // Another room's instructions may differ in their last lines.
         request.marks = self.last_lines(&request.tokens, head_tokens);
@@ -110,7 +111,7 @@ impl Preparer {
         let room = ctx_size - tokens.len();
         let mut request = EngineRequest::new(tokens, ctx_size, kv_formats(preset, self.precision));
         own(&mut request, asked);
-        request.scope.user = asked.user.filter(|_| !self.shares_users);
+        request.scope.user = asked.reused_by.or(asked.user).filter(|_| !self.shares_users);
         request.prompt_logprobs = asked.prompt_logprobs;
         request.max_new_tokens = reply.min(room);
         set_options(&mut request, asked, false);

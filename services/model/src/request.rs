@@ -27,6 +27,8 @@ pub struct ModelRequest {
     pub past_owner: Option<u64>,
     /// User of the words: other users reuse no more of them than the instructions. `None` for the service itself.
     pub user: Option<u64>,
+    /// Those of the user who may reuse what is computed, and so learn that it was there. `None`: the whole user.
+    pub reused_by: Option<u64>,
     /// Key of a stopped reply for `conversation.resume_s`, in which it may resume. `None` keeps none.
     pub keep_as: Option<ReplyKey>,
     /// Limit of the reply. `None`: the preset's reply reserve, or the rest of the window if that is less. 0: a raw prompt
@@ -90,6 +92,7 @@ impl ModelRequest {
             unsaved: false,
             past_owner: None,
             user: None,
+            reused_by: None,
             keep_as: None,
             max_tokens: None,
             prompt_limit_tokens: None,

@@ -47,7 +47,8 @@ impl Scope {
     }
 
     pub fn own(&self, request: &mut ModelRequest) {
-        request.user = Some(self.past_user());
+        request.user = Some(past_user(&self.user));
+        request.reused_by = Some(self.reused_by());
         request.past_owner = Some(self.log_owner().past_owner());
         request.unsaved = self.is_private;
         request.trace_parent = self.trace_parent;
@@ -55,7 +56,7 @@ impl Scope {
 
     /// Numbers those who may reuse what is computed for the request, and so learn from its counts that it was there: a guest's words the
     /// whole user, a person's and private ones nobody else.
-    fn past_user(&self) -> u64 {
+    fn reused_by(&self) -> u64 {
         match self.person.is_empty() && !self.is_private {
             true => past_user(&self.user),
             false => past_user(&format!("{}\0{}\0{}", self.user, self.person, self.is_private)),
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn what_is_computed_of_a_persons_words_is_theirs() {
         let of = |person: &str, is_private: bool| {
-            Scope { user: "home".into(), person: person.into(), is_private, ..Scope::default() }.past_user()
+            Scope { user: "home".into(), person: person.into(), is_private, ..Scope::default() }.reused_by()
         };
         assert_eq!(of("", false), past_user("home"));
         assert_eq!(of("anna", true), of("anna", true));
