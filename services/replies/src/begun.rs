@@ -27,7 +27,7 @@ impl BegunBySecrets {
         BegunBySecrets { lifetime, by_secret: Mutex::default() }
     }
 
-    /// Opens a session by its id or by that of its conversation.
+    // `id`: the session's, or that of its conversation.
     pub async fn open_session(&self, store: &Store, caller: &Caller, id: &str) -> Result<SessionRef, Error> {
         let id = &*runtime::session_id(id);
         if let Some(secret) = &caller.secret {
