@@ -331,8 +331,11 @@ impl Shared {
         for owner in owners(person) {
             let mut found = self.store.facts_on(user, owner, &subjects).await?;
             found.extend(self.store.facts_with_words(user, owner, &words, false, MOST_PLACES).await?);
-            found.retain(|fact| !facts.iter().any(|known| known.id == fact.id));
-            facts.extend(found);
+            for fact in found {
+                if !facts.iter().any(|known| known.id == fact.id) {
+                    facts.push(fact);
+                }
+            }
             if !subjects.is_empty() {
                 room.held.insert(owner.to_owned(), self.store.count_facts(user, owner).await? as usize);
             }

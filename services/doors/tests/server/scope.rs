@@ -260,7 +260,11 @@ async fn a_retry_with_a_client_secret_gets_no_answer_of_its_key() {
 async fn a_client_secret_names_no_person() {
     let mut server = Server::with(|settings| {
         by_header(settings);
-        settings.remember.who.extend([RuleClue::User, RuleClue::SafetyIdentifier, RuleClue::Path].map(rule));
+        settings.remember.who.extend([RuleClue::User, RuleClue::SafetyIdentifier].map(rule));
+        let wanted = WantedText::Exactly("anna".to_owned());
+        let conditions = vec![RuleCondition { clue: RuleClue::Path, wanted }];
+        let person = RuleName::Named("anna".to_owned());
+        settings.remember.who.push(PersonRule { person, conditions, ..rule(RuleClue::Path) });
     })
     .await;
     remember(&mut server).await;

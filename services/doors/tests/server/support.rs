@@ -48,7 +48,7 @@ impl Server {
     /// Starts a server with an engine and a small model, whose replies no test writes.
     pub async fn with_engine(change: impl FnOnce(&mut Settings)) -> Server {
         let settings = Server::settings(|settings| {
-            settings.model.path = Some(SMALL_MODEL.into());
+            settings.presets.values_mut().for_each(|preset| preset.source.path = Some(SMALL_MODEL.into()));
             settings.engine.device = DeviceChoice::Cpu;
             settings.engine.threads = 1;
             (settings.memory.total, settings.memory.disk_path) = (Some(512 << 20), None);
