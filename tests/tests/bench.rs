@@ -94,6 +94,8 @@ fn states_in_fewer_bits_drift_and_exact_ones_do_not() {
 /// The built-in model has 4,096 tokens: the longest past without --ctx leaves room for what is read and written behind it.
 #[test]
 fn default_pasts_fit_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = |args: &[&str]| tests::reprise::command(folder.path()).arg("bench").args(args).output().unwrap();
     let few = ["--model", "builtin", "--decode", "2", "--rounds", "1", "--memory-mib", "1", "--json"];
     for (what, rows, longest) in [(&["speed"][..], "contexts", 4064), (&["windows", "--kv", "q8"], "windows", 4094)] {
         let output = bench(&[what, &few[..]].concat());
