@@ -60,7 +60,7 @@ fn mistakes_are_told_and_leave_nothing() {
     let cases: [(&[&str], i32, &str); 6] = [
         (&["--text", "short", "--out", "out"], 1, "has fewer tokens than --chunk 512: give a longer text"),
         (&["--text", "none", "--out", "out"], 1, "cannot read none"),
-        (&["--text", "text", "--out", "out", "--chunk", "0"], 1, "numbers from 1 upwards"),
+        (&["--text", "text", "--out", "out", "--chunk", "0"], 2, "number from 1 upwards"),
         (&["--text", "text", "--out", "no/folder/out", "--chunk", "32", "--chunks", "1"], 1, "no/folder/out"),
         (&["--text", "text"], 2, "--out"),
         (&["--text", "text", "--out", "out", "--chunk", "many"], 2, "many"),

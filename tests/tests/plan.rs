@@ -95,7 +95,7 @@ fn a_file_is_planned_without_being_loaded() {
     assert!(most <= own["native_ctx"].as_u64(), "{own}");
 
     for (args, code, says) in [
-        (&["--model", &file, "--windows", "9999999"][..], 1, "is larger than the model's own"),
+        (&["--model", &file, "--windows", "9999999"][..], 2, "is larger than the model's own"),
         (&["--model", "nothing"], 1, "no file, folder or preset"),
         (&["--shape", "9B"], 2, "--quant"),
         (&["--gpu-memory", "24GB"], 2, "did you mean \"24GiB\""),

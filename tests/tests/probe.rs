@@ -73,7 +73,7 @@ fn wrong_arguments_are_no_trials() {
         (&["probe", "--kv", "q8,q9"][..], 2, "q9"),
         (&["probe", "--memory", "much"], 2, "8GiB"),
         (&["probe", "--model", "nothing.gguf"], 1, "nothing.gguf"),
-        (&["probe", "--model", "builtin", "--lo", "4096", "--hi", "256"], 1, "--lo"),
+        (&["probe", "--model", "builtin", "--lo", "4096", "--hi", "256"], 2, "--lo"),
     ] {
         let output = reprise(folder.path(), arguments);
         let words = String::from_utf8_lossy(&output.stderr);
