@@ -9,7 +9,7 @@ pub enum Error {
     #[error("{name}: no file, folder or preset of that name; presets are {presets}")]
     NoSuchModel { name: String, presets: String },
     #[error(
-        "preset {preset} wants the model file {}, which is not there; {advice}, or name another with --model",
+        "preset {preset} wants the model file {}, which is not there; {advice}, or name another model",
         file.display()
     )]
     NoModelFile { preset: String, file: PathBuf, advice: String },

@@ -1,6 +1,7 @@
 //! A client of a running service: requests over HTTP, and a websocket with our extensions. A task reads the socket, so
 //! that an event's time is its arrival, and pings are answered while the command is busy.
 
+use crate::flags::wrong_use;
 use anyhow::{Context, Result, anyhow, bail};
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, StreamExt};
@@ -28,7 +29,8 @@ pub struct ServiceAddress {
 
 impl ServiceAddress {
     pub fn parse(url: &str, key: Option<String>) -> Result<ServiceAddress> {
-        let parsed = Url::parse(url).with_context(|| format!("--url {url}"))?;
+        let give = || wrong_use(anyhow!("--url {url}: give an address such as http://127.0.0.1:8080"));
+        let parsed = Url::parse(url).map_err(|_| give())?;
         if parsed.scheme() != "http" {
             bail!("--url {url}: only http:// is supported; for https put a proxy in front, or use a tunnel");
         }

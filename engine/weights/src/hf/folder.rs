@@ -29,6 +29,9 @@ const LARGEST_TEXT_BYTES: u64 = 1 << 28;
 /// Reads the small files of a folder whole, and maps or reads its tensors' files.
 pub fn read(path: &Path, mmap: bool) -> Result<Folder, Error> {
     let Some(config) = optional(path, "config.json")? else {
+        if !path.exists() {
+            return Err(Error::file(path, "there is no such file or folder"));
+        }
         let what = "holds no config.json: give the folder of a model, or the path of a .gguf file";
         return Err(Error::file(path, what));
     };
