@@ -177,7 +177,7 @@ async fn memories_name_their_user_and_are_not_all_deleted_without_a_question() {
     assert_eq!(done, "1 forgotten\n");
 }
 
-/// What is wrong with the command line itself ends a command with 2, whether clap finds it or the command.
+/// Mistakes in the command line end a command with 2, whether clap finds them or the command.
 #[test]
 fn wrong_arguments_end_with_two_and_say_what_is_allowed() {
     let folder = tempfile::tempdir().unwrap();
@@ -224,4 +224,26 @@ fn the_cause_of_a_failure_is_told_once() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && said.matches("(os error ").count() == 1, "{line}: {said}");
     }
+}
+
+#[tokio::test]
+async fn programs_read_of_what_was_written_what_people_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let json = |said: String| serde_json::from_str::<serde_json::Value>(&said).unwrap_or_else(|_| panic!("{said}"));
+    let model = tests::service::tiny_model();
+    let recipe = format!("merge_method: linear\nmodels:\n  - model: {0}\n  - model: {0}/.\n", model.display());
+    std::fs::write(here.join("recipe.yaml"), recipe).unwrap();
+    let merged = json(run_ok(here, &["merge", "recipe.yaml", "--out", "merged", "--json"]).await);
+    assert!(merged["file"] == "merged" && merged["took_s"].is_number() && merged["tensors"] == 56, "{merged}");
+    let logits = ["logits", "--model", "builtin", "--tokens", "1,2", "--out", "logits.safetensors", "--json"];
+    let logits = json(run_ok(here, &logits).await);
+    assert_eq!((&logits["file"], &logits["positions"]), (&"logits.safetensors".into(), &2.into()));
+    let key = json(run_ok(here, &["keys", "create", "--user", "anna", "--json"]).await);
+    let id = key["id"].as_str().unwrap();
+    let revoked = json(run_ok(here, &["keys", "revoke", id, "--json"]).await);
+    assert_eq!(revoked, serde_json::json!({ "id": id, "revoked": true }));
+    let exported = json(run_ok(here, &["sessions", "export", "--all", "-o", "all.jsonl", "--json"]).await);
+    assert_eq!(exported, serde_json::json!({ "file": "all.jsonl", "sessions": 0 }));
+    assert!(run_ok(here, &["sessions", "check"]).await.starts_with("no problems\n"));
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
+use serde_json::json;
 use terminal::flags::wrong_use;
-use terminal::output::progress_bar;
+use terminal::output::{print_json, progress_bar};
 use terminal::say;
 use tools::mixture::Mixture;
 use tools::synth::{self, SynthOptions, SynthShape};
@@ -32,6 +33,9 @@ pub struct Args {
     /// Threads that make values [default: one per core]
     #[arg(long)]
     threads: Option<usize>,
+    /// Prints one JSON object instead of a line
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: Args) -> Result<()> {
@@ -49,6 +53,13 @@ pub fn run(args: Args) -> Result<()> {
     });
     bar.finish_and_clear();
     let report = report?;
+    if args.json {
+        let (shape, quant, took_s) = (&options.shape.name, options.mixture.name(), start.elapsed().as_secs_f64());
+        return print_json(&json!({
+            "file": args.out, "shape": shape, "quant": quant, "parameters": report.parameters, "tensors": report.tensors,
+            "bytes": report.bytes, "took_s": took_s,
+        }));
+    }
     say!(
         "{}: {} {}, {} parameters in {} tensors, {} in {:.1} s",
         args.out.display(),

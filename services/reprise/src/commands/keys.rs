@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use runtime::wall_ms;
+use serde_json::json;
 use settings::Settings;
 use store::{KeyScope, Store};
 use terminal::flags::wrong_use;
@@ -20,16 +21,19 @@ pub enum KeysAction {
         /// Purpose of the key, to recognise it in the list
         #[arg(long, default_value = "")]
         name: String,
-        /// Rights of the key
+        /// Rights of the key: talk, sessions (to list, read, export, search and delete), admin (what looks across users)
         #[arg(long = "scope", value_name = "SCOPE", value_parser = scope, default_values = ["talk", "sessions"])]
         scopes: Vec<KeyScope>,
+        /// Prints one JSON object for programs
         #[arg(long)]
         json: bool,
     },
     /// Lists the keys, without their secrets
     List {
+        /// Only this user's
         #[arg(long)]
         user: Option<String>,
+        /// Prints a JSON array for programs
         #[arg(long)]
         json: bool,
     },
@@ -37,6 +41,9 @@ pub enum KeysAction {
     Revoke {
         /// Id from the list, or the whole key
         key: String,
+        /// Prints one JSON object for programs
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -46,7 +53,7 @@ pub fn run(action: KeysAction, settings: &Settings) -> Result<()> {
     with_store(settings, create, async |store| match action {
         KeysAction::Create { user, name, scopes, json } => make(store, user, name, scopes, json).await,
         KeysAction::List { user, json } => list(store, user.as_deref(), json).await,
-        KeysAction::Revoke { key } => revoke(store, &key).await,
+        KeysAction::Revoke { key, json } => revoke(store, &key, json).await,
     })
 }
 
@@ -85,13 +92,16 @@ async fn list(store: &Store, user: Option<&str>, json: bool) -> Result<()> {
     print_rows(&keys, &columns)
 }
 
-async fn revoke(store: &Store, key: &str) -> Result<()> {
+async fn revoke(store: &Store, key: &str, json: bool) -> Result<()> {
     // People paste what they have: of a whole key, the middle part is the id.
     let id = match key.split('_').collect::<Vec<_>>().as_slice() {
         ["rk", id, _] => id,
         _ => key,
     };
     store.revoke_key(id, wall_ms()).await?;
+    if json {
+        return print_json(&json!({ "id": id, "revoked": true }));
+    }
     say!("{} is revoked", clean(id))?;
     Ok(())
 }

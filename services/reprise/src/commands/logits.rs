@@ -7,10 +7,12 @@ use anyhow::{Context, Result, anyhow};
 use engine::network::WantedLogits;
 use engine::state::SequenceState;
 use safetensors::tensor::{Dtype, TensorView};
+use serde_json::json;
 use settings::Settings;
 
 use terminal::flags::wrong_use;
 use terminal::opening::{self, ModelArgs, ReadyModel};
+use terminal::output::print_json;
 use terminal::say;
 
 /// Writes the logits of every position of given tokens to a safetensors file
@@ -30,6 +32,9 @@ pub struct Args {
     /// Continues for this number of tokens, each the most probable one: `greedy` int64 [N]
     #[arg(long, default_value_t = 0)]
     greedy: usize,
+    /// Prints one JSON object instead of a line
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
@@ -72,6 +77,11 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     }
     safetensors::serialize_to_file(tensors, None, &args.out)
         .with_context(|| format!("cannot write {}", args.out.display()))?;
+    if args.json {
+        return print_json(
+            &json!({ "file": args.out, "positions": tokens.len(), "vocab": vocab, "greedy": greedy.len() }),
+        );
+    }
     say!("{}: logits of {} positions, {vocab} each", args.out.display(), tokens.len())?;
     Ok(())
 }

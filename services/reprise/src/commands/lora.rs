@@ -9,7 +9,7 @@ use terminal::flags::count;
 use terminal::output::{print_json, progress_bar};
 use tools::lora::{AdapterMerge, ExtractOptions, Extraction, LowRankSize};
 
-use super::merge::BAR;
+use super::merge::{BAR, WrittenFile};
 use terminal::{note, say};
 
 /// Makes and merges adapters of low rank (LoRA)
@@ -34,6 +34,11 @@ pub struct ExtractArgs {
     energy: Option<f64>,
     #[arg(long, value_parser = count, help = "Largest rank that --energy may take", default_value_t = 256)]
     max_rank: usize,
+    #[arg(
+        long,
+        help = "Folder to write, in PEFT's form, or a .gguf file, under a name that is free; it appears when it is whole"
+    )]
+    out: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -49,17 +54,17 @@ pub struct MergeArgs {
     scale: f32,
     #[arg(long, help = "Merges also an adapter that was extracted from another base")]
     any_base: bool,
+    #[arg(
+        long,
+        help = "Folder to write, in safetensors, or a .gguf or .apr file, under a name that is free; it appears when it is whole"
+    )]
+    out: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 #[derive(Debug, clap::Args)]
 struct OutputArgs {
-    #[arg(
-        long,
-        help = "Folder to write, in safetensors, or a .gguf file, and of a merged model also .apr; it appears when it is whole"
-    )]
-    out: PathBuf,
     #[arg(long, help = "Threads that compute; 0: one for each core", default_value_t = 0)]
     threads: usize,
     #[arg(long, help = "Prints one JSON object instead of lines")]
@@ -84,7 +89,7 @@ fn extract(args: ExtractArgs) -> Result<()> {
         (Some(rank), _) => LowRankSize::Rank(rank),
         (None, share) => LowRankSize::Energy { share: share.unwrap_or(1.0), largest: args.max_rank },
     };
-    let ExtractArgs { base, fine, output: OutputArgs { out, threads, json }, .. } = args;
+    let ExtractArgs { base, fine, out, output: OutputArgs { threads, json }, .. } = args;
     let extraction = Extraction::new(ExtractOptions { base, fine, out: out.clone(), size, threads })?;
     note!("{} modules, at most {} to write", extraction.modules(), HumanBytes(extraction.bytes()));
     let bar = progress_bar(0, "{bar:40} {percent} % of the values, {per_sec}, {eta} left");
@@ -96,7 +101,7 @@ fn extract(args: ExtractArgs) -> Result<()> {
     bar.finish_and_clear();
     let report = report?;
     if json {
-        return print_json(&report);
+        return print_json(&WrittenFile { file: &out, report, took_s: begin.elapsed().as_secs_f64() });
     }
     if !report.left_out.is_empty() {
         let (count, first) = (report.left_out.len(), &report.left_out[0]);
@@ -123,7 +128,7 @@ fn extract(args: ExtractArgs) -> Result<()> {
 
 fn merge(args: MergeArgs) -> Result<()> {
     let begin = Instant::now();
-    let OutputArgs { out, threads, json } = args.output;
+    let (out, OutputArgs { threads, json }) = (args.out, args.output);
     let merge = AdapterMerge::new(&args.base, &args.adapter, args.scale, args.any_base)?;
     note!("merging {} modules: {} to write", merge.modules(), HumanBytes(merge.bytes()));
     let bar = progress_bar(merge.bytes(), BAR);
@@ -132,7 +137,7 @@ fn merge(args: MergeArgs) -> Result<()> {
     bar.finish_and_clear();
     let report = report?;
     if json {
-        return print_json(&report);
+        return print_json(&WrittenFile { file: &out, report, took_s: begin.elapsed().as_secs_f64() });
     }
     report.notes.iter().try_for_each(|note| say!("note: {note}"))?;
     say!(

@@ -1,10 +1,11 @@
 //! `reprise merge`: merges models by a recipe of mergekit.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::HumanBytes;
+use serde::Serialize;
 use settings::Settings;
 use terminal::output::{print_json, progress_bar};
 use terminal::{note, say};
@@ -18,13 +19,25 @@ pub struct Args {
     /// Method: linear, task, ties, dare, dare_ties or slerp [default: the recipe's merge_method]
     #[arg(long, value_parser = method)]
     method: Option<MergeMethod>,
-    #[arg(long, help = "Folder to write, in safetensors, or a .gguf or .apr file; it appears when it is whole")]
+    #[arg(
+        long,
+        help = "Folder to write, in safetensors, or a .gguf or .apr file, under a name that is free; it appears when it is whole"
+    )]
     out: PathBuf,
     /// Seed of the values that DARE drops, as mergekit's --random-seed
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[arg(long, help = "Prints one JSON object instead of lines")]
     json: bool,
+}
+
+/// Report of a file or folder for programs, with what its line for people says.
+#[derive(Serialize)]
+pub struct WrittenFile<'a, T> {
+    pub file: &'a Path,
+    #[serde(flatten)]
+    pub report: T,
+    pub took_s: f64,
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
@@ -50,7 +63,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     bar.finish_and_clear();
     let report = report?;
     if args.json {
-        return print_json(&report);
+        return print_json(&WrittenFile { file: &args.out, report, took_s: begin.elapsed().as_secs_f64() });
     }
     for note in &report.notes {
         say!("note: {note}")?;

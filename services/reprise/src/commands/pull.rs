@@ -18,7 +18,7 @@ use terminal::{note, say};
 /// Fetches a model from a hub; an interrupted download resumes
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Preset, `encoder` (the sentence encoder of [remember]), OWNER/REPO (with /FILE and @REVISION, or without), or an address of the hub's pages
+    /// Preset, `encoder` or `multilingual` (sentence encoders of [remember]), OWNER/REPO (with /FILE and @REVISION, or without), or an address of the hub's pages
     model: String,
     /// Prints one JSON object instead of lines
     #[arg(long)]

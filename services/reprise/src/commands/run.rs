@@ -19,13 +19,14 @@ use text::ReplyPart;
 
 /// Runs one prompt through a model and streams the reply
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("said").required(true).multiple(true).args(["prompt", "request", "tokens"]))]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
     engine: EngineFlags,
     /// Message of the user
-    #[arg(long, required_unless_present_any = ["tokens", "request"])]
+    #[arg(long)]
     prompt: Option<String>,
     /// System prompt
     #[arg(long)]

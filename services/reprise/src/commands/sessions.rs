@@ -26,7 +26,7 @@ pub struct Args {
     /// Only this user's sessions; import gives them to this user, whichever user owned them
     #[arg(long, global = true)]
     user: Option<String>,
-    /// Prints one JSON object for programs
+    /// Prints JSON for programs: an object, or an array of what a list has
     #[arg(long, global = true)]
     json: bool,
 }
@@ -35,11 +35,13 @@ pub struct Args {
 enum SessionsAction {
     /// Lists the sessions, newest first
     List {
+        /// Most sessions of the list
         #[arg(long, default_value_t = 50)]
         limit: u32,
     },
     /// Shows one conversation: its settings, summary, pins and items
     Show {
+        /// Id of the session, from the list
         session: String,
         /// Shows all that ever happened in it, with every version
         #[arg(long)]
@@ -47,6 +49,7 @@ enum SessionsAction {
     },
     /// Writes sessions as JSON Lines, with all that ever happened in them
     Export {
+        /// Ids of sessions, from the list
         #[arg(required_unless_present = "all")]
         sessions: Vec<String>,
         /// Every session (of --user, or of all users)
@@ -61,6 +64,7 @@ enum SessionsAction {
     },
     /// Imports a file that export wrote; - reads the standard input
     Import {
+        /// File that export wrote
         file: PathBuf,
         /// Takes what was computed of the sessions from the folder that export wrote: the service continues with it
         /// from its next start on
@@ -69,6 +73,7 @@ enum SessionsAction {
     },
     /// Searches all conversations for words and "phrases"
     Search {
+        /// Words to find; those in quotation marks stand together
         #[arg(required = true)]
         query: Vec<String>,
         /// Only this session
@@ -77,11 +82,13 @@ enum SessionsAction {
         /// Finds places with any one of the words
         #[arg(long)]
         any: bool,
+        /// Most places of the list
         #[arg(long, default_value_t = 20)]
         limit: u32,
     },
     /// Deletes sessions for good: only an export brings them back
     Delete {
+        /// Ids of sessions, from the list
         #[arg(required_unless_present = "unused_days")]
         sessions: Vec<String>,
         /// Every session of all users that was not used for this number of days
@@ -92,11 +99,18 @@ enum SessionsAction {
         yes: bool,
     },
     /// Lists the summaries of old turns, in use or not
-    Summaries { session: String },
+    Summaries {
+        /// Id of the session, from the list
+        session: String,
+    },
     /// Undoes the summary in use: the one before it takes its place, or the whole history
-    Undo { session: String },
+    Undo {
+        /// Id of the session, from the list
+        session: String,
+    },
     /// Brings an undone summary back
     Redo {
+        /// Id of the session, from the list
         session: String,
         /// Version [default: the last one undone]
         #[arg(long)]
@@ -104,7 +118,9 @@ enum SessionsAction {
     },
     /// Replaces the text of a summary with that of a file; - reads the standard input
     Edit {
+        /// Id of the session, from the list
         session: String,
+        /// File with the new text
         file: PathBuf,
         /// Version [default: the one in use]
         #[arg(long)]
@@ -174,9 +190,18 @@ impl Sessions<'_> {
         if self.json {
             return print_json(&lines);
         }
+        // As clients show it: the first words stand where no title is.
+        let rows = lines.iter().map(|line| {
+            let mut row = json!(line);
+            if line.session.title.is_empty() {
+                row["title"] = json!(line.first_words);
+            }
+            row
+        });
         let columns = [
             ("session", "id"),
             ("user", "user"),
+            ("person", "person"),
             ("last used (UTC)", "updated_at_ms"),
             ("items", "items"),
             ("fill", "fill_tokens"),
@@ -184,7 +209,7 @@ impl Sessions<'_> {
             ("preset", "preset"),
             ("title", "title"),
         ];
-        print_rows(&lines, &columns)
+        print_rows(&rows.collect::<Vec<_>>(), &columns)
     }
 
     async fn export(&self, sessions: &[SessionRef], output: Option<&Path>) -> Result<()> {
@@ -201,6 +226,9 @@ impl Sessions<'_> {
         if let Err(error) = written.await {
             let _ = std::fs::remove_file(&part);
             return Err(error);
+        }
+        if self.json {
+            return print_json(&json!({ "file": path, "sessions": sessions.len() }));
         }
         note!("{} written to {}", counted(sessions.len() as u64), path.display());
         Ok(())
@@ -346,6 +374,9 @@ impl Sessions<'_> {
         }
         for problem in problems {
             say!("{}", clean(problem))?;
+        }
+        if problems.is_empty() {
+            say!("no problems")?;
         }
         say!("{}", self.store.path().display())?;
         print_report(&json!(statistics), &[])

@@ -109,9 +109,19 @@ impl ChatScreen {
             if session["id"] == own {
                 row["id"] = format!("{own} (this)").into();
             }
+            // The first words stand where no title is.
+            if row["title"].as_str().is_none_or(str::is_empty) {
+                row["title"] = row["first_words"].take();
+            }
             row
         });
-        let columns = [("session", "id"), ("last used (UTC)", "updated_at_ms"), ("items", "items"), ("title", "title")];
+        let columns = [
+            ("session", "id"),
+            ("last used (UTC)", "updated_at_ms"),
+            ("items", "items"),
+            ("person", "person"),
+            ("title", "title"),
+        ];
         self.fresh_line();
         let _ = print_rows(&rows.collect::<Vec<_>>(), &columns);
     }
