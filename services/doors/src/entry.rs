@@ -91,7 +91,7 @@ pub async fn require(State((app, scope)): State<(App, KeyScope)>, request: Reque
     let address = request.extensions().get::<Peer>().map(|peer| peer.address);
     let path = request.extensions().get::<PathBefore>().map(|path| path.0.clone());
     match caller(&app, request.headers(), address, scope).await.map(|caller| Caller { path, ..caller }) {
-        Ok(caller) => match bodies::read(&app, caller.address, request).await {
+        Ok(caller) => match bodies::read(&app, &caller, request).await {
             Ok(mut request) => {
                 request.extensions_mut().insert(caller);
                 let _kept = request.extensions().get::<BodyShare>().cloned();

@@ -2,9 +2,11 @@
 //! simultaneous requests wait for each other and the process stays under its ceiling.
 
 use crate::plan::prepare_bytes;
+use parking_lot::Mutex;
 use session::{Failure, FailureCode};
 use settings::Settings;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -13,6 +15,7 @@ pub struct PreparationMemory {
     /// Memory for bodies, apart because they come as slowly as their clients like: complete requests never wait for
     /// them.
     bodies: CountedMemory,
+    bodies_of_users: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
     /// Memory for small requests, so that a user's turn does not wait for large ones.
     small: CountedMemory,
     large: CountedMemory,
@@ -29,6 +32,8 @@ struct CountedMemory {
 #[derive(Debug)]
 pub struct PreparationShare {
     memory: PreparationMemory,
+    of_user: Option<Arc<Semaphore>>,
+    body_of_user: Option<OwnedSemaphorePermit>,
     body: Option<OwnedSemaphorePermit>,
     work: Option<OwnedSemaphorePermit>,
 }
@@ -38,6 +43,8 @@ pub struct PreparationShare {
 const WORK_FOR_A_VALUE: [(u8, u64); 3] = [(b',', 64), (b'[', 128), (b'{', 704)];
 /// Memory for each byte of a request while its body is parsed, its prompt rendered and cut into tokens.
 const WORK_FOR_A_BYTE: u64 = 12;
+/// Quarters of the memory for bodies that one user takes at most: others go on beside bodies that never end.
+const QUARTERS_OF_USER: u32 = 3;
 /// Small requests that fit at once, which defines their size.
 const SMALL_REQUESTS: u32 = 8;
 /// Share above which the allocator gives unused memory back.
@@ -60,16 +67,36 @@ impl PreparationMemory {
             let total_kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).max(1);
             CountedMemory { free_kib: Arc::new(Semaphore::new(total_kib as usize)), total_kib, wait }
         };
-        PreparationMemory { bodies: of(bytes / 4), small: of(bytes / 8), large: of(bytes / 8 * 5) }
+        let bodies_of_users = Arc::default();
+        PreparationMemory { bodies: of(bytes / 4), bodies_of_users, small: of(bytes / 8), large: of(bytes / 8 * 5) }
     }
 
     pub fn most_body_bytes(&self) -> u64 {
-        let [work, bodies] = [&self.large, &self.bodies].map(|memory| u64::from(memory.total_kib) << 10);
+        let [work, bodies] = [self.large.total_kib, self.body_kib_of_user()].map(|kib| u64::from(kib) << 10);
         (work / WORK_FOR_A_BYTE).min(bodies)
     }
 
     pub fn share(&self) -> PreparationShare {
-        PreparationShare { memory: self.clone(), body: None, work: None }
+        PreparationShare { memory: self.clone(), of_user: None, body_of_user: None, body: None, work: None }
+    }
+
+    /// Returns a share whose body counts as one of this user.
+    pub fn share_of(&self, user: &str) -> PreparationShare {
+        let users = &mut *self.bodies_of_users.lock();
+        let known = users.get(user).and_then(Weak::upgrade);
+        let of_user = known.unwrap_or_else(|| {
+            users.retain(|_, memory| memory.strong_count() > 0);
+            let memory = Arc::new(Semaphore::new(self.body_kib_of_user() as usize));
+            users.insert(user.to_owned(), Arc::downgrade(&memory));
+            memory
+        });
+        let mut share = self.share();
+        share.of_user = Some(of_user);
+        share
+    }
+
+    fn body_kib_of_user(&self) -> u32 {
+        (self.bodies.total_kib / 4 * QUARTERS_OF_USER).max(1)
     }
 
     /// Takes memory for a prompt without a body, by its `bytes`. One larger than the total waits until it is alone.
@@ -83,7 +110,11 @@ impl PreparationMemory {
 impl CountedMemory {
     async fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Failure> {
         let kib = kib(bytes).min(self.total_kib);
-        let taken = tokio::time::timeout(self.wait, self.free_kib.clone().acquire_many_owned(kib)).await;
+        self.take_of(&self.free_kib, kib).await
+    }
+
+    async fn take_of(&self, free_kib: &Arc<Semaphore>, kib: u32) -> Result<OwnedSemaphorePermit, Failure> {
+        let taken = tokio::time::timeout(self.wait, free_kib.clone().acquire_many_owned(kib)).await;
         taken.ok().and_then(Result::ok).ok_or_else(|| {
             let message = "other requests take all memory for preparing (memory.prepare_bytes); try again in a moment, or \
                            send less at once";
@@ -94,11 +125,12 @@ impl CountedMemory {
 
 impl PreparationShare {
     pub async fn add_body(&mut self, bytes: usize) -> Result<(), Failure> {
-        let more = self.memory.bodies.take(bytes as u64).await?;
-        match &mut self.body {
-            Some(body) => body.merge(more),
-            None => self.body = Some(more),
+        let bodies = &self.memory.bodies;
+        if let Some(of_user) = &self.of_user {
+            let kib = kib(bytes as u64).min(self.memory.body_kib_of_user());
+            add(&mut self.body_of_user, bodies.take_of(of_user, kib).await?);
         }
+        add(&mut self.body, bodies.take(bytes as u64).await?);
         Ok(())
     }
 
@@ -115,6 +147,13 @@ impl Drop for PreparationShare {
         if self.work.as_ref().is_some_and(|work| work.num_permits() >= LARGE_KIB) {
             give_memory_back();
         }
+    }
+}
+
+fn add(taken: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
+    match taken {
+        Some(taken) => taken.merge(more),
+        None => *taken = Some(more),
     }
 }
 
@@ -201,5 +240,25 @@ mod tests {
         assert_eq!(memory.share().add_body(4096).await.unwrap_err().code, FailureCode::Busy);
         memory.share().take_work(1 << 20).await.unwrap();
         assert_eq!(memory.most_body_bytes(), (10 << 20) / WORK_FOR_A_BYTE);
+    }
+
+    #[tokio::test]
+    async fn slow_bodies_of_one_user_leave_room_for_the_bodies_of_others() {
+        let memory = PreparationMemory::new(16 << 20, Duration::from_millis(20));
+        let mut slow = Vec::new();
+        let failure = loop {
+            let mut share = memory.share_of("bob");
+            match share.add_body(100_000).await {
+                Ok(()) => slow.push(share),
+                Err(failure) => break failure,
+            }
+        };
+        assert_eq!((failure.code, slow.len()), (FailureCode::Busy, (3 << 20) / (98 << 10)));
+        memory.share_of("alice").add_body(1 << 19).await.unwrap();
+        assert_eq!(memory.bodies_of_users.lock().len(), 2);
+        drop(slow);
+        memory.share_of("bob").add_body(3 << 20).await.unwrap();
+        drop(memory.share_of("carol"));
+        assert_eq!(memory.bodies_of_users.lock().len(), 1, "users without a body are forgotten");
     }
 }

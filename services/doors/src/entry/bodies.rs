@@ -1,6 +1,7 @@
 //! Bodies of requests: read before any handler, in a limited time, so that one count knows what all of them take.
 
 use crate::{ApiError, App};
+use access::Caller;
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequestParts, Request};
 use axum::http::StatusCode;
@@ -8,7 +9,6 @@ use axum::http::request::Parts;
 use futures_util::StreamExt;
 use model::PreparationShare;
 use parking_lot::Mutex;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -35,10 +35,10 @@ fn kept(share: PreparationShare) -> BodyShare {
 }
 
 /// Reads the body of a request that is let in. The handler finds it in memory, and what was taken for it as an extension.
-pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Request, ApiError> {
+pub async fn read(app: &App, caller: &Caller, request: Request) -> Result<Request, ApiError> {
     let (mut parts, body) = request.into_parts();
     let (limits, preparation) = (&app.replies.settings.limits, app.replies.model.preparation());
-    let mut share = preparation.share();
+    let mut share = preparation.share_of(&caller.identity.user);
     if body.is_end_stream() {
         parts.extensions.insert(kept(share));
         return Ok(Request::from_parts(parts, body));
@@ -52,7 +52,7 @@ pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Reques
         _ => Ok(()),
     };
     let stated = parts.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
-    let mut place = app.access.gate.body(address);
+    let mut place = app.access.gate.body(caller.address);
     let mut bytes = Vec::new();
     let mut pieces = body.into_data_stream();
     let read = async {
