@@ -28,7 +28,7 @@ pub struct EngineRequest {
     pub priority: Priority,
     /// Owner of the data: `Engine::forget` drops the computed sequence. `None`: it stays until it is evicted.
     pub owner: Option<OwnerId>,
-    /// Number of the user who asks. Users take turns at places. Requests without one are of one user.
+    /// Number of the asking user. Users take turns at places. Requests without one are of one user.
     pub user: Option<u64>,
     pub scope: ReuseScope,
     /// True if the prompt and its reply may never be asked for (see `Engine::ask_for`). The computed sequence is

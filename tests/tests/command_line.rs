@@ -232,7 +232,10 @@ async fn programs_read_of_what_was_written_what_people_read() {
     let here = folder.path();
     let json = |said: String| serde_json::from_str::<serde_json::Value>(&said).unwrap_or_else(|_| panic!("{said}"));
     let model = tests::service::tiny_model();
-    let recipe = format!("merge_method: linear\nmodels:\n  - model: {0}\n  - model: {0}/.\n", model.display());
+    let recipe = format!(
+        "merge_method: linear\nmodels:\n  - model: {0}\n  - model: {0}/.\nparameters: {{weight: 0.5}}\n",
+        model.display()
+    );
     std::fs::write(here.join("recipe.yaml"), recipe).unwrap();
     let merged = json(run_ok(here, &["merge", "recipe.yaml", "--out", "merged", "--json"]).await);
     assert!(merged["file"] == "merged" && merged["took_s"].is_number() && merged["tensors"] == 56, "{merged}");

@@ -9,7 +9,7 @@ use crate::active_request::ActiveRequest;
 use crate::error::Error;
 use crate::request::{EngineEvent, Priority, RequestId};
 
-/// Users who got a place while others waited for one.
+/// Users that got a place while others waited for one.
 #[derive(Default)]
 pub(super) struct Turns {
     count: u64,

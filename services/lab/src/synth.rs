@@ -33,7 +33,7 @@ pub struct Args {
     /// Threads that make values [default: one per core]
     #[arg(long)]
     threads: Option<usize>,
-    /// Prints one JSON object instead of a line
+    #[arg(help = "Prints one JSON object instead of a line")]
     #[arg(long)]
     json: bool,
 }

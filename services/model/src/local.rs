@@ -29,7 +29,7 @@ use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, DraftLimits, Engine, EngineLimits, Executor, OwnerId};
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
-use places::{Place, Places};
+use places::{Places, Slot};
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, GenerationPurpose, PastStays, Priority, Prompt, TurnReport, Usage};
 use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings};
@@ -82,7 +82,7 @@ struct Submit {
     writers: Vec<Writer>,
     asked: Instant,
     keep_as: Option<ReplyKey>,
-    place: Place,
+    place: Slot,
 }
 
 struct Resume {
@@ -362,7 +362,7 @@ fn prepare_and_submit(
     request: ModelRequest,
     writers: Vec<Writer>,
     asked: Instant,
-    place: Place,
+    place: Slot,
 ) {
     if place.is_lost() {
         return fail_all(&writers, &busy());

@@ -43,7 +43,7 @@ pub struct PreparationShare {
 const WORK_FOR_A_VALUE: [(u8, u64); 3] = [(b',', 64), (b'[', 128), (b'{', 704)];
 /// Memory for each byte of a request while its body is parsed, its prompt rendered and cut into tokens.
 const WORK_FOR_A_BYTE: u64 = 12;
-/// Quarters of the memory for bodies that one user takes at most: others go on beside bodies that never end.
+// Quarters of the memory for bodies that one user takes at most: others go on beside bodies that never end.
 const QUARTERS_OF_USER: u32 = 3;
 /// Small requests that fit at once, which defines their size.
 const SMALL_REQUESTS: u32 = 8;
@@ -80,7 +80,7 @@ impl PreparationMemory {
         PreparationShare { memory: self.clone(), of_user: None, body_of_user: None, body: None, work: None }
     }
 
-    /// Returns a share whose body counts as one of this user.
+    // Returns a share whose body counts as one of this user.
     pub fn share_of(&self, user: &str) -> PreparationShare {
         let users = &mut *self.bodies_of_users.lock();
         let known = users.get(user).and_then(Weak::upgrade);

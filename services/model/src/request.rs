@@ -27,7 +27,7 @@ pub struct ModelRequest {
     pub past_owner: Option<u64>,
     /// User of the words: other users reuse no more of them than the instructions. `None` for the service itself.
     pub user: Option<u64>,
-    /// Those of the user who may reuse what is computed, and so learn that it was there. `None`: the whole user.
+    // Part of the user that may reuse what is computed, and so learn that it was there. `None`: the whole user.
     pub reused_by: Option<u64>,
     /// Key of a stopped reply for `conversation.resume_s`, in which it may resume. `None` keeps none.
     pub keep_as: Option<ReplyKey>,

@@ -242,7 +242,7 @@ impl Store {
         self.read_with(&self.key_reader, self.read_limit, ask).await
     }
 
-    /// Reads for a search of a user, behind the searches of this user that came before.
+    // Reads for a search of a user, behind the searches of this user that came before.
     pub(crate) async fn read_search<T>(
         &self,
         user: &str,
@@ -252,7 +252,7 @@ impl Store {
         self.read(ask).await
     }
 
-    /// Reads what an index finds of a user's facts and messages. It waits for no search.
+    // Reads what an index finds of a user's facts and messages. It waits for no search.
     pub(crate) async fn look_up<T>(
         &self,
         user: &str,

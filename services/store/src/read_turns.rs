@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub struct ReadTurns {
-    /// Permits for searches of all users, which leave half of the readers to conversations.
+    // Permits for searches of all users, which leave half of the readers to conversations.
     searches: Arc<Semaphore>,
     look_ups_of_user: usize,
     users: Mutex<HashMap<String, Weak<UserTurns>>>,
@@ -18,7 +18,7 @@ struct UserTurns {
     look_ups: Arc<Semaphore>,
 }
 
-/// Turn of one read. Dropping it gives it to the next one.
+// Turn of one read. Dropping it gives it to the next one.
 pub struct ReadTurn {
     _permits: Vec<OwnedSemaphorePermit>,
     _user: Arc<UserTurns>, // the last read of a user lets go of it
@@ -31,7 +31,7 @@ impl ReadTurns {
         Arc::new(ReadTurns { searches, look_ups_of_user: half, users: Mutex::default() })
     }
 
-    /// Waits for a search. One of each user runs or waits in the queue of all; the others wait before it.
+    // Waits for a search. One of each user runs or waits in the queue of all; the others wait before it.
     pub async fn search(&self, user: &str) -> Result<ReadTurn, Error> {
         let user = self.of(user);
         let of_user = permit(&user.search).await?;
@@ -39,7 +39,7 @@ impl ReadTurns {
         Ok(ReadTurn { _permits: vec![of_all, of_user], _user: user })
     }
 
-    /// Waits for a read that an index bounds, which conversations need to begin: behind those of its user alone.
+    // Waits for a read that an index bounds, which conversations need to begin: behind those of its user alone.
     pub async fn look_up(&self, user: &str) -> Result<ReadTurn, Error> {
         let user = self.of(user);
         let of_user = permit(&user.look_ups).await?;

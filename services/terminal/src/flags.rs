@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Mistake in the command line, which ends a command with the exit code that clap has for one.
+// Mistake in the command line, which ends a command with the exit code that clap has for one.
 #[derive(Debug)]
 pub struct WrongUse(anyhow::Error);
 
@@ -18,7 +18,7 @@ pub fn wrong_use(error: impl Into<anyhow::Error>) -> anyhow::Error {
     WrongUse(error.into()).into()
 }
 
-/// Parses a number from 1 upwards.
+// Parses a number from 1 upwards.
 pub fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("give a whole number from 1 upwards".to_owned()),
@@ -26,19 +26,19 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses a number from `LEAST` upwards.
+// Parses a number from `LEAST` upwards.
 pub fn at_least<const LEAST: u64>(text: &str) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| *number >= LEAST);
     number.ok_or_else(|| format!("give a whole number from {LEAST} upwards"))
 }
 
-/// Parses a share from 0 to 1.
+// Parses a share from 0 to 1.
 pub fn share(text: &str) -> Result<f32, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "give a number from 0 to 1".to_owned())
 }
 
-/// Returns a number with its noun, which has an `s` where the number is not 1.
+// Returns a number with its noun, which has an `s` where the number is not 1.
 pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

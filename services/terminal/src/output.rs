@@ -11,14 +11,14 @@ use std::io::{self, StdoutLock, Write};
 use std::path::Path;
 use text::template::utc;
 
-/// Prints a line to the standard output, as `println!` does. A reader that has closed it ends the command by `ClosedOutput`.
+// Prints a line to the standard output, as `println!` does. A reader that has closed it ends the command by `ClosedOutput`.
 #[macro_export]
 macro_rules! say {
     () => { $crate::output::put(format_args!("\n")) };
     ($($words:tt)*) => { $crate::output::put(format_args!("{}\n", format_args!($($words)*))) };
 }
 
-/// Prints a line to the standard error, if something still reads it.
+// Prints a line to the standard error, if something still reads it.
 #[macro_export]
 macro_rules! note {
     ($($words:tt)*) => { $crate::output::put_note(format_args!("{}\n", format_args!($($words)*))) };
@@ -32,8 +32,8 @@ pub fn put_note(words: fmt::Arguments) {
     let _ = io::stderr().write_fmt(words);
 }
 
-/// Error of a command whose output has no reader any more, as of `reprise plan | head -n 1`. It is told apart from a
-/// connection that another machine closed.
+// Error of a command whose output has no reader any more, as of `reprise plan | head -n 1`. It is told apart from a
+// connection that another machine closed.
 #[derive(Debug)]
 pub struct ClosedOutput;
 
@@ -45,7 +45,7 @@ impl fmt::Display for ClosedOutput {
 
 impl std::error::Error for ClosedOutput {}
 
-/// Takes a closed output as the end of the work and not as its failure: the reader has seen enough.
+// Takes a closed output as the end of the work and not as its failure: the reader has seen enough.
 pub fn unless_closed(told: Result<()>) -> Result<()> {
     let is_closed = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref).is_some_and(|error| error.is::<ClosedOutput>())
@@ -53,7 +53,7 @@ pub fn unless_closed(told: Result<()>) -> Result<()> {
     told.or_else(|error| if error.chain().any(is_closed) { Ok(()) } else { Err(error) })
 }
 
-/// Returns an error and its causes on one line, each told once: many texts have that of their cause in them.
+// Returns an error and its causes on one line, each told once: many texts have that of their cause in them.
 pub fn chain(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {

@@ -1,4 +1,4 @@
-//! Users who share an engine: the crowd of one keeps no other waiting.
+//! Users that share an engine: the crowd of one keeps no other waiting.
 
 use crate::support::Server;
 use futures_util::StreamExt;

@@ -30,8 +30,8 @@ struct TakenPlace {
     number: u64,
 }
 
-/// Place of one request. Dropping it gives it back.
-pub(super) struct Place {
+// Slot of one request. Dropping it gives it back.
+pub(super) struct Slot {
     of: Arc<PlacesOfClass>,
     number: u64,
     lost: CancellationToken,
@@ -46,8 +46,8 @@ impl Places {
         Places { talk, others }
     }
 
-    /// Takes a place. `None`: all are taken, and no user has so many that this one should get one of them.
-    pub fn take(&self, user: Option<u64>, priority: Priority) -> Option<Place> {
+    // Takes a place. `None`: all are taken, and no user has so many that this one should get one of them.
+    pub fn take(&self, user: Option<u64>, priority: Priority) -> Option<Slot> {
         let of = if priority == Priority::Talk { &self.talk } else { &self.others };
         let TakenPlaces { count: number, places } = &mut *of.taken.lock();
         if places.len() >= of.most {
@@ -61,12 +61,12 @@ impl Places {
         *number += 1;
         let (number, lost) = (*number, CancellationToken::new());
         places.push(TakenPlace { user, lost: lost.clone(), number });
-        Some(Place { of: of.clone(), number, lost })
+        Some(Slot { of: of.clone(), number, lost })
     }
 }
 
-impl Place {
-    /// Waits until another user's request takes the place.
+impl Slot {
+    // Waits until another user's request takes the place.
     pub async fn lost(&self) {
         self.lost.cancelled().await;
     }
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.of.taken.lock().places.retain(|place| place.number != self.number);
     }
@@ -90,9 +90,9 @@ mod tests {
     fn the_crowd_of_one_user_keeps_no_other_out() {
         let places = Places::new(4);
         let take = |user| places.take(Some(user), Priority::Talk);
-        let mut crowd: Vec<Place> = (0..4).map(|_| take(1).unwrap()).collect();
+        let mut crowd: Vec<Slot> = (0..4).map(|_| take(1).unwrap()).collect();
         assert!(take(1).is_none(), "one user has all places");
-        let lost = |crowd: &[Place]| crowd.iter().map(Place::is_lost).collect::<Vec<_>>();
+        let lost = |crowd: &[Slot]| crowd.iter().map(Slot::is_lost).collect::<Vec<_>>();
         let others = [take(2).unwrap(), take(2).unwrap()];
         assert_eq!(lost(&crowd), [false, false, true, true], "the newest ones are lost");
         assert!(take(2).is_none() && take(1).is_none(), "both have as many");

@@ -54,8 +54,8 @@ impl Scope {
         request.trace_parent = self.trace_parent;
     }
 
-    /// Numbers those who may reuse what is computed for the request, and so learn from its counts that it was there: a guest's words the
-    /// whole user, a person's and private ones nobody else.
+    /// Numbers the part of the user that may reuse what is computed for the request, and so learn from its counts that it was there: the
+    /// whole user for a guest's words, the person alone for theirs, and for private ones.
     fn reused_by(&self) -> u64 {
         match self.person.is_empty() && !self.is_private {
             true => past_user(&self.user),

@@ -262,7 +262,7 @@ impl Findings {
     }
 }
 
-/// Checks the names that the configuration gives to the presets of the model that would run, as a start checks them.
+// Checks the names that the configuration gives to the presets of the model that would run, as a start checks them.
 fn check_names(settings: &Settings, file: &Path, preset: &Preset, native_ctx: usize) -> Result<()> {
     let mut settings = settings.clone();
     let (presets, _) = running_presets(&mut settings, file, preset, u32::try_from(native_ctx)?)?;

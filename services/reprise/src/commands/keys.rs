@@ -21,19 +21,21 @@ pub enum KeysAction {
         /// Purpose of the key, to recognise it in the list
         #[arg(long, default_value = "")]
         name: String,
-        /// Rights of the key: talk, sessions (to list, read, export, search and delete), admin (what looks across users)
+        #[arg(
+            help = "Rights of the key: talk, sessions (to list, read, export, search and delete), admin (what looks across users)"
+        )]
         #[arg(long = "scope", value_name = "SCOPE", value_parser = scope, default_values = ["talk", "sessions"])]
         scopes: Vec<KeyScope>,
-        /// Prints one JSON object for programs
+        #[arg(help = "Prints one JSON object for programs")]
         #[arg(long)]
         json: bool,
     },
     /// Lists the keys, without their secrets
     List {
-        /// Only this user's
+        #[arg(help = "Only this user's")]
         #[arg(long)]
         user: Option<String>,
-        /// Prints a JSON array for programs
+        #[arg(help = "Prints a JSON array for programs")]
         #[arg(long)]
         json: bool,
     },
@@ -41,7 +43,7 @@ pub enum KeysAction {
     Revoke {
         /// Id from the list, or the whole key
         key: String,
-        /// Prints one JSON object for programs
+        #[arg(help = "Prints one JSON object for programs")]
         #[arg(long)]
         json: bool,
     },

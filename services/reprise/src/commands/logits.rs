@@ -32,7 +32,7 @@ pub struct Args {
     /// Continues for this number of tokens, each the most probable one: `greedy` int64 [N]
     #[arg(long, default_value_t = 0)]
     greedy: usize,
-    /// Prints one JSON object instead of a line
+    #[arg(help = "Prints one JSON object instead of a line")]
     #[arg(long)]
     json: bool,
 }

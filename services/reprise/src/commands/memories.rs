@@ -57,7 +57,7 @@ enum MemoriesAction {
         /// Deletes all of --person
         #[arg(long, conflicts_with = "memories", requires = "person")]
         all: bool,
-        /// Does not ask for confirmation of --all
+        #[arg(help = "Does not ask for confirmation of --all")]
         #[arg(long)]
         yes: bool,
     },
@@ -74,7 +74,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     with_store(settings, false, async |store| Memories { store, user, person, json }.act(action).await)
 }
 
-/// A fact for programs, with the user whose it is.
+// A fact for programs, with the user whose it is.
 #[derive(Serialize)]
 struct OwnedFact<'a> {
     user: &'a str,

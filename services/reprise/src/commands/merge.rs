@@ -31,7 +31,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Report of a file or folder for programs, with what its line for people says.
+// Report of a file or folder for programs, with what its line for people says.
 #[derive(Serialize)]
 pub struct WrittenFile<'a, T> {
     pub file: &'a Path,

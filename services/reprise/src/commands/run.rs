@@ -46,13 +46,13 @@ pub struct Args {
     /// Temperature; 0 takes the most probable token every time [default: the preset's]
     #[arg(long, value_parser = temperature)]
     temperature: Option<f32>,
-    /// Takes one of this number of most probable tokens; 0: of all [default: the preset's]
+    #[arg(help = "Takes one of this number of most probable tokens; 0: of all [default: the preset's]")]
     #[arg(long)]
     top_k: Option<u32>,
-    /// Takes one of the fewest tokens that have this share of the probability [default: the preset's]
+    #[arg(help = "Takes one of the fewest tokens that have this share of the probability [default: the preset's]")]
     #[arg(long, value_parser = share)]
     top_p: Option<f32>,
-    /// Takes no token with less than this share of the best one's probability [default: the preset's]
+    #[arg(help = "Takes no token with less than this share of the best one's probability [default: the preset's]")]
     #[arg(long, value_parser = share)]
     min_p: Option<f32>,
     /// Seed: the same seed gives the same text

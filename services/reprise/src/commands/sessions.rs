@@ -26,7 +26,7 @@ pub struct Args {
     /// Only this user's sessions; import gives them to this user, whichever user owned them
     #[arg(long, global = true)]
     user: Option<String>,
-    /// Prints JSON for programs: an object, or an array of what a list has
+    #[arg(help = "Prints JSON for programs: an object, or an array of what a list has")]
     #[arg(long, global = true)]
     json: bool,
 }
@@ -35,13 +35,13 @@ pub struct Args {
 enum SessionsAction {
     /// Lists the sessions, newest first
     List {
-        /// Most sessions of the list
+        #[arg(help = "Most sessions of the list")]
         #[arg(long, default_value_t = 50)]
         limit: u32,
     },
     /// Shows one conversation: its settings, summary, pins and items
     Show {
-        /// Id of the session, from the list
+        #[arg(help = "Id of the session, from the list")]
         session: String,
         /// Shows all that ever happened in it, with every version
         #[arg(long)]
@@ -49,7 +49,7 @@ enum SessionsAction {
     },
     /// Writes sessions as JSON Lines, with all that ever happened in them
     Export {
-        /// Ids of sessions, from the list
+        #[arg(help = "Ids of sessions, from the list")]
         #[arg(required_unless_present = "all")]
         sessions: Vec<String>,
         /// Every session (of --user, or of all users)
@@ -64,7 +64,7 @@ enum SessionsAction {
     },
     /// Imports a file that export wrote; - reads the standard input
     Import {
-        /// File that export wrote
+        #[arg(help = "File that export wrote")]
         file: PathBuf,
         /// Takes what was computed of the sessions from the folder that export wrote: the service continues with it
         /// from its next start on
@@ -73,7 +73,7 @@ enum SessionsAction {
     },
     /// Searches all conversations for words and "phrases"
     Search {
-        /// Words to find; those in quotation marks stand together
+        #[arg(help = "Words to find; those in quotation marks stand together")]
         #[arg(required = true)]
         query: Vec<String>,
         /// Only this session
@@ -82,13 +82,13 @@ enum SessionsAction {
         /// Finds places with any one of the words
         #[arg(long)]
         any: bool,
-        /// Most places of the list
+        #[arg(help = "Most places of the list")]
         #[arg(long, default_value_t = 20)]
         limit: u32,
     },
     /// Deletes sessions for good: only an export brings them back
     Delete {
-        /// Ids of sessions, from the list
+        #[arg(help = "Ids of sessions, from the list")]
         #[arg(required_unless_present = "unused_days")]
         sessions: Vec<String>,
         /// Every session of all users that was not used for this number of days
@@ -100,17 +100,17 @@ enum SessionsAction {
     },
     /// Lists the summaries of old turns, in use or not
     Summaries {
-        /// Id of the session, from the list
+        #[arg(help = "Id of the session, from the list")]
         session: String,
     },
     /// Undoes the summary in use: the one before it takes its place, or the whole history
     Undo {
-        /// Id of the session, from the list
+        #[arg(help = "Id of the session, from the list")]
         session: String,
     },
     /// Brings an undone summary back
     Redo {
-        /// Id of the session, from the list
+        #[arg(help = "Id of the session, from the list")]
         session: String,
         /// Version [default: the last one undone]
         #[arg(long)]
@@ -118,9 +118,9 @@ enum SessionsAction {
     },
     /// Replaces the text of a summary with that of a file; - reads the standard input
     Edit {
-        /// Id of the session, from the list
+        #[arg(help = "Id of the session, from the list")]
         session: String,
-        /// File with the new text
+        #[arg(help = "File with the new text")]
         file: PathBuf,
         /// Version [default: the one in use]
         #[arg(long)]

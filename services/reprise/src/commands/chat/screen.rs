@@ -19,7 +19,7 @@ Ctrl-C     stops the reply, or ends this where none runs";
 pub struct ChatScreen {
     interactive: bool,
     in_line: bool,
-    /// Result of the last print. An error ends the conversation.
+    // Result of the last print. An error ends the conversation.
     printed: io::Result<()>,
 }
 

@@ -25,7 +25,7 @@ pub fn write(reports: &[(String, Value)], out: &mut Formatter<'_>) -> fmt::Resul
     Ok(())
 }
 
-/// Returns true if a table of the card has something of the report.
+// Returns true if a table of the card has something of the report.
 pub fn shows(report: &Value) -> bool {
     fn has_number(value: &Value, depth: usize) -> bool {
         let fields = value.as_object().filter(|_| depth < DEPTH);

@@ -1,7 +1,6 @@
 //! Log lines: to the standard error, for people or for collectors.
 //!
-//! A thread of its own writes them. Where nobody reads them, or the disk behind them is full, they are left out and counted, and no
-//! turn waits.
+//! A thread of its own writes them. It leaves out and counts lines whose reader is too slow or whose disk is full, and no turn waits.
 
 use anyhow::{Result, anyhow};
 use settings::{LogFormat, LoggingSettings};
@@ -14,11 +13,11 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 const OURS: [&str; 6] = ["doors", "engine", "model", "reprise", "runtime", "store"];
-/// Time for the last lines, at the end of the process.
+// Time for the last lines, at the end of the process.
 const LAST_LINES: Duration = Duration::from_secs(1);
 const SHORT_WAIT: Duration = Duration::from_millis(5);
 
-/// Log that is open. Dropped, it waits for its last lines.
+// Log that is open. Dropped, it waits for its last lines.
 pub struct Log {
     lines: SyncSender<LogEntry>,
     ended: Receiver<()>,
@@ -64,13 +63,13 @@ fn open(waiting: usize, out: impl Write + Send + 'static) -> Result<(LineSender,
     Ok((sender, Log { lines, ended }))
 }
 
-/// Writes lines until the end. What cannot be written is left out: there is no other place to tell it.
+// Writes lines until the end. What cannot be written is left out: there is no other place to tell it.
 fn write_all(entries: &Receiver<LogEntry>, left_out: &AtomicU64, mut out: impl Write) {
     while let Ok(LogEntry::Line(line)) = entries.recv() {
         let _ = out.write_all(&line);
         let count = left_out.swap(0, Ordering::Relaxed);
         if count > 0 {
-            let _ = writeln!(out, "{count} log lines were left out: nobody took them in time (logging.waiting_lines)");
+            let _ = writeln!(out, "{count} log lines were left out: their reader is too slow (logging.waiting_lines)");
         }
     }
 }
@@ -136,7 +135,7 @@ mod tests {
         let (open_gate, opened) = sync_channel(100);
         let written = Arc::<Mutex<Vec<u8>>>::default();
         let (mut sender, log) = open(2, Gate { opened, written: written.clone(), fails }).unwrap();
-        // Nobody reads: none of these waits.
+        // The gate is closed: none of these waits.
         for line in 0..50 {
             sender.write_all(format!("line {line}\n").as_bytes()).unwrap();
         }
