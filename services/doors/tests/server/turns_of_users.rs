@@ -56,7 +56,7 @@ async fn a_short_reply_comes_beside_the_long_ones_of_another_users_crowd() {
             begins.recv().await.unwrap();
         }
     }
-    // Three are told and four may wait.
+    // The engine writes three replies, and four requests may wait.
     while refused() < 24 - 3 - 4 {
         begins.recv().await.unwrap();
     }
