@@ -298,8 +298,8 @@ impl Backend for Cuda {
         self.enter()?;
         // One at a time.
         let recorder = self.recorder.lock();
-        let mut graph = null_mut();
-        let mut ready = null_mut();
+        // What is in it when something fails is given back.
+        let mut recorded = CudaGraph { graph: null_mut(), ready: null_mut() };
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is ours; capture is ended on every way out of `work`.
         unsafe {
@@ -307,11 +307,12 @@ impl Backend for Cuda {
             *self.recording.lock() = Some((std::thread::current().id(), Stream(*recorder)));
             let result = work();
             *self.recording.lock() = None;
-            let ended = check("recording a graph", sys::cuStreamEndCapture(*recorder, &mut graph));
+            let ended = check("recording a graph", sys::cuStreamEndCapture(*recorder, &mut recorded.graph));
             result.and(ended)?;
-            check("making a graph", sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0))?;
+            let made = sys::cuGraphInstantiateWithFlags(&mut recorded.ready, recorded.graph, 0);
+            check("making a graph", made)?;
         }
-        Ok(Box::new(CudaGraph { graph, ready }))
+        Ok(Box::new(recorded))
     }
 
     fn is_recording(&self) -> bool {
@@ -443,10 +444,14 @@ impl Drop for Cuda {
 
 impl Drop for CudaGraph {
     fn drop(&mut self) {
-        // SAFETY: both were made by `record`.
+        // SAFETY: what is not null was made by `record`.
         unsafe {
-            let _ = sys::cuGraphExecDestroy(self.ready);
-            let _ = sys::cuGraphDestroy(self.graph);
+            if !self.ready.is_null() {
+                let _ = sys::cuGraphExecDestroy(self.ready);
+            }
+            if !self.graph.is_null() {
+                let _ = sys::cuGraphDestroy(self.graph);
+            }
         }
     }
 }
