@@ -39,6 +39,7 @@ export function App(): JSX.Element {
   const { theme } = useKept();
   const [drawer, set_drawer] = useState(false);
   const main = useRef<HTMLElement>(null);
+  const side = useRef<HTMLElement>(null);
   useEffect(() => void state.open(), []);
   useEffect(() => {
     document.documentElement.dataset.theme = theme;
@@ -48,6 +49,9 @@ export function App(): JSX.Element {
     if (place.view === "talk" && state.gate === "open") state.show(place.of);
     document.title = place.view === "talk" ? "Reprise" : `${PLACES.find(({ view }) => view === place.view)?.name} · Reprise`;
   }, [place.view, place.of]);
+  useEffect(() => {
+    if (drawer) side.current?.querySelector<HTMLElement>(".only-narrow")?.focus();
+  }, [drawer]);
   if (state.gate !== "open") return <Gate />;
 
   const session = state.conversation.id;
@@ -58,7 +62,11 @@ export function App(): JSX.Element {
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
         Skip to the content
       </a>
-      <aside class={`side ${drawer ? "is-open" : ""}`} aria-label="Conversations and places">
+      <aside
+        ref={side}
+        onClick={(event) => (event.target as Element).closest("a, .new") && set_drawer(false)}
+        onKeyDown={(event) => event.key === "Escape" && set_drawer(false)}
+        class={`side ${drawer ? "is-open" : ""}`} aria-label="Conversations and places">
         <div class="brand">
           <img src="/console/icon.svg" width="26" height="26" alt="" />
           <span>Reprise</span>

@@ -32,6 +32,13 @@ let kept = read();
 
 export const now = () => kept;
 
+// Another tab of this browser has changed something.
+globalThis.addEventListener?.("storage", ({ key }) => {
+  if (key !== NAME) return;
+  kept = read();
+  changed.dispatchEvent(new Event("change"));
+});
+
 export function keep(change: Partial<Kept>): void {
   kept = { ...kept, ...change };
   attempt(() => localStorage.setItem(NAME, JSON.stringify(kept)));

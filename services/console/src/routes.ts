@@ -12,8 +12,17 @@ export interface Place {
 
 const VIEWS: View[] = ["talk", "memory", "people", "server", "windows", "settings"];
 
+/** Address that a person shortened or mistyped: what cannot be decoded is taken as it stands. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 export function place_of(hash: string): Place {
-  const [view, of, item] = hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [view, of, item] = hash.replace(/^#\/?/, "").split("/").map(decoded);
   if (VIEWS.includes(view as View)) return { view: view as View, of: of || undefined, item: item || undefined };
   // An older page wrote the session alone.
   return { view: "talk", of: view?.startsWith("sess_") ? view : undefined };

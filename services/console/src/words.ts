@@ -17,9 +17,9 @@ export function seconds(ms: number | null | undefined): string {
 
 export function bytes(number: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let [value, unit] = [number, 0];
+  let [value, unit] = [Math.abs(number), 0];
   while (value >= 1024 && unit < units.length - 1) [value, unit] = [value / 1024, unit + 1];
-  return `${value < 10 && unit > 0 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+  return `${number < 0 ? "-" : ""}${value < 10 && unit > 0 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
 }
 
 export function day(ms: number): string {

@@ -170,7 +170,7 @@ export interface ExperimentReport {
   from_ms: number | null;
   to_ms: number | null;
   arms: string[];
-  unit: "users" | "sessions" | "pairs";
+  unit: "users" | "sessions" | "pairs" | "own_sessions" | "own_days";
   level: number;
   traffic: { users: number; sessions: number; turns: number; turns_per_session: number }[];
   rows: ExperimentRow[];

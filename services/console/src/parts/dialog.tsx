@@ -5,12 +5,20 @@ import { useEffect, useRef } from "preact/hooks";
 export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
+  // A press that begins and ends beside the box closes it. One that marks text and ends there does not.
+  const began_beside = useRef(false);
+  const is_beside = ({ target, clientX, clientY }: MouseEvent) => {
+    const box = dialog.current?.getBoundingClientRect();
+    if (!box || target !== dialog.current) return false;
+    return clientX < box.left || clientX > box.right || clientY < box.top || clientY > box.bottom;
+  };
   return (
     <dialog
       ref={dialog}
       aria-labelledby="dialog-title"
       onClose={onClose}
-      onClick={(event) => event.target === dialog.current && dialog.current?.close()}
+      onPointerDown={(event) => (began_beside.current = is_beside(event))}
+      onClick={(event) => began_beside.current && is_beside(event) && dialog.current?.close()}
     >
       <div class="stack">
         <h2 id="dialog-title">{title}</h2>

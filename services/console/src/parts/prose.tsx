@@ -1,26 +1,34 @@
 // Text of a model as a page: paragraphs, lists, code, and bold words. It makes elements and never reads HTML, and it makes no links.
 import type { ComponentChild, JSX } from "preact";
 
-type Block = { kind: "text" | "code" | "heading"; text: string } | { kind: "list"; is_numbered: boolean; items: string[] };
+type Block =
+  | { kind: "text" | "code" | "heading"; text: string }
+  | { kind: "list"; is_numbered: boolean; items: string[]; numbers: number[] };
 
-const BULLET = /^\s*(?:[-*•]|(\d+)[.)])\s+(.*)$/;
+const BULLET = /^\s*(?:[-*•]|(\d{1,9})[.)])\s+(.*)$/;
 const HEADING = /^#{1,6}\s+(.*)$/;
+const FENCE = /^\s*```[^`]*$/;
+const FENCE_END = /^\s*```+\s*$/;
 
 export function blocks(text: string): Block[] {
   const found: Block[] = [];
   let code: string[] | undefined;
   for (const line of text.split("\n")) {
     const [last, bullet, heading] = [found.at(-1), BULLET.exec(line), HEADING.exec(line)];
-    if (line.trimStart().startsWith("```")) {
-      if (code) found.push({ kind: "code", text: code.join("\n") });
-      code = code ? undefined : [];
+    if (code && FENCE_END.test(line)) {
+      found.push({ kind: "code", text: code.join("\n") });
+      code = undefined;
     } else if (code) {
       code.push(line);
+    } else if (FENCE.test(line)) {
+      code = [];
     } else if (bullet) {
       const is_numbered = bullet[1] !== undefined;
-      const item = bullet[2] ?? "";
-      if (last?.kind === "list" && last.is_numbered === is_numbered) last.items.push(item);
-      else found.push({ kind: "list", is_numbered, items: [item] });
+      const [item, number] = [bullet[2] ?? "", Number(bullet[1] ?? 0)];
+      if (last?.kind === "list" && last.is_numbered === is_numbered) {
+        last.items.push(item);
+        last.numbers.push(number);
+      } else found.push({ kind: "list", is_numbered, items: [item], numbers: [number] });
     } else if (heading) {
       found.push({ kind: "heading", text: heading[1] ?? "" });
     } else if (!line.trim()) {
@@ -58,7 +66,12 @@ export function Prose({ text }: { text: string }): JSX.Element {
               </p>
             );
           case "list": {
-            const items = block.items.map((item, n) => <li key={n}>{inline(item)}</li>);
+            // The number that stands there may be the answer: a day, a year, a place in a longer list.
+            const items = block.items.map((item, n) => (
+              <li key={n} value={block.is_numbered ? block.numbers[n] : undefined}>
+                {inline(item)}
+              </li>
+            ));
             return block.is_numbered ? <ol key={at}>{items}</ol> : <ul key={at}>{items}</ul>;
           }
           default:

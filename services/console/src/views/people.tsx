@@ -9,9 +9,6 @@ import { address, usePlace } from "../routes.ts";
 import { useShared } from "../state.ts";
 import { moment, plural } from "../words.ts";
 
-/** Name in an address for the home, whose name is empty. */
-const HOME = "home";
-
 export function People(): JSX.Element {
   const { api } = useShared();
   const { of } = usePlace();
@@ -28,12 +25,13 @@ export function People(): JSX.Element {
       <Loaded of={loaded}>
         {({ persons, facts, taken }) => {
           const names = [...new Set(["", ...persons.map(({ person }) => person), ...facts.map(({ person }) => person)])];
-          const chosen = of === undefined || of === HOME ? "" : of;
+          // The home's name is empty, so its address has none: a person may be called "home".
+          const chosen = of ?? "";
           return (
             <>
               <nav class="chips" aria-label="People">
                 {names.map((name) => (
-                  <a key={name} href={address({ view: "people", of: name || HOME })} aria-current={name === chosen ? "page" : undefined}>
+                  <a key={name} href={address({ view: "people", of: name })} aria-current={name === chosen ? "page" : undefined}>
                     {name || "The home"} <span class="number">{facts.filter((fact) => fact.person === name).length}</span>
                   </a>
                 ))}

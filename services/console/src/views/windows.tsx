@@ -22,7 +22,7 @@ export function Windows(): JSX.Element {
           if (!name) {
             const text = configured
               ? `The experiment “${configured}” runs, and no turn was measured yet. Talk, and come back.`
-              : "No experiment has run. Name presets in [experiment] of reprise.toml, and the service draws for each person which one they get.";
+              : "No experiment has run. Name presets in [experiment] of reprise.toml, and the service draws for each new conversation which one it gets.";
             return <Empty title="Nothing to compare yet" text={text} />;
           }
           return (
@@ -51,7 +51,13 @@ function Report({ name }: { name: string }): JSX.Element {
   return <Loaded of={useLoaded(() => api.experiment(name), [name])}>{(report) => <Arms report={report} />}</Loaded>;
 }
 
-const UNITS = { users: "users", sessions: "conversations", pairs: "pairs of turns" };
+const UNITS: Record<ExperimentReport["unit"], string> = {
+  users: "users",
+  sessions: "conversations",
+  pairs: "blocks of turns",
+  own_sessions: "conversations of the same user",
+  own_days: "days of the same user",
+};
 
 function Arms({ report }: { report: ExperimentReport }): JSX.Element {
   const [first, ...others] = report.arms;
