@@ -36,6 +36,9 @@ interface LinkEvents {
   refused: Refusal;
 }
 
+/** Keys that a browser takes as a sub-protocol. With another one, the service gives a secret of ten minutes. */
+const IS_TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
+
 /** Statuses after which another attempt with the same key and session would be refused, too. */
 const FINAL = [400, 401, 403, 404];
 
@@ -45,6 +48,7 @@ export class Link extends Emitter<LinkEvents> {
   /** Session of the connection, once the service has told it. */
   session?: string;
   private socket?: WebSocket;
+  private attempt = 0;
   private timer?: ReturnType<typeof setTimeout>;
   private pause_ms: number;
 
@@ -61,7 +65,18 @@ export class Link extends Emitter<LinkEvents> {
   connect(): void {
     this.close();
     this.enter("connecting");
-    const { url, key, model } = this.options;
+    const { key } = this.options;
+    if (!key || IS_TOKEN.test(key)) return this.dial(key);
+    const attempt = this.attempt;
+    void this.secret(key).then((secret) => {
+      if (attempt !== this.attempt) return;
+      if (secret) this.dial(secret);
+      else void this.ask();
+    });
+  }
+
+  private dial(key?: string): void {
+    const { url, model } = this.options;
     const address = new URL("/v1/realtime?extensions=reprise", url.replace(/^http/, "ws"));
     const asked = { session: this.session, after: this.session && this.after(), model: this.session ? undefined : model };
     for (const [name, value] of Object.entries(asked)) if (value) address.searchParams.set(name, value);
@@ -93,6 +108,7 @@ export class Link extends Emitter<LinkEvents> {
 
   close(): void {
     clearTimeout(this.timer);
+    this.attempt++;
     const socket = this.socket;
     this.socket = undefined;
     socket?.close();
@@ -109,13 +125,22 @@ export class Link extends Emitter<LinkEvents> {
     this.emit("event", event);
   }
 
+  private async secret(key: string): Promise<string | undefined> {
+    const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+    const address = new URL("/v1/realtime/client_secrets", this.options.url);
+    const answer = await fetch(address, { method: "POST", headers, body: "{}" }).catch(() => null);
+    const made = answer?.ok ? ((await answer.json().catch(() => null)) as { value?: string } | null) : null;
+    return made?.value;
+  }
+
   /** Asks in another way why the connection was refused: a browser does not tell. */
   private async ask(): Promise<void> {
     const { url, key } = this.options;
     const headers: Record<string, string> = key ? { authorization: `Bearer ${key}` } : {};
     const path = this.session ? `/v1/conversations/${encodeURIComponent(this.session)}` : "/v1/models";
+    const attempt = this.attempt;
     const answer = await fetch(new URL(path, url), { headers }).catch(() => null);
-    if (this.state !== "connecting") return;
+    if (attempt !== this.attempt || this.state !== "connecting") return;
     if (!answer || !FINAL.includes(answer.status)) return this.wait();
     const body = (await answer.json().catch(() => null)) as { error?: { message?: string } } | null;
     this.refusal = { status: answer.status, message: body?.error?.message ?? answer.statusText };

@@ -29,6 +29,7 @@ function KeyForm(): JSX.Element {
   const state = useShared();
   const [key, set_key] = useState("");
   const [on_device, set_on_device] = useState(false);
+  const [is_strange, set_strange] = useState(false);
   const gate = state.gate as keyof typeof TITLES;
   const is_wrong = gate !== "needs_key";
   return (
@@ -36,7 +37,10 @@ function KeyForm(): JSX.Element {
       class="stack"
       onSubmit={(event) => {
         event.preventDefault();
-        if (key.trim()) state.enter(key.trim(), on_device);
+        // A browser sends no other letters in a header. They come with a copy: dots of a cut text, signs without width.
+        const is_sendable = /^[\x21-\x7e]+$/.test(key.trim());
+        set_strange(!is_sendable);
+        if (is_sendable) state.enter(key.trim(), on_device);
       }}
     >
       <h1>{TITLES[gate]}</h1>
@@ -44,6 +48,9 @@ function KeyForm(): JSX.Element {
         {is_wrong ? "The service does not let this key in. It may be mistyped, or revoked." : "This service opens with a key of your own."} The
         person who runs it makes one with <code>reprise keys create --user NAME</code>.
       </p>
+      {is_strange && (
+        <p role="alert">There are letters in it that no key has. Copy it again, without what stands around it.</p>
+      )}
       <label class="field">
         <span>Key</span>
         <input
