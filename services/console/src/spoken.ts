@@ -8,6 +8,8 @@ export class SpokenPage extends Spoken {
   private microphone?: Microphone;
   private readonly loudspeaker: BrowserPlayer;
   private looks?: ReturnType<typeof setInterval>;
+  /** Counts the wishes to listen and to end: a microphone may open long after its wish. */
+  private wishes = 0;
 
   constructor(conversation: Conversation) {
     const loudspeaker = new BrowserPlayer(() => this.played());
@@ -22,17 +24,25 @@ export class SpokenPage extends Spoken {
   /** Opens the microphone. Returns what is in the way. */
   async listen(): Promise<string | undefined> {
     if (!navigator.mediaDevices) return "This browser gives a microphone only to pages over https, or on this computer.";
+    const wish = ++this.wishes;
+    let microphone: Microphone;
     try {
-      this.microphone = await Microphone.open((samples) => this.hear(samples));
+      microphone = await Microphone.open((samples) => this.hear(samples));
     } catch (error) {
       const is_refused = error instanceof DOMException && error.name === "NotAllowedError";
       return is_refused ? "This page may not use the microphone. Allow it in the browser's settings for this address." : "There is no microphone.";
     }
+    if (wish !== this.wishes) {
+      microphone.close();
+      return undefined;
+    }
+    this.microphone = microphone;
     this.begin();
     return undefined;
   }
 
   override end(): void {
+    this.wishes++;
     this.microphone?.close();
     this.microphone = undefined;
     super.end();

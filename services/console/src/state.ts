@@ -1,6 +1,7 @@
 // What the views share: the service's routes, the conversation that is open, the list of conversations, notices.
 import { useEffect, useReducer } from "preact/hooks";
-import { Api, ApiError, Conversation, Emitter, type SessionLine, type TurnNumbers } from "./client.ts";
+import { Api, ApiError, Conversation, Emitter, type Item, type SessionLine, type TurnNumbers } from "./client.ts";
+import { item_of } from "./history.ts";
 import * as keep from "./keep.ts";
 import { go, place_of, settle } from "./routes.ts";
 import { SpokenPage } from "./spoken.ts";
@@ -33,18 +34,23 @@ export type Gate = "opening" | "open" | "needs_key" | "wrong_key" | "may_not" | 
 
 const NOTICE_MS = 7000;
 const MOST_PAGES = 20;
+const SESSIONS_A_PAGE = 100;
 
-export class State extends Emitter<{ change: undefined }> {
+export class State extends Emitter<{ change: undefined; draft: undefined }> {
   api = this.new_api();
   gate: Gate = "opening";
   gate_message = "";
   /** False for a key that may talk only. */
   may_list = true;
   sessions: SessionLine[] = [];
+  /** True if there are older conversations than those. */
+  has_older = false;
   conversation: Conversation;
   /** Speech of the open conversation over the service's own ears and voice. */
   spoken!: SpokenPage;
   marks = new Map<string, Mark>();
+  /** Items of the open conversation as the store has them, also those that a summary tells. */
+  history: Item[] = [];
   notices: Notice[] = [];
   /** Lines about the window between messages, by the item before them. */
   asides: Aside[] = [];
@@ -52,11 +58,19 @@ export class State extends Emitter<{ change: undefined }> {
   readonly speaking = new Speaking(this.voice);
   private next_notice = 1;
   private wants_private = false;
+  private pages = 1;
+  /** What was typed and not said yet, by its conversation; that of a new one has no name. */
+  private readonly drafts = new Map<string, string>();
+  /** Conversations that were left with words that the service does not have yet. */
+  private readonly left = new Set<Conversation>();
 
   constructor() {
     super();
     this.conversation = this.new_conversation();
     this.speaking.on("change", () => this.changed());
+    globalThis.addEventListener?.("beforeunload", (event) => {
+      if (this.conversation.is_waiting || this.left.size > 0) event.preventDefault();
+    });
   }
 
   changed(): void {
@@ -78,7 +92,7 @@ export class State extends Emitter<{ change: undefined }> {
     this.changed();
     if (this.gate !== "open") return;
     const place = place_of(location.hash);
-    this.conversation.close();
+    this.leave_conversation();
     this.conversation = this.new_conversation();
     this.show(place.view === "talk" ? place.of : undefined);
     this.changed();
@@ -94,9 +108,12 @@ export class State extends Emitter<{ change: undefined }> {
   leave(): void {
     keep.forget_key();
     this.speaking.stop();
-    this.conversation.close();
+    // With another key these words would be another user's.
+    for (const conversation of [this.conversation, ...this.left]) conversation.close();
+    this.left.clear();
+    this.drafts.clear();
     this.conversation = this.new_conversation();
-    this.sessions = [];
+    [this.sessions, this.marks, this.history, this.asides, this.pages] = [[], new Map(), [], [], 1];
     go({ view: "talk" });
     this.gate = "opening";
     void this.open();
@@ -104,8 +121,14 @@ export class State extends Emitter<{ change: undefined }> {
 
   async list(): Promise<void> {
     try {
-      this.sessions = (await this.api.sessions()).data;
-      this.may_list = true;
+      const sessions = new Map<string, SessionLine>();
+      let [before, has_older]: [number | undefined, boolean] = [undefined, true];
+      for (let page = 0; page < this.pages && has_older; page++) {
+        const answer = await this.api.sessions(SESSIONS_A_PAGE, before);
+        for (const line of answer.data) sessions.set(line.id, line);
+        [before, has_older] = [answer.before ?? undefined, answer.has_more];
+      }
+      [this.sessions, this.has_older, this.may_list] = [[...sessions.values()], has_older, true];
     } catch (error) {
       if (!(error instanceof ApiError && error.status === 403)) throw error;
       this.may_list = false;
@@ -115,18 +138,57 @@ export class State extends Emitter<{ change: undefined }> {
 
   refresh = () => void this.list().catch(() => {});
 
+  /** Lists another page of conversations. */
+  older(): void {
+    this.pages++;
+    void this.attempt(this.list());
+  }
+
   /** Opens a session, or a new conversation that begins with the first words. */
   show(session?: string): void {
     if (session === this.conversation.id && (session !== undefined || this.conversation.items.length === 0)) return;
     this.speaking.stop();
-    this.conversation.close();
-    [this.marks, this.asides] = [new Map(), []];
-    this.conversation = this.new_conversation(session);
+    this.leave_conversation();
+    [this.marks, this.asides, this.history] = [new Map(), [], []];
+    const left = session && [...this.left].find(({ id }) => id === session);
+    if (left) this.enter_conversation(left);
+    else this.conversation = this.new_conversation(session);
     if (session) {
-      this.conversation.connect();
-      void this.read_marks(session);
+      if (!left) this.conversation.connect();
+      void this.read_history(session);
     }
     this.changed();
+  }
+
+  /** Closes the open conversation, once the service has what was said in it. */
+  private leave_conversation(): void {
+    const { conversation } = this;
+    if (!conversation.is_waiting) return conversation.close();
+    this.left.add(conversation);
+    conversation.on("done", () => {
+      if (conversation.is_waiting || !this.left.delete(conversation)) return;
+      conversation.close();
+      this.refresh();
+    });
+  }
+
+  private enter_conversation(conversation: Conversation): void {
+    this.left.delete(conversation);
+    this.conversation = conversation;
+    this.speak_in(conversation);
+  }
+
+  /** What was typed in the open conversation and not said. */
+  get draft(): string {
+    return this.drafts.get(this.conversation.id ?? "") ?? "";
+  }
+
+  keep_draft(text: string): void {
+    const { id, link } = this.conversation;
+    // The first letter of a new conversation gave it its name.
+    if (id && !link.options.session) this.drafts.delete("");
+    if (text) this.drafts.set(id ?? "", text);
+    else this.drafts.delete(id ?? "");
   }
 
   get is_private(): boolean {
@@ -136,19 +198,29 @@ export class State extends Emitter<{ change: undefined }> {
   /** Chooses, before the first words, whether anything of a new conversation is remembered. */
   set_private(is_private: boolean): void {
     this.wants_private = is_private;
+    this.conversation.close();
     this.conversation = this.new_conversation();
     this.changed();
   }
 
-  say(text: string): void {
+  /** Says a message. False if it is not said: the user still has to. */
+  say(text: string): boolean {
     const heard = this.speaking.stop();
     this.spoken.hush();
-    this.conversation.say(text, heard);
+    if (this.conversation.say(text, heard?.chars, heard?.item_id)) return true;
+    this.notice("Too much waits for the connection already. This was not said.", "problem");
+    return false;
   }
 
   stop(): void {
-    this.conversation.interrupt(this.speaking.stop());
+    const heard = this.speaking.stop();
+    this.conversation.interrupt(heard?.chars, heard?.item_id);
     this.spoken.hush();
+  }
+
+  /** Tells where something was not done because there is no connection. */
+  changes(is_done: boolean): void {
+    if (!is_done) this.notice("There is no connection right now. Nothing was changed.", "problem");
   }
 
   async thumb(item: string, value: number): Promise<void> {
@@ -206,10 +278,16 @@ export class State extends Emitter<{ change: undefined }> {
   private new_conversation(session?: string): Conversation {
     const conversation = new Conversation({ url: location.origin, key: keep.key(), session, private: this.wants_private });
     const is_open = () => conversation === this.conversation;
-    if (this.spoken?.is_on) this.spoken.end();
-    this.spoken = new SpokenPage(conversation);
-    this.spoken.on("change", () => is_open() && this.changed());
+    this.speak_in(conversation);
     conversation.on("change", () => is_open() && this.changed());
+    conversation.on("unsaid", (text) => {
+      if (!is_open() || this.draft) return;
+      this.keep_draft(text);
+      this.emit("draft", undefined);
+    });
+    conversation.on("event", (event) => {
+      if (is_open() && event.type === "conversation.item.deleted") this.history = this.history.filter(({ id }) => id !== event.item_id);
+    });
     conversation.on("refused", ({ status, message }) => {
       if (!is_open()) return;
       if (status === 404) {
@@ -267,6 +345,13 @@ export class State extends Emitter<{ change: undefined }> {
     return conversation;
   }
 
+  private speak_in(conversation: Conversation): void {
+    this.spoken?.end();
+    const spoken = new SpokenPage(conversation);
+    spoken.on("change", () => this.spoken === spoken && this.changed());
+    this.spoken = spoken;
+  }
+
   /** Forgets a memory that was just learned. */
   async forget(memory: string): Promise<void> {
     if (!(await this.attempt(this.api.forget(memory), "It is forgotten."))) return;
@@ -286,16 +371,19 @@ export class State extends Emitter<{ change: undefined }> {
     if (line && !line.title && (await suggest_title(this.api, conversation))) this.refresh();
   }
 
-  /** Reads which response each older reply is from, so that it has its thumbs after a reload, too. */
-  private async read_marks(session: string): Promise<void> {
+  /** Reads everything that was said, also what a summary tells, and which response each older reply is from. */
+  private async read_history(session: string): Promise<void> {
+    const is_open = () => this.conversation.id === session;
     try {
       const turns = new Map<string, TurnNumbers>();
       for (const turn of (await this.api.turns(session)).data) if (turn.response_id) turns.set(turn.response_id, turn);
       for (let page = 0, after: string | undefined; page < MOST_PAGES; page++) {
         const { data, has_more } = await this.api.items(session, after);
+        if (!is_open()) return;
+        this.history = [...this.history, ...data.flatMap((stored) => item_of(stored) ?? [])];
         for (const { item_id, response, body } of data) {
           const turn = response ? turns.get(response) : undefined;
-          if (!turn || !response || body.kind !== "message") continue;
+          if (!turn || !response || body.kind !== "message" || this.marks.has(item_id)) continue;
           const { feedback, first_token_ms } = turn;
           this.marks.set(item_id, { response_id: response, feedback: feedback ?? 0, first_token_ms });
         }

@@ -89,10 +89,18 @@ export class BrowserVoice implements Voice {
   }
 }
 
+/** Reply that was being read, and its characters that were heard. */
+export interface Heard {
+  item_id: string;
+  chars: number;
+}
+
 /** Sentences that are spoken one behind the other. Knows how far the user has heard. */
 export class Speaking extends Emitter<{ change: undefined }> {
   current?: Sentence;
   private waiting: Sentence[] = [];
+  /** True while a reply is read that comes, and not one that the user read before. */
+  private is_first = false;
   private spoken = 0;
   private turn = 0;
 
@@ -100,20 +108,34 @@ export class Speaking extends Emitter<{ change: undefined }> {
     super();
   }
 
+  /** Reads a sentence of a reply that comes. */
   say(sentence: Sentence): void {
-    this.waiting.push(sentence);
-    if (!this.current) void this.run();
+    if (!this.is_first) this.stop();
+    this.is_first = true;
+    this.read(sentence);
   }
 
-  /** Stops. Returns the characters of the reply that were heard; undefined if nothing was being spoken. */
-  stop(): number | undefined {
-    const heard = this.current && this.current.start + this.spoken;
+  /** Reads a whole reply again. The user knows its words, so that all of it stays when they stop it. */
+  repeat(sentences: Sentence[]): void {
+    this.stop();
+    sentences.forEach((sentence) => this.read(sentence));
+  }
+
+  /** Stops. Returns how much was heard of a reply that came; undefined if none was being read. */
+  stop(): Heard | undefined {
+    const heard = this.is_first && this.current && { item_id: this.current.item_id, chars: this.current.start + this.spoken };
+    this.is_first = false;
     this.turn++;
     this.waiting = [];
     this.current = undefined;
     this.voice.hush();
     this.emit("change", undefined);
-    return heard;
+    return heard || undefined;
+  }
+
+  private read(sentence: Sentence): void {
+    this.waiting.push(sentence);
+    if (!this.current) void this.run();
   }
 
   private async run(): Promise<void> {
@@ -124,7 +146,7 @@ export class Speaking extends Emitter<{ change: undefined }> {
       await this.voice.say(next.text, (chars) => (this.spoken = chars));
       if (turn !== this.turn) return;
     }
-    this.current = undefined;
+    [this.current, this.is_first] = [undefined, false];
     this.emit("change", undefined);
   }
 }

@@ -216,6 +216,102 @@ test("a wish that may mean two memories shows both, and one of them is forgotten
   await home.stop();
 });
 
+test("what was typed stays with its conversation, and marked text closes no question", { skip }, async () => {
+  const { page, complaints } = await open(browser, service.url);
+  await say(page, "First talk");
+  const first = page.url();
+  const field = page.getByLabel("What you say");
+  await field.fill("half a thought");
+  await page.getByRole("button", { name: "New conversation" }).click();
+  await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
+  assert.equal(await field.inputValue(), "");
+  await field.fill("another one");
+  await page.evaluate(() => (location.hash = "#/people"));
+  await page.getByRole("heading", { name: "People" }).waitFor();
+  await page.goto(first);
+  await page.locator(".bubble", { hasText: "First talk" }).waitFor();
+  assert.equal(await field.inputValue(), "half a thought");
+  // Marking with the mouse ends beside the box.
+  await page.getByRole("button", { name: "Edit and ask again" }).click();
+  const box = (await page.getByRole("dialog").boundingBox())!;
+  await page.mouse.move(box.x + 40, box.y + 100);
+  await page.mouse.down();
+  await page.mouse.move(box.x - 60, box.y + 100);
+  await page.mouse.up();
+  await page.mouse.click(box.x + 5, box.y + 5);
+  assert.ok(await page.getByRole("dialog").isVisible());
+  await page.mouse.click(box.x - 60, box.y + 100);
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+test("an old reply that is read again and stopped takes nothing from the last one", { skip }, async () => {
+  const { page, complaints } = await open(browser, service.url, {}, VOICE);
+  await say(page, "Hello");
+  await say(page, "Good morning");
+  const last = replies(page).nth(1).locator(".prose");
+  const said = await last.textContent();
+  await replies(page).first().getByRole("button", { name: "Read aloud" }).click();
+  await page.locator("mark.spoken").waitFor();
+  await page.getByRole("button", { name: "Stop the reply" }).click();
+  await page.locator("mark.spoken").waitFor({ state: "detached" });
+  await page.reload();
+  await replies(page).nth(1).waitFor();
+  assert.equal(await last.textContent(), said);
+  assert.equal(await page.getByText("Interrupted here.").count(), 0);
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+test("turns that a summary tells are read and found also after a restart", { skip }, async () => {
+  const home = await Service.start("[model]\nctx_size = 1000\n");
+  const { page, complaints } = await open(browser, home.url);
+  await say(page, "The marmalade stands in the cellar.");
+  const told = page.locator(".aside", { hasText: "told by a summary" });
+  for (let turn = 0; turn < 60 && !(await told.count()); turn++) {
+    await say(page, "I am telling you a long story about the kitchen, the garden and the children who were playing there.");
+    const fill = await page.locator(".fill").textContent();
+    if (Number(/(\d+) %/.exec(fill ?? "")?.[1]) >= 66) break;
+  }
+  await told.waitFor();
+  const count = await page.locator(".bubble").count();
+  await home.kill();
+  await home.again();
+  await page.reload();
+  await page.locator(".bubble", { hasText: "marmalade" }).waitFor();
+  assert.equal(await page.locator(".bubble").count(), count);
+  await page.getByRole("button", { name: "New conversation" }).click();
+  await page.getByLabel("Search everything that was said").fill("marmalade");
+  await page.locator(".hits a", { hasText: "You: " }).first().click();
+  await page.locator(".is-found .bubble", { hasText: "marmalade" }).waitFor();
+  await check(page, "a conversation with turns from the store");
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+  await home.stop();
+});
+
+test("what was said is not lost where another conversation is opened before the service has it", { skip }, async () => {
+  const alone = await Service.start();
+  const { page } = await open(browser, alone.url);
+  await say(page, "Hello");
+  await alone.kill();
+  await page.getByText("Connection lost").waitFor();
+  await page.getByLabel("What you say").fill("Remember the keys");
+  await page.keyboard.press("Enter");
+  await page.getByText("Waiting for the connection").waitFor();
+  await page.getByRole("button", { name: "New conversation" }).click();
+  await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
+  await alone.again();
+  const api = new Api({ url: alone.url });
+  const [line] = (await api.sessions()).data;
+  const has = async () => (await api.items(line!.id)).data.map(({ body }) => (body.kind === "message" ? body.parts.map(({ text }) => text).join("") : ""));
+  for (let tries = 0; tries < 300 && !(await has()).includes("Remember the keys"); tries++) await page.waitForTimeout(100);
+  assert.ok((await has()).includes("Remember the keys"));
+  await page.context().close();
+  await alone.stop();
+});
+
 test("a lost connection is told, and the conversation goes on", { skip }, async () => {
   const alone = await Service.start();
   const { page } = await open(browser, alone.url);
@@ -254,6 +350,21 @@ test("a wrong key is told so, and the right one opens the page", { skip }, async
   await guarded.stop();
 });
 
+test("a key of any letters talks, and letters that no key has are told", { skip }, async () => {
+  const guarded = Service.prepared();
+  await guarded.start("0", "--api-key", "p@ss/word=1");
+  const { page, complaints } = await open(browser, guarded.url);
+  await page.getByLabel("Key", { exact: true }).fill("p@ss/wo…");
+  await page.keyboard.press("Enter");
+  await page.getByRole("alert").getByText("letters in it that no key has").waitFor();
+  await page.getByLabel("Key", { exact: true }).fill("p@ss/word=1");
+  await page.keyboard.press("Enter");
+  await say(page, "Hello");
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+  await guarded.stop();
+});
+
 test("a key is made and revoked, and settings say where they come from", { skip }, async () => {
   const { page, complaints } = await open(browser, `${service.url}/#/settings`);
   await page.getByText("status_ms = 200").waitFor();
@@ -287,6 +398,7 @@ test("arms of an experiment are seen side by side with their intervals", { skip 
   assert.equal(seen.size, 2, "both arms were drawn");
   await page.goto(`${drawn.url}/#/windows`);
   await page.getByRole("heading", { name: "builtin-2k beside builtin-1k" }).waitFor();
+  await page.getByText("by conversations of the same user").waitFor();
   await page.getByRole("row", { name: /^time to first token / }).getByText("too few to tell").waitFor();
   assert.ok((await page.locator("svg.interval circle").count()) > 3);
   await check(page, "an experiment");
@@ -312,9 +424,23 @@ for (const [name, viewport] of Object.entries({ phone: PHONE, desktop: DESKTOP }
         await check(page, view);
       }
       if (name === "phone") {
+        await new Api({ url: service.url }).add_fact("W".repeat(90), "Something.");
+        await page.evaluate((person) => (location.hash = `#/people/${person}`), "W".repeat(90));
+        await page.getByText("Something.").first().waitFor();
+        await check(page, "a person with a long name");
         await page.getByRole("button", { name: "Show the conversations" }).click();
-        await page.locator(".side.is-open .list").waitFor();
+        const drawer = page.locator(".side.is-open");
+        await drawer.locator(".list").waitFor();
         await check(page, "the drawer");
+        await page.keyboard.press("Escape");
+        await drawer.waitFor({ state: "detached" });
+        // Also a place where the page is already closes it.
+        await page.evaluate(() => (location.hash = "#/talk"));
+        for (let times = 0; times < 2; times++) {
+          await page.getByRole("button", { name: "Show the conversations" }).click();
+          await drawer.getByRole("button", { name: "New conversation" }).click();
+          await drawer.waitFor({ state: "detached" });
+        }
       }
       assert.deepEqual(complaints, []);
       await page.context().close();

@@ -51,7 +51,9 @@ async function take_fresh(page: Page, url: string): Promise<void> {
     ({ origin: asked, pathname }) => asked === origin && (pathname === "/" || pathname.startsWith("/console/")),
     async (route) => {
       const name = new URL(route.request().url()).pathname.replace(/^\/(console\/)?/, "") || "index.html";
-      const response = await route.fetch();
+      // A test may have ended the service meanwhile.
+      const response = await route.fetch().catch(() => undefined);
+      if (!response) return route.abort().catch(() => {});
       await route.fulfill({ response, body: readFileSync(new URL(`../built/${name}`, import.meta.url)) });
     },
   );

@@ -43,8 +43,8 @@ export class Service {
     return done.stdout;
   }
 
-  async start(port = "0"): Promise<void> {
-    const args = ["serve", "--port", port, "--preset", "builtin", "--set", "wyoming.port=0"];
+  async start(port = "0", ...more: string[]): Promise<void> {
+    const args = ["serve", "--port", port, "--preset", "builtin", "--set", "wyoming.port=0", ...more];
     this.child = spawn(BINARY, args, { cwd: this.folder, env: { HOME: this.folder }, stdio: ["ignore", "pipe", "pipe"] });
     const log: string[] = [];
     createInterface({ input: this.child.stderr! }).on("line", (line) => log.push(line));

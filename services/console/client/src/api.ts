@@ -18,7 +18,17 @@ export interface ApiOptions {
 export class Api {
   constructor(readonly options: ApiOptions) {}
 
-  sessions = (limit = 100, before?: number) => this.get<ListPage<SessionLine>>("/v1/sessions", { limit, before });
+  sessions = (limit = 100, before?: number) => this.get<ListPage<SessionLine> & { before: number | null }>("/v1/sessions", { limit, before });
+  /** Lists all conversations, page after page. */
+  async every_session(): Promise<SessionLine[]> {
+    const all = new Map<string, SessionLine>();
+    for (let before: number | undefined, has_more = true; has_more; ) {
+      const page = await this.sessions(200, before);
+      for (const line of page.data) all.set(line.id, line);
+      [before, has_more] = [page.before ?? undefined, page.has_more];
+    }
+    return [...all.values()];
+  }
   search = (q: string, limit = 40) => this.get<ListPage<SearchHit>>("/v1/sessions/search", { q, limit });
   items = (id: string, after?: string) => this.get<ListPage<StoredItem>>(`/v1/sessions/${part(id)}/items`, { after });
   rename = (id: string, title: string) => this.post(`/v1/sessions/${part(id)}`, { title });

@@ -66,13 +66,20 @@ export class Microphone {
   static async open(hear: (samples: Int16Array) => void, worklet = "/console/microphone.js"): Promise<Microphone> {
     const stream = await navigator.mediaDevices.getUserMedia({ audio: { echoCancellation: true, noiseSuppression: true, channelCount: 1 } });
     const context = new AudioContext();
-    await context.audioWorklet.addModule(worklet);
-    const node = new AudioWorkletNode(context, "microphone", { processorOptions: { rate: AUDIO_RATE } });
-    node.port.onmessage = ({ data }: MessageEvent<Int16Array>) => hear(data);
-    context.createMediaStreamSource(stream).connect(node);
-    // A node that leads nowhere is not asked for anything. It adds no sound.
-    node.connect(context.destination);
-    return new Microphone(stream, context);
+    const microphone = new Microphone(stream, context);
+    try {
+      await context.audioWorklet.addModule(worklet);
+      const node = new AudioWorkletNode(context, "microphone", { processorOptions: { rate: AUDIO_RATE } });
+      node.port.onmessage = ({ data }: MessageEvent<Int16Array>) => hear(data);
+      context.createMediaStreamSource(stream).connect(node);
+      // A node that leads nowhere is not asked for anything. It adds no sound.
+      node.connect(context.destination);
+    } catch (error) {
+      // Nobody would close it.
+      microphone.close();
+      throw error;
+    }
+    return microphone;
   }
 
   close(): void {

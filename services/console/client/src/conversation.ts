@@ -62,6 +62,8 @@ export interface ConversationEvents {
   recall: ResponseRecallDone;
   learned: MemoryLearned;
   unsure: MemoryUnsure;
+  /** Words that the service refused. They are in no conversation. */
+  unsaid: string;
   error: ErrorBody;
   /** Every event, for what this class does not know. */
   event: ServerEvent;
@@ -69,6 +71,22 @@ export interface ConversationEvents {
 
 /** Messages that wait for a connection. A person does not say more before they notice. */
 const MOST_WAITING = 8;
+/** Time in which the service mostly says that it has a message. */
+const SLOW_MS = 400;
+/** Time after which a connection that acknowledges nothing is opened again. */
+const STUCK_MS = 15_000;
+
+/** Message that the service has not acknowledged. Its id is the client's, so that the service takes it once. */
+interface Unacknowledged {
+  id: string;
+  text: string;
+  sent_at?: number;
+}
+
+function new_id(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return `item_${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
 
 export class Conversation extends Emitter<ConversationEvents> {
   readonly link: Link;
@@ -78,7 +96,10 @@ export class Conversation extends Emitter<ConversationEvents> {
   window?: ContextUpdated;
   /** User's speech so far, as it was sent. */
   partial = "";
-  private waiting: string[] = [];
+  private waiting: Unacknowledged[] = [];
+  private watch?: ReturnType<typeof setTimeout>;
+  /** Newest message that asked for a reply. */
+  private asked_by?: string;
   private responses = new Map<string, { items: string[]; reasoning: string; is_over?: boolean; is_reported?: boolean }>();
 
   constructor(options: LinkOptions) {
@@ -117,56 +138,66 @@ export class Conversation extends Emitter<ConversationEvents> {
     this.emit("change", undefined);
   }
 
-  /** Says a whole message and asks for the reply. `heard`: characters that were heard of the reply that it interrupts. */
-  say(text: string, heard?: number): void {
-    this.interrupt(heard);
+  /** Says a whole message and asks for the reply. `heard`: characters that were heard of the reply that it interrupts, the last
+   * one or `item_id`. False: too many messages wait for the connection, and this one was not said. */
+  say(text: string, heard?: number, item_id?: string): boolean {
+    if (this.waiting.length >= MOST_WAITING) return false;
+    this.interrupt(heard, item_id);
     this.partial = "";
-    if (!this.send({ type: "input_text_buffer.commit", text })) {
-      this.waiting = [...this.waiting, text].slice(-MOST_WAITING);
-      if (this.state === "closed") this.connect();
-    }
+    this.waiting = [...this.waiting, { id: new_id(), text }];
+    if (this.state === "open") this.commit(this.waiting.slice(-1));
+    else if (this.state === "closed") this.connect();
     this.emit("change", undefined);
+    return true;
   }
 
-  /** Messages that are sent when there is a connection. */
+  /** Messages that the service does not have, as far as is known. They are sent again when there is a connection. */
   get unsent(): readonly string[] {
-    return this.waiting;
+    const is_late = ({ sent_at }: Unacknowledged) => this.state !== "open" || sent_at === undefined || Date.now() - sent_at >= SLOW_MS;
+    return this.waiting.filter(is_late).map(({ text }) => text);
   }
 
-  /** Stops the reply. `heard`: characters of it that were heard; the conversation goes on from there. */
-  interrupt(heard?: number): void {
-    const last = this.items.findLast((item) => item.role === "assistant" && item.kind === "message");
-    if (this.reply) this.send({ type: "response.cancel" });
+  /** True until the service has everything that was said. */
+  get is_waiting(): boolean {
+    return this.waiting.length > 0;
+  }
+
+  /** Stops the reply. `heard`: characters that were heard of the last one, or of `item_id`; the conversation goes on from there. */
+  interrupt(heard?: number, item_id?: string): void {
+    const last = this.items.findLast((item) => item.role === "assistant" && item.kind === "message" && item.id === (item_id ?? item.id));
+    // The reply to a message that is on its way may have begun.
+    if (this.reply || this.waiting.some(({ sent_at }) => sent_at !== undefined)) this.send({ type: "response.cancel" });
     if (heard !== undefined && last && heard < [...last.text].length) {
       this.send({ type: "conversation.item.truncate", item_id: last.id, content_index: 0, text_end: heard });
     }
   }
 
-  /** Goes on with the reply that was stopped, as if nothing had interrupted it. */
-  resume(): void {
-    this.send({ type: "response.resume" });
+  /** Goes on with the reply that was stopped, as if nothing had interrupted it. False without a connection. */
+  resume(): boolean {
+    return this.send({ type: "response.resume" });
   }
 
   stop_thinking(): void {
     this.send({ type: "response.stop_thinking" });
   }
 
-  /** Asks again for the reply to the last message. */
-  regenerate(): void {
+  /** Asks again for the reply to the last message. False without a connection: then nothing has changed. */
+  regenerate(): boolean {
     const from = this.items.findLastIndex((item) => item.role === "user");
-    if (from < 0) return;
+    if (from < 0 || this.state !== "open") return false;
     this.interrupt();
     this.remove(this.items.slice(from + 1));
-    this.send({ type: "response.create" });
+    return this.send({ type: "response.create" });
   }
 
-  /** Says something else in the place of a message, and leaves what came behind it. */
-  edit(item_id: string, text: string): void {
+  /** Says something else in the place of a message, and leaves what came behind it. False without a connection: what is to be
+   * left would stay, so nothing has changed. */
+  edit(item_id: string, text: string): boolean {
     const from = this.items.findIndex((item) => item.id === item_id);
-    if (from < 0) return;
+    if (from < 0 || this.state !== "open") return false;
     this.interrupt();
     this.remove(this.items.slice(from));
-    this.say(text);
+    return this.say(text);
   }
 
   private remove(items: Item[]): void {
@@ -178,15 +209,49 @@ export class Conversation extends Emitter<ConversationEvents> {
   }
 
   private entered(state: LinkState): void {
-    if (state !== "open") this.reply = undefined;
     if (state === "open") {
       this.emit("open", undefined);
-      const waiting = this.waiting;
-      this.waiting = [];
-      for (const text of waiting) this.send({ type: "input_text_buffer.commit", text });
+      this.commit(this.waiting);
+    } else {
+      this.reply = undefined;
+      clearTimeout(this.watch);
     }
     this.emit("state", state);
     this.emit("change", undefined);
+  }
+
+  /** Sends messages, of which the last asks for the reply: a reply to one would refuse the next. */
+  private commit(messages: Unacknowledged[]): void {
+    messages.forEach((message, at) => {
+      const { id, text } = message;
+      const create_response = at === messages.length - 1;
+      if (create_response) this.asked_by = id;
+      if (this.send({ type: "input_text_buffer.commit", text, item_id: id, event_id: id, create_response })) message.sent_at = Date.now();
+    });
+    setTimeout(() => this.waiting.length > 0 && this.emit("change", undefined), SLOW_MS);
+    // A network that is gone without a word is noticed by what is not acknowledged.
+    clearTimeout(this.watch);
+    if (messages.length > 0) this.watch = setTimeout(() => this.connect(), STUCK_MS);
+  }
+
+  private acknowledged(message_id: string): void {
+    this.waiting = this.waiting.filter(({ id }) => id !== message_id);
+    if (this.waiting.length === 0) clearTimeout(this.watch);
+  }
+
+  /** Takes an answer to a message that waits. True if its error is none: the service had the message already. */
+  private refused({ code, event_id }: ErrorBody): boolean {
+    if (code === "conversation_already_has_active_response" && event_id && event_id === this.asked_by) {
+      // Another client of the session is being answered: these words interrupt it.
+      this.send({ type: "response.cancel" });
+      return this.send({ type: "response.create" });
+    }
+    const message = this.waiting.find(({ id }) => id === event_id);
+    if (!message) return false;
+    this.acknowledged(message.id);
+    if (code === "item_create_duplicate_item_id") return true;
+    this.emit("unsaid", message.text);
+    return false;
   }
 
   private hear_event(event: ServerEvent): void {
@@ -261,7 +326,7 @@ export class Conversation extends Emitter<ConversationEvents> {
       case "memory.unsure":
         return this.emit("unsure", event);
       case "error":
-        return this.emit("error", event.error);
+        return this.refused(event.error) ? undefined : this.emit("error", event.error);
     }
   }
 
@@ -309,6 +374,7 @@ export class Conversation extends Emitter<ConversationEvents> {
   }
 
   private put(view: ItemView, previous: string | null): void {
+    this.acknowledged(view.id);
     const at = this.items.findIndex((item) => item.id === view.id);
     const response_id = [...this.responses].find(([, response]) => response.items.includes(view.id))?.[0];
     const known = this.items[at];

@@ -10,7 +10,7 @@ export function Composer(): JSX.Element {
   const state = useShared();
   const { speaks } = useKept();
   const { conversation, voice, speaking } = state;
-  const [text, set_text] = useState("");
+  const [text, set_text] = useState(state.draft);
   const field = useRef<HTMLTextAreaElement>(null);
   const listening = useListening();
   useLayoutEffect(() => {
@@ -22,25 +22,28 @@ export function Composer(): JSX.Element {
   }, [text]);
   useEffect(() => {
     if (matchMedia("(pointer: fine)").matches) field.current?.focus();
+    // What was typed stays with its conversation.
+    const show = () => set_text(state.draft);
+    show();
+    return state.on("draft", show);
   }, [conversation]);
   const is_busy = conversation.reply !== undefined || speaking.current !== undefined || state.spoken.is_playing;
   const send = () => {
-    if (!text.trim()) return;
-    state.say(text.trim());
+    if (!text.trim() || !state.say(text.trim())) return;
     set_text("");
+    state.keep_draft("");
   };
   const key = (event: KeyboardEvent) => {
-    // Enter also ends the choice of a letter in languages that compose them.
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    // Enter also ends the choice of a letter in languages that compose them. Safari tells it by the code alone.
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== COMPOSES) {
       event.preventDefault();
       send();
-    } else if (event.key === "Escape" && is_busy) {
-      state.stop();
     }
   };
   // The first letter of a new conversation opens its connection.
   const input = (value: string) => {
     set_text(value);
+    state.keep_draft(value);
     if (conversation.state === "closed") conversation.connect();
   };
   return (
@@ -103,6 +106,8 @@ export function Composer(): JSX.Element {
   );
 }
 
+const COMPOSES = 229;
+
 /** A browser gives its microphone only to some pages. */
 const MAY_HEAR = navigator.mediaDevices !== undefined;
 const HOW_IT_HEARS = "Speak. Where the service has no ears of its own, your browser may send what it hears to its maker.";
@@ -112,6 +117,7 @@ const NO_EARS = "Neither the service nor this browser recognises speech: the ser
 function useListening(): { is_on: boolean; toggle: () => void } {
   const state = useShared();
   const end = useRef<(() => void) | undefined>(undefined);
+  const is_gone = useRef(false);
   const [is_on, set_on] = useState(false);
   const interrupt = () => {
     if (state.speaking.current || state.conversation.reply) state.stop();
@@ -119,7 +125,10 @@ function useListening(): { is_on: boolean; toggle: () => void } {
   const begin = async () => {
     if (state.conversation.state === "closed") state.conversation.connect();
     const { spoken } = state;
-    if (await hears(state)) {
+    const can_hear = await hears(state);
+    // Meanwhile the user may have gone to another conversation, or from this view.
+    if (is_gone.current || state.spoken !== spoken) return;
+    if (can_hear) {
       const problem = await spoken.listen();
       if (problem) state.notice(problem, "problem");
       return;
@@ -142,7 +151,15 @@ function useListening(): { is_on: boolean; toggle: () => void } {
       },
     });
   };
-  useEffect(() => () => end.current?.(), []);
+  useEffect(() => {
+    is_gone.current = false;
+    return () => {
+      is_gone.current = true;
+      end.current?.();
+      // No view but this one shows that the page listens.
+      state.spoken.end();
+    };
+  }, []);
   const toggle = () => (state.spoken.is_on ? state.spoken.end() : end.current ? end.current() : void begin());
   return { is_on: is_on || state.spoken.is_on, toggle };
 }

@@ -57,8 +57,9 @@ export function Conversations(): JSX.Element {
 }
 
 function ByDay({ lines }: { lines: SessionLine[] }): JSX.Element {
+  const state = useShared();
   const { of } = usePlace();
-  if (lines.length === 0) return <p class="hint">What you say is kept here, so that you can come back to it.</p>;
+  if (lines.length === 0 && !state.has_older) return <p class="hint">What you say is kept here, so that you can come back to it.</p>;
   const days = Map.groupBy(lines, (line) => day(line.updated_at_ms));
   return (
     <div class="scroll">
@@ -77,6 +78,11 @@ function ByDay({ lines }: { lines: SessionLine[] }): JSX.Element {
           </ul>
         </div>
       ))}
+      {state.has_older && (
+        <button class="link older" onClick={() => state.older()}>
+          Show older ones
+        </button>
+      )}
     </div>
   );
 }

@@ -16,5 +16,19 @@ export function open_file(accept: string): Promise<string | undefined> {
   });
 }
 
+/** Length of what is sent at once: a service takes 16 MiB (`limits.body_bytes`). */
+const PART_CHARS = 4_000_000;
+
+/** Parts of an export, each of whole conversations, so that a large one is taken, too. */
+export function parts_of(lines: string): string[] {
+  const parts: string[] = [""];
+  for (const conversation of lines.split(/^(?=\{"type":"session")/m)) {
+    const [last, at] = [parts.at(-1) ?? "", parts.length - 1];
+    if (last && last.length + conversation.length > PART_CHARS) parts.push(conversation);
+    else parts[at] = last + conversation;
+  }
+  return parts;
+}
+
 /** Name of a file without letters that file systems refuse. */
 export const file_name = (text: string) => text.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "conversation";

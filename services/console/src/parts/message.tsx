@@ -8,15 +8,16 @@ import { seconds } from "../words.ts";
 import { Ask } from "./dialog.tsx";
 import { Prose } from "./prose.tsx";
 
-export function UserMessage({ item, is_last }: { item: Item; is_last: boolean }): JSX.Element {
-  const { conversation } = useShared();
+export function UserMessage({ item, is_last, is_told }: { item: Item; is_last: boolean; is_told: boolean }): JSX.Element {
+  const state = useShared();
+  const { conversation } = state;
   const [edits, set_edits] = useState(false);
   return (
     <article class="message user" aria-label={item.speaker ? `${item.speaker} said` : "You said"}>
       {item.speaker && <span class="speaker">{item.speaker}</span>}
       <p class="bubble">{item.text}</p>
       <div class={`actions ${is_last ? "stays" : ""}`}>
-        <Action icon="edit" name="Edit and ask again" act={() => set_edits(true)} />
+        {is_told && <Action icon="edit" name="Edit and ask again" act={() => set_edits(true)} />}
         <Copy text={item.text} />
       </div>
       {edits && (
@@ -26,7 +27,7 @@ export function UserMessage({ item, is_last }: { item: Item; is_last: boolean })
           value={item.text}
           action="Say it"
           lines={4}
-          onAnswer={(text) => text.trim() && conversation.edit(item.id, text.trim())}
+          onAnswer={(text) => text.trim() && state.changes(conversation.edit(item.id, text.trim()))}
           onClose={() => set_edits(false)}
         />
       )}
@@ -53,7 +54,7 @@ export function AssistantMessage({ item, is_last, mark }: { item: Item; is_last:
         <p class="note">
           Interrupted here.{" "}
           {is_last && (
-            <button class="link" onClick={() => conversation.resume()}>
+            <button class="link" onClick={() => state.changes(conversation.resume())}>
               Go on
             </button>
           )}
@@ -63,9 +64,9 @@ export function AssistantMessage({ item, is_last, mark }: { item: Item; is_last:
         <div class={`actions ${is_last ? "stays" : ""}`}>
           {mark && <Thumb item={item} mark={mark} value={1} icon="up" name="Good answer" />}
           {mark && <Thumb item={item} mark={mark} value={-1} icon="down" name="Bad answer" />}
-          {is_last && <Action icon="again" name="Answer again" act={() => conversation.regenerate()} />}
+          {is_last && <Action icon="again" name="Answer again" act={() => state.changes(conversation.regenerate())} />}
           <Copy text={item.text} />
-          {voice.speaks && <Action icon="speak" name="Read aloud" act={() => (speaking.stop(), read_aloud(item).forEach((it) => speaking.say(it)))} />}
+          {voice.speaks && <Action icon="speak" name="Read aloud" act={() => speaking.repeat(read_aloud(item))} />}
           {mark?.first_token_ms != null && (
             <span class="took" title="From your last word to the first word of the answer">
               {seconds(mark.first_token_ms)}

@@ -5,7 +5,7 @@ import type { Key, SettingValue } from "../client.ts";
 import { Icon } from "../icons.tsx";
 import { keep, key as own_key, useKept } from "../keep.ts";
 import { Confirm, Dialog } from "../parts/dialog.tsx";
-import { open_file, save } from "../parts/files.ts";
+import { open_file, parts_of, save } from "../parts/files.ts";
 import { Loaded, useLoaded } from "../parts/loaded.tsx";
 import { useShared } from "../state.ts";
 import { moment, plural } from "../words.ts";
@@ -98,7 +98,8 @@ function Files(): JSX.Element | null {
   const export_all = async () => {
     set_busy(true);
     const texts: string[] = [];
-    for (const line of state.sessions.filter((line) => line.items > 0)) {
+    const lines = (await state.attempt(state.api.every_session())) ?? [];
+    for (const line of lines.filter((line) => line.items > 0)) {
       const lines = await state.attempt(state.api.export(line.id));
       if (lines) texts.push(lines);
     }
@@ -109,9 +110,14 @@ function Files(): JSX.Element | null {
     const lines = await open_file(".jsonl,application/jsonl,application/json,text/plain");
     if (!lines) return;
     set_busy(true);
-    const taken = await state.attempt(state.api.import(lines));
+    let taken = 0;
+    for (const part of parts_of(lines)) {
+      const answer = await state.attempt(state.api.import(part));
+      if (!answer) break;
+      taken += answer.ids.length;
+    }
     set_busy(false);
-    if (taken) state.notice(`${plural(taken.ids.length, "conversation")} came in.`);
+    if (taken > 0) state.notice(`${plural(taken, "conversation")} came in.`);
     state.refresh();
   };
   return (

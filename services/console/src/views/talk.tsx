@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Item } from "../client.ts";
+import { with_history } from "../history.ts";
 import { Composer } from "../parts/composer.tsx";
 import { title_of } from "../parts/conversations.tsx";
 import { Ask, Confirm } from "../parts/dialog.tsx";
@@ -15,10 +16,15 @@ import { count, length, percent } from "../words.ts";
 export function Talk(): JSX.Element {
   const state = useShared();
   const { conversation } = state;
-  const shown = conversation.items.filter((item) => item.role !== "system");
+  const shown = with_history(state.history, conversation.items).filter((item) => item.role !== "system");
   const is_empty = shown.length === 0 && conversation.unsent.length === 0;
+  const is_busy = conversation.reply !== undefined || state.speaking.current !== undefined || state.spoken.is_playing;
+  const key = (event: KeyboardEvent) => {
+    if (event.key !== "Escape" || event.defaultPrevented || (event.target as Element).closest("dialog, .menu")) return;
+    if (is_busy) state.stop();
+  };
   return (
-    <div class="talk">
+    <div class="talk" onKeyDown={key}>
       <Header />
       {is_empty && !conversation.link.options.session ? <Welcome /> : <Log items={shown} />}
       <LastSentence />
@@ -139,6 +145,9 @@ function rows(items: Item[]): Row[] {
   return rows;
 }
 
+/** Rows that are shown before more are asked for: a browser that lays out thousands is slow at each word. */
+const ROWS = 200;
+
 /** Distance from the end, in pixels, within which new words pull the view along. */
 const NEAR_END = 120;
 
@@ -165,6 +174,11 @@ function Log({ items }: { items: Item[] }): JSX.Element {
     const { scrollTop, clientHeight, scrollHeight } = log.current;
     follows.current = scrollHeight - clientHeight - scrollTop < NEAR_END;
   };
+  const [most, set_most] = useState(ROWS);
+  const all = rows(items);
+  const place_of_wanted = all.findIndex((row) => row.kind === "message" && row.item.id === wanted);
+  const hidden = Math.max(Math.min(all.length - most, place_of_wanted < 0 ? Infinity : place_of_wanted - ROWS / 4), 0);
+  const told = new Set(conversation.items.map((item) => item.id));
   const last = items.findLast((item) => item.kind === "message");
   const last_user = items.findLast((item) => item.role === "user");
   const known = new Set(items.map((item) => item.id));
@@ -174,13 +188,30 @@ function Log({ items }: { items: Item[] }): JSX.Element {
     <div class="log" ref={log} onScroll={scrolled} tabIndex={0} role="log" aria-live="off" aria-label="What was said">
       <div class="column">
         {asides.filter(({ after }) => !after || !known.has(after)).map(aside)}
-        {rows(items).map((row) =>
+        {hidden > 0 && (
+          <p class="aside">
+            <button
+              class="link"
+              onClick={() => {
+                // What was read stays in its place.
+                const { current } = log;
+                const below = current ? current.scrollHeight - current.scrollTop : 0;
+                follows.current = false;
+                set_most(all.length - hidden + ROWS);
+                requestAnimationFrame(() => current?.scrollTo(0, current.scrollHeight - below));
+              }}
+            >
+              Show what was said before
+            </button>
+          </p>
+        )}
+        {all.slice(hidden).map((row) =>
           row.kind === "steps" ? (
             <ToolSteps key={row.items[0]?.id} items={row.items} />
           ) : (
             <div key={row.item.id} id={`item-${row.item.id}`} class={row.item.id === wanted ? "is-found" : undefined}>
               {row.item.role === "user" ? (
-                <UserMessage item={row.item} is_last={row.item === last_user} />
+                <UserMessage item={row.item} is_last={row.item === last_user} is_told={told.has(row.item.id)} />
               ) : (
                 <AssistantMessage item={row.item} is_last={row.item === last} mark={marks.get(row.item.id)} />
               )}
@@ -191,7 +222,7 @@ function Log({ items }: { items: Item[] }): JSX.Element {
         {conversation.unsent.map((text, at) => (
           <div key={at} class="message user is-unsent">
             <p class="bubble">{text}</p>
-            <span class="note">Waiting for the connection</span>
+            <span class="note">{conversation.state === "open" ? "Being sent" : "Waiting for the connection"}</span>
           </div>
         ))}
         {conversation.partial && (
