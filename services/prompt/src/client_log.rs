@@ -3,6 +3,7 @@
 //! The parts stand in the order of a session's prompt: instructions, facts, words of an earlier conversation, the log,
 //! and notes as late as possible.
 
+use crate::items::order_results;
 use crate::layout::{LaidOut, PLACEHOLDER, StableMarks, note_of_facts};
 use crate::wording::Wording;
 use session::{Message, MessageRole, Part, Prompt, TemplateOptions, Tool};
@@ -71,6 +72,11 @@ impl ClientLog {
             message_of_item.push(Some(messages.len()));
             messages.push(message.clone());
         }
+        let places = order_results(&mut messages);
+        message_of_item.iter_mut().flatten().for_each(|index| *index = places[*index]);
+        for mark in [&mut marks.context, &mut marks.history] {
+            *mark = places.iter().skip(*mark).copied().min().unwrap_or(messages.len());
+        }
         let (tools, options) = (wording.ordered(self.tools.clone()), self.options.clone());
         LaidOut { prompt: Prompt { messages, tools, options }, marks, message_of_item }
     }
@@ -125,6 +131,7 @@ fn turns_to_drop(carried: &[Message], tokens: &[u64], most: u64, room: u64) -> u
 mod tests {
     use super::*;
     use MessageRole::{Assistant, System, Tool, User};
+    use session::ToolCall;
     use settings::ToolOrder;
 
     fn wording() -> Wording {
@@ -189,6 +196,18 @@ mod tests {
         assert_eq!(lines(&laid_out.prompt.messages), expected);
         assert_eq!(laid_out.marks, StableMarks { head: 1, remembered: 2, context: 4, history: 6 });
         assert_eq!(laid_out.message_of_item, [Some(4), Some(5), Some(8)]);
+    }
+
+    #[test]
+    fn results_of_a_log_stand_in_the_order_of_their_calls() {
+        let call = |id: &str| ToolCall { id: Some(id.into()), name: "f".into(), arguments: "{}".into() };
+        let calls = Message { calls: vec![call("a"), call("b")], ..Message::new(Assistant, "") };
+        let messages =
+            vec![Message::new(User, "Both"), calls, Message::result("b", "Two"), Message::result("a", "One")];
+        let log = ClientLog::new(Prompt { messages, ..Prompt::default() }, "", &wording());
+        let laid_out = log.lay_out(&wording());
+        assert_eq!(lines(&laid_out.prompt.messages)[2..], ["tool: one", "tool: two"]);
+        assert_eq!((laid_out.marks.history, &laid_out.message_of_item[2..]), (2, &[Some(3), Some(2)][..]));
     }
 
     #[test]

@@ -58,6 +58,53 @@ pub fn push_item(messages: &mut Vec<Message>, item: &Item, text: ItemText) -> bo
     true
 }
 
+// Puts the results of several calls into the order of the calls: templates print no ids, so that models tell results apart by
+// their order alone. Returns the new place of each message.
+pub(crate) fn order_results(messages: &mut Vec<Message>) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..messages.len()).collect();
+    if messages.iter().all(|message| message.calls.len() < 2) {
+        return places;
+    }
+    let mut ordered = Vec::with_capacity(messages.len());
+    let mut rest = std::mem::take(messages).into_iter().enumerate().peekable();
+    while let Some((at, message)) = rest.next() {
+        places[at] = ordered.len();
+        let calls: Vec<Option<String>> = match message.calls.len() {
+            0 | 1 => Vec::new(),
+            _ => message.calls.iter().map(|call| call.id.clone()).collect(),
+        };
+        ordered.push(message);
+        let mut results = Vec::new();
+        while let Some(result) = rest.next_if(|(_, next)| !calls.is_empty() && next.role == MessageRole::Tool) {
+            results.push(result);
+        }
+        for (index, id) in calls.iter().enumerate() {
+            let is_of = |id: &Option<String>, result: &Message| id.is_some() && result.call_id == *id;
+            let comes_later = |(_, result): &(usize, Message)| calls[index..].iter().any(|id| is_of(id, result));
+            match results.iter().position(|(_, result)| is_of(id, result)) {
+                Some(found) => {
+                    let (at, result) = results.remove(found);
+                    places[at] = ordered.len();
+                    ordered.push(result);
+                }
+                // The tool is still at work, and the next result must not pass for its own.
+                None if id.is_some() && results.iter().any(comes_later) => {
+                    ordered.push(Message::result(id.as_deref().unwrap_or_default(), NO_RESULT));
+                }
+                None => {}
+            }
+        }
+        for (at, result) in results {
+            places[at] = ordered.len();
+            ordered.push(result);
+        }
+    }
+    *messages = ordered;
+    places
+}
+
+const NO_RESULT: &str = "(No result yet.)";
+
 pub(crate) fn words(item: &Item) -> String {
     match &item.body {
         ItemBody::Message { parts, .. } => joined(parts),

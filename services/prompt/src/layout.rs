@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::items::{ItemText, push_item, words};
+use crate::items::{ItemText, order_results, push_item, words};
 use crate::speakers::{Audience, readable, readable_facts};
 use crate::wording::Wording;
 use session::machine::{has_recall, recall_tool};
@@ -111,6 +111,8 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
             question = Some(messages.len() - 1);
         }
     }
+    let places = order_results(&mut messages);
+    message_of_item.iter_mut().chain([&mut question]).flatten().for_each(|index| *index = places[*index]);
     if let Some(partial) = layout.partial {
         question = Some(messages.len());
         messages.push(Message::new(MessageRole::User, partial));

@@ -190,6 +190,24 @@ fn calls_belong_to_what_was_said_with_them() {
 }
 
 #[test]
+fn results_stand_in_the_order_of_their_calls() {
+    // Templates print no ids: the first result behind two calls is read as that of the first.
+    let both = [said(Role::User, "Both"), call("c1", "1"), call("c2", "2"), output("c2", "two"), output("c1", "one")];
+    let expected = ["system: Be brief.", "user: Both", "assistant:  light(1) light(2)", "tool: one", "tool: two"];
+    assert_eq!(lines(&both, &Context::default(), None), expected);
+    let (config, context, wording) = (brief(), Context::default(), wording());
+    let laid_out = |items: &[Arc<Item>]| lay_out(items, &Layout::new(&config, &context, &wording));
+    assert_eq!(laid_out(&both).message_of_item, [Some(1), Some(2), Some(2), Some(4), Some(3)]);
+    // The first tool is still at work, and a result of an earlier call comes late.
+    let early = [&both[..3], &[output("c0", "zero"), output("c2", "two"), said(Role::User, "Well?")]].concat();
+    let behind = ["tool: (No result yet.)", "tool: two", "tool: zero", "user: Well?"];
+    assert_eq!(lines(&early, &context, None)[3..], behind);
+    let LaidOut { marks, message_of_item, .. } = laid_out(&early);
+    assert_eq!((marks.history, &message_of_item[3..]), (6, &[Some(5), Some(4), Some(6)][..]));
+    assert_eq!(lines(&both[..3], &context, None).len(), 3, "calls that wait need no word");
+}
+
+#[test]
 fn each_item_is_found_in_its_message() {
     let items = [
         said(Role::System, "The user is Ann."),
