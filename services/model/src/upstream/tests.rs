@@ -532,3 +532,32 @@ async fn prompts_are_counted_by_who_knows_best() {
     let failure = count(&[], CountTokens::Tokenize).await.unwrap_err();
     assert!(failure.message.contains("upstream.count"), "{failure}");
 }
+
+#[test]
+fn each_call_has_one_result_right_behind_it() {
+    let said = |role, text: &str| Message::new(role, text);
+    let calls = |ids: &[&str]| {
+        let call = |id: &&str| ToolCall { id: Some((*id).into()), name: "light".into(), arguments: "{}".into() };
+        Message { calls: ids.iter().map(call).collect(), ..said(MessageRole::Assistant, "") }
+    };
+    let shown = |messages: &[Message]| -> Vec<String> {
+        let line = |message: &Value| {
+            let id = message["tool_call_id"].as_str().map(|id| format!(" {id}")).unwrap_or_default();
+            format!("{}{id}: {}", message["role"].as_str().unwrap(), message["content"].as_str().unwrap())
+        };
+        super::wire::messages(messages).iter().map(line).collect()
+    };
+    // The user talked while the tool was at work, and its result came late.
+    let user = said(MessageRole::User, "Stop.");
+    let late = [calls(&["a"]), user.clone(), calls(&["b"]), Message::result("a", "on"), Message::result("b", "off")];
+    let late_result = "user: <tool_response>\non\n</tool_response>";
+    let expected =
+        ["assistant: ", "tool a: (No result yet.)", "user: Stop.", "assistant: ", "tool b: off", late_result];
+    assert_eq!(shown(&late), expected);
+    let both = [calls(&["a", "b"]), Message::result("b", "off"), Message::result("a", "on")];
+    assert_eq!(shown(&both), ["assistant: ", "tool b: off", "tool a: on"]);
+    // A client that names no call means the first.
+    let unnamed = [calls(&["a", "b"]), Message::result("", "on"), Message::result("b", "off")];
+    assert_eq!(shown(&unnamed), ["assistant: ", "tool a: on", "tool b: off"]);
+    assert_eq!(shown(&[calls(&["a"])]), ["assistant: ", "tool a: (No result yet.)"]);
+}

@@ -60,26 +60,52 @@ pub fn body(request: &ModelRequest, model: &str, slot: Option<u32>) -> Value {
     body
 }
 
-/// Renders the messages. Templates take a call's arguments as an object, the protocol as text. Servers refuse a tool's
-/// message without a call, such as a summary: it becomes a message of the user, between the marks that templates use.
+/// Renders the messages. Templates take a call's arguments as an object, the protocol as text. Servers refuse a call
+/// without a result right behind it, as a barge-in leaves one: it gets a result that says so. They also refuse a tool's
+/// message without its call, such as a summary or a late result: it becomes a message of the user, between the marks
+/// that templates use.
 pub fn messages(messages: &[Message]) -> Vec<Value> {
-    let mut answers_call = false;
-    let render = |message: &Message| {
-        let is_alone = message.role == MessageRole::Tool && !answers_call;
-        answers_call = !is_alone && message.role == MessageRole::Tool || !message.calls.is_empty();
-        if is_alone {
-            let content = format!("<tool_response>\n{}\n</tool_response>", message.text());
-            return json!({ "role": "user", "content": content });
+    let mut rendered = Vec::with_capacity(messages.len());
+    let (mut open, mut alone) = (Vec::new(), Vec::new());
+    for message in messages {
+        let mut json = message_json(message);
+        if message.role == MessageRole::Tool {
+            match take_call(&mut open, message.call_id.as_deref()) {
+                Some(id) => json["tool_call_id"] = json!(id),
+                None => {
+                    let content = format!("<tool_response>\n{}\n</tool_response>", message.text());
+                    alone.push(json!({ "role": "user", "content": content }));
+                    continue;
+                }
+            }
+        } else {
+            end_results(&mut open, &mut alone, &mut rendered);
         }
-        let mut rendered = message_json(message);
-        for call in rendered.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+        for call in json.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
             let arguments = &mut call["function"]["arguments"];
             *arguments = Value::String(arguments.to_string());
         }
-        rendered
-    };
-    messages.iter().map(render).collect()
+        rendered.push(json);
+        open.extend(message.calls.iter().map(|call| call.id.as_deref()));
+    }
+    end_results(&mut open, &mut alone, &mut rendered);
+    rendered
 }
+
+// Takes the call that a result answers: the one with its id, or the first if it names none.
+fn take_call<'a>(open: &mut Vec<Option<&'a str>>, id: Option<&str>) -> Option<Option<&'a str>> {
+    let id = id.filter(|id| !id.is_empty());
+    let at = if id.is_none() { Some(0) } else { open.iter().position(|call| *call == id) };
+    at.filter(|at| *at < open.len()).map(|at| open.remove(at))
+}
+
+fn end_results(open: &mut Vec<Option<&str>>, alone: &mut Vec<Value>, rendered: &mut Vec<Value>) {
+    let unanswered = open.drain(..).flatten();
+    rendered.extend(unanswered.map(|id| json!({ "role": "tool", "tool_call_id": id, "content": NO_RESULT })));
+    rendered.append(alone);
+}
+
+const NO_RESULT: &str = "(No result yet.)";
 
 pub fn template_options(options: &TemplateOptions, thinking: Thinking) -> Map<String, Value> {
     let mut options = options_json(options);
