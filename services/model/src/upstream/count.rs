@@ -4,7 +4,7 @@ use super::whole;
 use super::wire::{messages, template_options};
 use crate::measure::Counted;
 use crate::request::thinking_of;
-use reqwest::{Client, RequestBuilder, Url};
+use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde_json::{Value, json};
 use session::{Failure, FailureCode, Message, Prompt};
 use settings::{CountTokens, Preset, UpstreamSettings};
@@ -21,6 +21,14 @@ pub struct Counter {
     patience: Duration,
     answer_bytes: usize,
     found: OnceLock<Way>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NoCount {
+    // The upstream has no such thing.
+    Unknown,
+    // It could not be reached, or had no answer just now.
+    Trouble,
 }
 
 #[derive(Clone, Copy)]
@@ -59,16 +67,22 @@ impl Counter {
         if self.mode != CountTokens::Tokenize {
             ways.push(Way::Estimate);
         }
+        let mut may_count_later = false;
         for way in ways {
             let counted = match way {
                 Way::Messages => self.by_messages(prompt, preset, model, key).await.map(Counted::exactly),
                 Way::Text => self.by_text(prompt, preset, key).await.map(Counted::exactly),
-                Way::Estimate => Some(estimate(prompt, self.margin).await?),
+                Way::Estimate => Ok(estimate(prompt, self.margin).await?),
             };
-            if let Some(counted) = counted {
-                // A way that worked once survives a moment's trouble.
-                self.found.get_or_init(|| way);
-                return Ok(counted);
+            match counted {
+                Ok(counted) => {
+                    // A way that worked once survives a moment's trouble. An estimate in one is not for ever.
+                    if !may_count_later {
+                        self.found.get_or_init(|| way);
+                    }
+                    return Ok(counted);
+                }
+                Err(no_count) => may_count_later |= no_count == NoCount::Trouble,
             }
         }
         Err(Failure::new(
@@ -79,40 +93,54 @@ impl Counter {
 
     pub async fn slots(&self, key: Option<&str>) -> Option<u32> {
         let request = self.client.get(self.root.join("props").ok()?);
-        let answer = self.answer(request, key).await?;
+        let answer = self.answer(request, key).await.ok()?;
         answer["total_slots"].as_u64().and_then(|slots| u32::try_from(slots).ok())
     }
 
-    async fn by_messages(&self, prompt: &Prompt, preset: &Preset, model: &str, key: Option<&str>) -> Option<u64> {
+    async fn by_messages(
+        &self,
+        prompt: &Prompt,
+        preset: &Preset,
+        model: &str,
+        key: Option<&str>,
+    ) -> Result<u64, NoCount> {
         let mut body = body_of(prompt, preset);
         (body["model"], body["add_generation_prompt"]) = (json!(model), json!(true));
         let answer = self.post("tokenize", &body, key).await?;
         // A server that does not know messages counts nothing at all.
         let counted = answer["count"].as_u64().map(|count| count.min(u64::from(u32::MAX)));
-        counted.or_else(|| Some(answer["tokens"].as_array()?.len() as u64)).filter(|count| *count > 0)
+        let counted = counted.or_else(|| Some(answer["tokens"].as_array()?.len() as u64));
+        counted.filter(|count| *count > 0).ok_or(NoCount::Unknown)
     }
 
-    async fn by_text(&self, prompt: &Prompt, preset: &Preset, key: Option<&str>) -> Option<u64> {
+    async fn by_text(&self, prompt: &Prompt, preset: &Preset, key: Option<&str>) -> Result<u64, NoCount> {
         let prompt = self.post("apply-template", &body_of(prompt, preset), key).await?;
-        let body = json!({ "content": prompt["prompt"].as_str()?, "add_special": true, "parse_special": true });
+        let text = prompt["prompt"].as_str().ok_or(NoCount::Unknown)?;
+        let body = json!({ "content": text, "add_special": true, "parse_special": true });
         let answer = self.post("tokenize", &body, key).await?;
-        Some(answer["tokens"].as_array()?.len() as u64).filter(|count| *count > 0)
+        let counted = answer["tokens"].as_array().map(|tokens| tokens.len() as u64);
+        counted.filter(|count| *count > 0).ok_or(NoCount::Unknown)
     }
 
-    async fn post(&self, path: &str, body: &Value, key: Option<&str>) -> Option<Value> {
-        self.answer(self.client.post(self.root.join(path).ok()?).json(body), key).await
+    async fn post(&self, path: &str, body: &Value, key: Option<&str>) -> Result<Value, NoCount> {
+        let url = self.root.join(path).map_err(|_| NoCount::Unknown)?;
+        self.answer(self.client.post(url).json(body), key).await
     }
 
-    async fn answer(&self, request: RequestBuilder, key: Option<&str>) -> Option<Value> {
+    async fn answer(&self, request: RequestBuilder, key: Option<&str>) -> Result<Value, NoCount> {
         let mut request = request.timeout(self.patience);
         if let Some(key) = key {
             request = request.bearer_auth(key);
         }
-        let response = request.send().await.ok()?;
-        if !response.status().is_success() {
-            return None;
+        let response = request.send().await.map_err(|_| NoCount::Trouble)?;
+        let status = response.status();
+        if !status.is_success() {
+            let has_trouble = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
+                || status == StatusCode::TOO_MANY_REQUESTS;
+            return Err(if has_trouble { NoCount::Trouble } else { NoCount::Unknown });
         }
-        serde_json::from_slice(&whole(response, self.answer_bytes).await.ok()?).ok()
+        let body = whole(response, self.answer_bytes).await.map_err(|_| NoCount::Trouble)?;
+        serde_json::from_slice(&body).map_err(|_| NoCount::Unknown)
     }
 }
 

@@ -533,6 +533,26 @@ async fn prompts_are_counted_by_who_knows_best() {
     assert!(failure.message.contains("upstream.count"), "{failure}");
 }
 
+#[tokio::test]
+async fn an_estimate_in_a_moments_trouble_is_not_for_ever() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let tokenize = || async {
+        match ASKED.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(StatusCode::SERVICE_UNAVAILABLE),
+            _ => Ok(Json(json!({ "count": 31 }))),
+        }
+    };
+    let list = || async { Json(json!({ "data": [{ "id": "big" }] })) };
+    let router = Router::new().route("/v1/models", get(list)).route("/tokenize", post(tokenize));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let (model, request) = model_of(&settings(&url)).await;
+    let count = async || model.measure(&request.prompt, &request.preset).await.unwrap().total;
+    assert!(!count().await.exact, "it loads its model");
+    assert_eq!((count().await.tokens, count().await.exact), (31, true));
+}
+
 #[test]
 fn each_call_has_one_result_right_behind_it() {
     let said = |role, text: &str| Message::new(role, text);
