@@ -141,7 +141,7 @@ impl Machine {
             MachineInput::Tick => {}
         }
         if was_replying && !self.is_replying() {
-            self.warming.changed();
+            self.warming.reply_ended(self.ledger.outbox.has_clients());
         }
         self.warm();
         self.flush(out);

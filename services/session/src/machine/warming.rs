@@ -11,6 +11,9 @@ pub struct Warming {
     still_since: Option<Millis>,
     pub running: Option<GenerationId>,
     asked_at: Option<Millis>,
+    // True behind a reply until the next prompt is warm. A client that reads one reply, as over HTTP, leaves with it and comes
+    // back with the next turn.
+    outlives_clients: bool,
 }
 
 impl Warming {
@@ -23,6 +26,16 @@ impl Warming {
 
     pub fn changed(&mut self) {
         (self.wanted, self.is_news, self.still_since) = (true, true, None);
+        self.outlives_clients = false;
+    }
+
+    pub fn reply_ended(&mut self, has_clients: bool) {
+        self.changed();
+        self.outlives_clients = has_clients;
+    }
+
+    pub fn outlives_clients(&self) -> bool {
+        self.outlives_clients && (self.wanted || self.running.is_some())
     }
 
     pub fn look(&mut self, now: Millis) {

@@ -101,3 +101,42 @@ fn sentences_of_an_earlier_message_of_the_response_are_not_told_again() {
     assert!(told[2].starts_with("known I2 call"), "{told:#?}");
     assert_eq!(told[5..], ["text \"So it is. Yes\"", "sentence 0 \"So it is. \" 0..10"]);
 }
+
+fn warmed(s: &Stage) -> Vec<usize> {
+    let is_warm = |asked: &&Generate| asked.purpose == session::GenerationPurpose::WarmHistory;
+    s.generations.iter().filter(is_warm).map(|asked| asked.items.len()).collect()
+}
+
+fn answered() -> Stage {
+    let mut start = start();
+    start.limits.speculate_ms = Some(100);
+    let mut s = stage_from(start);
+    s.ask("Hi");
+    s.content("Hello.");
+    s
+}
+
+#[test]
+fn a_client_that_leaves_with_its_reply_finds_the_next_prompt_warm() {
+    for leaves_after_ms in [0, 500] {
+        let mut s = answered();
+        s.done();
+        s.wait(leaves_after_ms);
+        s.detach(1);
+        s.wait(1000);
+        assert_eq!((warmed(&s), s.stopped.len()), (vec![2], 0), "{leaves_after_ms}");
+        // Without a client nothing else is read ahead.
+        s.feed(MachineInput::Context(session::Context { notes: vec!["It is noon.".into()], ..Default::default() }));
+        s.wait(1000);
+        assert_eq!(warmed(&s), [2]);
+    }
+}
+
+#[test]
+fn a_reply_that_its_last_client_broke_off_warms_nothing() {
+    let mut s = answered();
+    s.detach(1);
+    s.done();
+    s.wait(1000);
+    assert_eq!(warmed(&s), []);
+}

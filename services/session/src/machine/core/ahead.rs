@@ -15,7 +15,8 @@ impl Machine {
     }
 
     fn is_free(&self) -> bool {
-        !self.is_replying() && self.ledger.outbox.has_clients() && !self.draining
+        let is_wanted = self.ledger.outbox.has_clients() || self.warming.outlives_clients();
+        is_wanted && !self.is_replying() && !self.draining
     }
 
     fn warm_due(&self) -> Option<Millis> {

@@ -70,9 +70,12 @@ impl Machine {
         }
     }
 
-    /// Cancels all work after the last client left: no client would hear it.
+    /// Cancels the work that no client would hear after the last one left.
     fn last_client_left(&mut self) {
-        self.cancel_all();
+        self.cancel(|_| true);
+        if !self.warming.buffer.is_empty() || !self.warming.outlives_clients() {
+            self.stop_warming();
+        }
         for call in self.ledger.outbox.forget_clients() {
             self.ledger.conversation.replace(Arc::new(call));
         }
