@@ -130,12 +130,26 @@ test("a conversation is renamed, found, exported and deleted", { skip }, async (
   const file = page.waitForEvent("download");
   await page.getByRole("menuitem", { name: "Export" }).click();
   assert.equal((await file).suggestedFilename(), "Breakfast-things.jsonl");
+  await page.evaluate(() => (location.hash = "#/settings"));
+  const everything = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Export all" }).click();
+  const path = await (await everything).path();
+  await page.goBack();
   await menu.click();
   await page.getByRole("menuitem", { name: "Delete" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
   await page.getByLabel("Search everything that was said").fill("marmala");
   await page.getByText("Nothing was said with these words.").waitFor();
+  // Out of a file with all, what was deleted comes back beside what is there.
+  await page.evaluate(() => (location.hash = "#/settings"));
+  const chooser = page.waitForEvent("filechooser");
+  await page.getByRole("button", { name: "Import" }).click();
+  await (await chooser).setFiles(path);
+  await page.getByText("1 conversation came in.").waitFor();
+  await page.evaluate(() => (location.hash = "#/talk"));
+  await page.getByLabel("Search everything that was said").fill("marmal");
+  await page.locator(".hits a", { hasText: "Breakfast things" }).first().waitFor();
   await page.context().close();
 });
 

@@ -171,6 +171,10 @@ test("a large file is sent in parts of whole conversations", () => {
   const parts = parts_of(text);
   assert.deepEqual(parts.map((part) => part.match(/"session"/g)?.length), [1, 2]);
   assert.equal(parts.join(""), text);
+  // What is there is left out, so that one that was deleted comes back out of a file with all.
+  assert.deepEqual(parts_of(text, new Set(["1", "3"])), [conversation("2", 2_500_000)]);
+  assert.deepEqual(parts_of(text, new Set(["1", "2", "3"])), []);
+  assert.deepEqual(parts_of("no export"), ["no export"], "the service says what is wrong with it");
 });
 
 test("who stops an old reply that is read again has heard all of it", () => {

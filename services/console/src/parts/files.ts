@@ -19,15 +19,28 @@ export function open_file(accept: string): Promise<string | undefined> {
 /** Length of what is sent at once: a service takes 16 MiB (`limits.body_bytes`). */
 const PART_CHARS = 4_000_000;
 
-/** Parts of an export, each of whole conversations, so that a large one is taken, too. */
-export function parts_of(lines: string): string[] {
+/** Conversations of an export. */
+const conversations_of = (lines: string) => lines.split(/^(?=\{"type":"session")/m);
+
+function id_of(conversation: string): string | undefined {
+  try {
+    return (JSON.parse(conversation.split("\n", 1)[0] ?? "") as { id?: string }).id;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Parts of an export, each of whole conversations, so that a large one is taken, too. Without those that are there: the service
+ * would refuse what stands behind them. */
+export function parts_of(lines: string, there: Set<string> = new Set()): string[] {
   const parts: string[] = [""];
-  for (const conversation of lines.split(/^(?=\{"type":"session")/m)) {
+  const missing = conversations_of(lines).filter((conversation) => !there.has(id_of(conversation) ?? ""));
+  for (const conversation of missing) {
     const [last, at] = [parts.at(-1) ?? "", parts.length - 1];
     if (last && last.length + conversation.length > PART_CHARS) parts.push(conversation);
     else parts[at] = last + conversation;
   }
-  return parts;
+  return missing.length > 0 ? parts : [];
 }
 
 /** Name of a file without letters that file systems refuse. */

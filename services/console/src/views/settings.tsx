@@ -111,7 +111,10 @@ function Files(): JSX.Element | null {
     if (!lines) return;
     set_busy(true);
     let taken = 0;
-    for (const part of parts_of(lines)) {
+    const there = new Set(((await state.attempt(state.api.every_session())) ?? []).map(({ id }) => id));
+    const parts = parts_of(lines, there);
+    if (parts.length === 0) state.notice("All of these conversations are there already.");
+    for (const part of parts) {
       const answer = await state.attempt(state.api.import(part));
       if (!answer) break;
       taken += answer.ids.length;
