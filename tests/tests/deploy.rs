@@ -211,15 +211,26 @@ async fn nginx_keeps_a_user_on_one_instance() {
     let site = text("deploy/proxy/nginx-by-user.conf");
     assert!(site.contains("127.0.0.1:8081") && site.contains("127.0.0.1:8082"));
     let site = site.replace("127.0.0.1:8081", &one.address).replace("127.0.0.1:8082", &two.address);
+    let named = "# \"~^rk_ID_\" 127.0.0.1:8081;".replace("127.0.0.1:8081", &one.address);
+    assert!(site.contains(&named), "{site}");
+    // Two keys that are named go where they are known.
+    let map = format!("\"~^rk_one_\" {};\n    \"~^rk_two_\" {};", one.address, two.address);
+    let site = site.replace(&named, &map);
     let mut nginx = Nginx::start(&site).await;
-    let asked = async |key: &str| {
-        let headers = [("authorization", format!("Bearer {key}"))];
+    let asked_as = async |scheme: &str, key: &str| {
+        let headers = [("authorization", format!("{scheme} {key}"))];
         let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
         let (status, body) = http(&nginx.address, "GET", "/v1/models", &headers, "").await;
         assert_eq!(status, 200, "{body}");
         let models: Value = serde_json::from_str(&body).unwrap();
         models["data"][0]["id"].as_str().unwrap().to_owned()
     };
+    let asked = async |key: &str| asked_as("Bearer", key).await;
+    for number in 0..4 {
+        let [first, second] = [asked(&format!("rk_one_{number}")).await, asked(&format!("rk_two_{number}")).await];
+        assert_ne!(first, second, "{number}");
+        assert_eq!(first, asked("rk_one_x").await);
+    }
     let mut used = BTreeSet::new();
     for user in 0..12 {
         let key = format!("key-of-{user}");
@@ -227,6 +238,7 @@ async fn nginx_keeps_a_user_on_one_instance() {
         for _ in 0..3 {
             assert_eq!(asked(&key).await, instance, "{key}");
         }
+        assert_eq!(asked_as("bearer", &key).await, instance, "{key}: the scheme in small letters");
         // A browser's websocket names the same user, and goes through.
         let protocols = format!("realtime, openai-insecure-api-key.{key}");
         let headers = [("sec-websocket-protocol", protocols.as_str())];
