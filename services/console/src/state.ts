@@ -289,12 +289,20 @@ export class State extends Emitter<{ change: undefined; draft: undefined }> {
       if (is_open() && event.type === "conversation.item.deleted") this.history = this.history.filter(({ id }) => id !== event.item_id);
     });
     conversation.on("refused", ({ status, message }) => {
-      if (!is_open()) return;
+      const words = conversation.take_back().join("\n");
+      if (!is_open()) {
+        this.left.delete(conversation);
+        return words ? this.notice(`This reached no conversation: “${words}”`, "problem") : undefined;
+      }
       if (status === 404) {
         this.notice("That conversation is not there any more.", "problem");
         settle({ view: "talk" });
-        return this.show();
+        this.show();
       }
+      // What was said is typed again, and waits for the user.
+      if (words) this.keep_draft([this.draft, words].filter(Boolean).join("\n"));
+      this.emit("draft", undefined);
+      if (status === 404) return;
       [this.gate, this.gate_message] = [status === 401 ? "wrong_key" : "may_not", message];
       this.changed();
     });

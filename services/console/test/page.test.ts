@@ -364,6 +364,36 @@ test("a wrong key is told so, and the right one opens the page", { skip }, async
   await guarded.stop();
 });
 
+test("what was said with a key that was revoked meanwhile waits for the next key", { skip }, async () => {
+  const guarded = Service.prepared('[auth]\nrequired = "always"\n');
+  const make = () => JSON.parse(guarded.run("keys", "create", "--user", "ann", "--json")) as { id: string; key: string };
+  const [first, second] = [make(), make()];
+  await guarded.start();
+  const { page, complaints } = await open(browser, guarded.url);
+  const enter = async (key: string) => {
+    await page.getByLabel("Key", { exact: true }).fill(key);
+    await page.keyboard.press("Enter");
+  };
+  await enter(first.key);
+  await say(page, "Hello");
+  await guarded.kill();
+  await page.getByText("Connection lost").waitFor();
+  await page.getByLabel("What you say").fill("Are you there?");
+  await page.keyboard.press("Enter");
+  await page.getByText("Waiting for the connection").waitFor();
+  guarded.run("keys", "revoke", first.id);
+  await guarded.again();
+  await page.getByRole("heading", { name: "That key is not right" }).waitFor();
+  await enter(second.key);
+  await page.locator(".bubble", { hasText: "Hello" }).waitFor();
+  assert.equal(await page.getByLabel("What you say").inputValue(), "Are you there?");
+  await page.keyboard.press("Enter");
+  await replies(page).nth(1).waitFor();
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+  await guarded.stop();
+});
+
 test("a key of any letters talks, and letters that no key has are told", { skip }, async () => {
   const guarded = Service.prepared();
   await guarded.start("0", "--api-key", "p@ss/word=1");

@@ -157,6 +157,14 @@ export class Conversation extends Emitter<ConversationEvents> {
     return this.waiting.filter(is_late).map(({ text }) => text);
   }
 
+  /** Takes back what the service does not have, and returns its words. */
+  take_back(): string[] {
+    const words = this.waiting.map(({ text }) => text);
+    this.waiting = [];
+    clearTimeout(this.watch);
+    return words;
+  }
+
   /** True until the service has everything that was said. */
   get is_waiting(): boolean {
     return this.waiting.length > 0;
