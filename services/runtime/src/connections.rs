@@ -103,7 +103,9 @@ impl Connections {
             if !(connection.interest)(&event) {
                 continue;
             }
-            match connection.outgoing.push(event.clone(), !self.is_greeting) {
+            // What a connection missed may come late, where the store has something to answer first.
+            let is_missed = self.is_greeting || matches!(*event, Event::ItemAdded { is_new: false, .. });
+            match connection.outgoing.push(event.clone(), !is_missed) {
                 Some(mark) => connection.mark = mark,
                 None => {
                     tracing::info!(conn = conn.0, "a connection is closed or reads too slowly");
@@ -117,5 +119,29 @@ impl Connections {
 
     pub fn sent_last(&self) -> SentLast {
         self.open.values().map(|connection| (connection.outgoing.clone(), connection.mark)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::held::HeldText;
+    use crate::outgoing::{OutgoingLimits, outgoing};
+    use session::{Item, Role};
+
+    #[test]
+    fn items_that_a_connection_missed_fill_no_queue() {
+        let limits = OutgoingLimits { events: 3, bytes: 1 << 20 };
+        let (outgoing, _socket) = outgoing(limits, HeldText::new(1 << 20, 1).share(), Arc::default());
+        let trace = ConnectionTrace::default();
+        let connection = Connection { outgoing, interest: Arc::new(|_| true), person: None, trace, mark: 0 };
+        let mut connections = Connections::new(Arc::default());
+        connections.add(ConnId(1), connection);
+        connections.greeted();
+        let item = || Item::message("a", Role::User, "Hi");
+        let told = |is_new| Event::ItemAdded { item: item(), previous_item_id: None, is_new };
+        assert!((0..9).all(|_| connections.send(&[ConnId(1)], told(false)).is_empty()));
+        assert!((0..3).all(|_| connections.send(&[ConnId(1)], told(true)).is_empty()));
+        assert_eq!(connections.send(&[ConnId(1)], told(true)), [ConnId(1)], "it reads too slowly");
     }
 }

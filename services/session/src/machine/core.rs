@@ -76,6 +76,9 @@ pub struct Machine {
     now: Millis,
 }
 
+// Clients that may come back at once while the store is at work, and miss the whole conversation.
+const CLIENTS_THAT_COME_BACK: usize = 4;
+
 impl Machine {
     pub fn new(start: Start) -> Machine {
         let conversation = Conversation::new(start.items, start.leading, start.context);
@@ -145,7 +148,9 @@ impl Machine {
         }
         self.warm();
         self.flush(out);
-        if self.ledger.outbox.len() > self.limits.outbox_steps && self.ledger.outbox.has_clients() {
+        // Also what clients missed that came back waits there, until the store has answered what was asked before.
+        let missed = CLIENTS_THAT_COME_BACK * self.ledger.conversation.len();
+        if self.ledger.outbox.len() > self.limits.outbox_steps + missed && self.ledger.outbox.has_clients() {
             self.drop_clients();
             self.flush(out);
         }

@@ -102,6 +102,23 @@ fn sentences_of_an_earlier_message_of_the_response_are_not_told_again() {
     assert_eq!(told[5..], ["text \"So it is. Yes\"", "sentence 0 \"So it is. \" 0..10"]);
 }
 
+#[test]
+fn clients_that_come_back_to_a_long_conversation_wait_for_the_store_like_all_others() {
+    let mut start = start();
+    let many = 2 * start.limits.outbox_steps;
+    start.limits.session_items = 2 * many;
+    start.items = (0..many).map(|at| session::Item::message(format!("i{at}"), session::Role::User, "Hi")).collect();
+    let mut s = stage_from(start);
+    s.store_answers = false;
+    s.client(1, user_as("a", "What is it like?"));
+    (2..5).for_each(|conn| s.attach(conn, Replay::All));
+    s.answer_store();
+    assert!(s.closed.is_empty());
+    // The session, and all items with the new one.
+    (2..5).for_each(|conn| assert_eq!(s.heard(conn).len(), many + 2));
+    s.check_agreement();
+}
+
 fn warmed(s: &Stage) -> Vec<usize> {
     let is_warm = |asked: &&Generate| asked.purpose == session::GenerationPurpose::WarmHistory;
     s.generations.iter().filter(is_warm).map(|asked| asked.items.len()).collect()
