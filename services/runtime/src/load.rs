@@ -39,7 +39,7 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
     let bytes = shared.store.text_bytes(session).await?;
     let held = shared.held.taken(usize::try_from(bytes).unwrap_or(usize::MAX)).ok_or(Error::NoRoom)?;
     let view = shared.store.load(session).await?;
-    let measurements = shared.store.measurements(session).await?;
+    let last_turn = shared.store.turns_page(session, None, 1).await?.pop();
     let placement = view.session.placement.clone();
     let preset = shared.presets.of_session(&placement.preset, placement.ctx_size);
     // Watched before the facts are read, so that no change is missed.
@@ -63,11 +63,10 @@ pub async fn load(shared: Arc<Shared>, session: &SessionRef, written: Arc<Notify
         backchannels: shared.settings.conversation.backchannels.clone(),
         id_seed: random()?,
     });
-    let last = measurements.last();
-    let fill = last.map(|last| Counted::exactly(last.fill_tokens));
+    let fill = last_turn.as_ref().map(|last| Counted::exactly(last.fill_tokens));
     let arm = placement.experiment.zip(placement.arm.clone());
     let open_turns = shared.settings.limits.responses_beside + 2;
-    let turns = last.map_or(0, |last| last.turn + 1);
+    let turns = last_turn.map_or(0, |last| last.turn + 1);
     let turns = TurnLog::new(tools.preset.clone(), arm, shared.gpu.clone(), turns, open_turns);
     let traces = TurnTraces::new(session.id(), &tools.preset.name, open_turns);
     let queue = StoreQueue::new(shared.store.clone(), session.clone());
