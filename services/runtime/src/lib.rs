@@ -70,6 +70,7 @@
 //! ```
 
 mod arms;
+mod beside;
 mod changes;
 mod clock;
 mod command;

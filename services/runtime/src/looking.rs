@@ -71,6 +71,13 @@ impl Looking {
     }
 }
 
+pub async fn next_note(looking: &mut Option<Looking>) -> Option<RecallResult> {
+    match looking {
+        Some(looking) => (&mut looking.search).await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

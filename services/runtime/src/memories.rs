@@ -1,6 +1,7 @@
 //! Memories of a session in memory, which follow what is learned and forgotten: the facts in its prompts and its hidden
 //! notes. The store answers beside the session, so words and barge-ins do not wait for it.
 
+use crate::beside::beside;
 use crate::fact_block::BlockFacts;
 use crate::prompts::SessionTools;
 use crate::shared::{FactNews, Shared};
@@ -77,7 +78,7 @@ impl SessionMemories {
         }
         self.changes.borrow_and_update();
         let (shared, tools, hears) = (self.shared.clone(), tools.clone(), std::mem::take(&mut self.hears));
-        let answer = Box::pin(async move {
+        let answer = answer(async move {
             if hears && let Err(error) = shared.hear_session(&tools.session).await {
                 tracing::warn!(%error, "a wish to forget could not be carried out yet; it is when the conversation falls silent");
             }
@@ -96,7 +97,7 @@ impl SessionMemories {
             return self.question.is_some();
         }
         let (shared, tools) = (self.shared.clone(), tools.clone());
-        let answer = Box::pin(async move {
+        let answer = answer(async move {
             let person = tools.person.as_deref().unwrap_or_default();
             let told = shared.chosen_anew(tools.session.user(), person, &tools.preset).await;
             found(&tools, told).await
@@ -130,6 +131,12 @@ impl SessionMemories {
         self.refreshed_at = Instant::now();
         news
     }
+}
+
+fn answer(look: impl Future<Output = MemoryNews> + Send + 'static) -> BoxFuture<'static, MemoryNews> {
+    let found = beside(look);
+    let failed = || MemoryNews::Found { told: Err(Error::Closed), gone_items: Vec::new() };
+    Box::pin(async move { found.await.unwrap_or_else(failed) })
 }
 
 async fn news_of(session: &SessionRef, news: &mut broadcast::Receiver<Arc<FactNews>>) -> Event {

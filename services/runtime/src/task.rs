@@ -1,6 +1,7 @@
 //! Task of one session: gives whatever happens to the machine, and carries out its outputs.
 
 use crate::Error;
+use crate::beside::beside;
 use crate::command::Command;
 use crate::compactor::{Compactor, FromCompactor, ShownPast, ToCompactor};
 use crate::connections::Connections;
@@ -8,7 +9,7 @@ use crate::fact_block::BlockFacts;
 use crate::generations::Generations;
 use crate::held::HeldShare;
 use crate::look_back::{Question, look_back, question_of};
-use crate::looking::Looking;
+use crate::looking::{Looking, next_note};
 use crate::memories::{MemoryNews, SessionMemories};
 use crate::metrics;
 use crate::outgoing::End;
@@ -543,22 +544,25 @@ impl SessionTask {
         let remembered = facts_for(&facts.text, tools.own(), question.person.as_deref());
         let preface = told.chain([remembered.to_owned()]).collect::<Vec<_>>().join("\n");
         let question = question.clone();
-        Box::pin(async move {
+        let wait = Duration::from_millis(shared.settings.conversation.recall_wait_ms);
+        let note = beside(async move {
             let past = PastOf { question: &question.text, shown: &shown, preface: &preface };
-            let wait = Duration::from_millis(shared.settings.conversation.recall_wait_ms);
-            let place = tools.recall_place(question.person.as_deref());
-            timeout(wait, look_back(&shared.settings, place, &past)).await.ok().flatten()
-        })
+            look_back(&shared.settings, tools.recall_place(question.person.as_deref()), &past).await
+        });
+        Box::pin(async move { timeout(wait, note).await.ok().flatten().flatten() })
     }
 
     fn search_past(&mut self, generation: GenerationId, arguments: Vec<String>, shown: Vec<Arc<Item>>) {
         let (settings, tools) = (self.shared.settings.clone(), self.window.tools.clone());
         let asker = asker(&shown).map(str::to_owned);
         let traced = self.generations.trace_of_search(generation);
-        self.recalls.push(Box::pin(async move {
+        let found = beside(async move {
             let results = recall(&settings, tools.recall_place(asker.as_deref()), &arguments, &shown).await;
             traced.into_iter().for_each(ToolTrace::end);
-            MachineInput::Recalled { generation, results }
+            results
+        });
+        self.recalls.push(Box::pin(async move {
+            MachineInput::Recalled { generation, results: found.await.unwrap_or_default() }
         }));
     }
 
@@ -582,13 +586,6 @@ pub fn refuse(commands: &mut mpsc::Receiver<Box<Command>>, error: &Error) {
         if let Command::Attach { answer, .. } = *command {
             let _ = answer.send(Err(error.clone()));
         }
-    }
-}
-
-async fn next_note(looking: &mut Option<Looking>) -> Option<RecallResult> {
-    match looking {
-        Some(looking) => (&mut looking.search).await,
-        None => std::future::pending().await,
     }
 }
 
