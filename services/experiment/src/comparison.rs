@@ -130,11 +130,12 @@ const LEVEL: f64 = 0.95;
 pub fn compare(arms: &[String], weights: &[f64], turns: &[ArmTurn], drawn: DrawnUnit, seed: u64) -> Comparison {
     let traffic: Vec<Traffic> = (0..arms.len()).map(|arm| traffic(arm, turns)).collect();
     let fewest = |count: fn(&Traffic) -> usize| traffic.iter().map(count).min().unwrap_or(0);
+    let are_many = fewest(|arm| arm.users) >= LEAST_UNITS;
     let unit = match drawn {
         DrawnUnit::Turn => ComparedUnit::Pairs,
-        DrawnUnit::Session if meet_all_arms(turns) => ComparedUnit::OwnSessions,
-        DrawnUnit::Day if meet_all_arms(turns) => ComparedUnit::OwnDays,
-        _ if fewest(|arm| arm.users) >= LEAST_UNITS => ComparedUnit::Users,
+        DrawnUnit::Session if is_of_crossover(turns, are_many) => ComparedUnit::OwnSessions,
+        DrawnUnit::Day if is_of_crossover(turns, are_many) => ComparedUnit::OwnDays,
+        _ if are_many => ComparedUnit::Users,
         _ => ComparedUnit::Sessions,
     };
     let measured: Vec<Metric> = Metric::all().filter(|metric| says_something(*metric, turns)).collect();
@@ -175,15 +176,20 @@ fn row(metric: Metric, arms: usize, turns: &[ArmTurn], unit: ComparedUnit, level
     let cells: Vec<Option<ArmSummary>> = samples.iter().map(|samples| cell(metric, samples)).collect();
     let differences = samples.iter().enumerate().skip(1).map(|(arm, other)| {
         let first = samples.first()?;
-        let (interval, units, all) = if is_crossover(unit) {
+        let lacking = |units: usize| LEAST_UNITS.saturating_sub(units);
+        let (interval, units, all, missing) = if is_crossover(unit) {
             let found = Crossover::fit(&periods(metric, arm, turns))?;
-            (found.interval(level), found.periods / 2, found.periods)
+            (found.interval(level), found.periods / 2, found.periods, (2 * LEAST_UNITS).saturating_sub(found.periods))
         } else {
             let resampling = Resampling::of(first.len() + other.len(), level, seed ^ metric as u64);
             let pairing = if unit == ComparedUnit::Pairs { Pairing::Shared } else { Pairing::Independent };
             let interval = difference(first, other, metric.statistic(), pairing, &resampling)?;
             let (first, other) = (units(first), units(other));
-            (interval, first.min(other), if unit == ComparedUnit::Pairs { first } else { first + other })
+            let fewest = first.min(other);
+            match unit {
+                ComparedUnit::Pairs => (interval, fewest, first, lacking(fewest)),
+                _ => (interval, fewest, first + other, lacking(first) + lacking(other)),
+            }
         };
         let base = cells.first()?.as_ref()?.value(metric.statistic());
         let relative = (base != 0.0).then(|| interval.estimate / base);
@@ -195,18 +201,30 @@ fn row(metric: Metric, arms: usize, turns: &[ArmTurn], unit: ComparedUnit, level
         };
         let is_shown = matches!(verdict, DifferenceVerdict::Higher | DifferenceVerdict::Lower);
         let more_units = if is_shown { None } else { more_units(interval, level, all) };
+        // Also what would be shown needs the units that any verdict needs.
+        let more_units = more_units.map(|more| more.max(missing as u64));
         Some(Difference { interval, relative, verdict, more_units })
     });
     let differences = differences.collect();
     MetricRow { metric, cells, differences }
 }
 
-/// Returns true where sessions or days were drawn and a user met more than one arm, so that users are compared with
-/// themselves.
-fn meet_all_arms(turns: &[ArmTurn]) -> bool {
-    let met: BTreeSet<(u64, usize)> = turns.iter().map(|turn| (turn.user, turn.arm)).collect();
-    let users: BTreeSet<u64> = met.iter().map(|(user, _)| *user).collect();
-    met.len() > users.len()
+/// Returns true if users with several arms tell the arms apart, so that users are compared with themselves. Where each arm has
+/// users enough (`are_many`), these must have half of the sessions or days: a user that an operator moved does not stand for
+/// all others.
+fn is_of_crossover(turns: &[ArmTurn], are_many: bool) -> bool {
+    let mut of_user: BTreeMap<u64, (BTreeSet<usize>, BTreeSet<u64>)> = BTreeMap::new();
+    for turn in turns {
+        let (arms, periods) = of_user.entry(turn.user).or_default();
+        arms.insert(turn.arm);
+        periods.insert(turn.period);
+    }
+    let count = |several: bool| -> usize {
+        let users = of_user.values().filter(|(arms, _)| (arms.len() > 1) == several);
+        users.map(|(_, periods)| periods.len()).sum()
+    };
+    let several = count(true);
+    several > 0 && (!are_many || several >= count(false))
 }
 
 fn is_crossover(unit: ComparedUnit) -> bool {

@@ -1,6 +1,6 @@
 //! Advice that follows from a comparison.
 
-use super::{Better, Comparison, DifferenceVerdict, Metric};
+use super::{Better, Comparison, Difference, DifferenceVerdict, Metric};
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +22,8 @@ pub enum Advice {
         metric: Metric,
         more_units: u64,
     },
+    /// Arms without the turns that would tell them apart.
+    TooLittle,
     Nothing,
 }
 
@@ -49,8 +51,17 @@ impl Comparison {
             });
         match nearest.min() {
             Some((more_units, metric)) => Advice::Measure { metric, more_units },
-            None => Advice::Nothing,
+            None if self.was_told_apart() => Advice::Nothing,
+            None => Advice::TooLittle,
         }
+    }
+
+    /// Returns true if every arm has a difference that enough was measured for.
+    fn was_told_apart(&self) -> bool {
+        let is_told =
+            |found: &Option<Difference>| found.is_some_and(|found| found.verdict != DifferenceVerdict::TooFew);
+        let of = |arm: usize| self.rows.iter().any(|row| row.differences.get(arm - 1).is_some_and(is_told));
+        self.arms.len() > 1 && (1..self.arms.len()).all(of)
     }
 
     fn shown(&self, arm: usize, better: bool) -> Vec<Metric> {

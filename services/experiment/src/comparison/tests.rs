@@ -132,3 +132,34 @@ fn pairs_see_more_than_single_turns() {
     assert_eq!(verdicts(&short), [DifferenceVerdict::TooFew]);
     assert_eq!(short.warnings, [Warning::TooFewPairs { blocks: 4, least: LEAST_UNITS }]);
 }
+
+/// One user of many that met both arms does not stand for all.
+#[test]
+fn a_few_who_met_both_arms_do_not_leave_the_many_out() {
+    let mut turns = live(60, 1, 60.0);
+    turns.iter_mut().filter(|turn| turn.user == 4 && turn.session == 41).for_each(|turn| turn.arm = 1);
+    let found = compare(&arms(), &[], &turns, DrawnUnit::Session, 1);
+    assert_eq!(found.unit, ComparedUnit::Users);
+    assert_eq!(verdicts(&found)[0], DifferenceVerdict::Higher);
+    assert_eq!(found.warnings, [Warning::UsersInSeveralArms { users: 1 }]);
+    // In a home they are all there is.
+    turns.retain(|turn| turn.user < 8);
+    assert_eq!(compare(&arms(), &[], &turns, DrawnUnit::Session, 1).unit, ComparedUnit::OwnSessions);
+}
+
+#[test]
+fn where_little_was_measured_no_arm_is_advised() {
+    let mut turns = live(30, 1, 0.0);
+    let enough = compare(&arms(), &[1.0, 1.0], &turns, DrawnUnit::User, 1);
+    assert!(matches!(enough.advice(), Advice::Measure { .. } | Advice::Nothing), "{:?}", enough.advice());
+    turns.retain(|turn| turn.arm == 0);
+    let empty = compare(&arms(), &[1.0, 1.0], &turns, DrawnUnit::User, 1);
+    assert_eq!(empty.advice(), Advice::TooLittle, "an arm without a turn");
+    assert_eq!(compare(&arms()[..1], &[], &turns, DrawnUnit::User, 1).advice(), Advice::TooLittle, "one arm");
+    assert_eq!(compare(&arms(), &[], &[], DrawnUnit::Session, 1).advice(), Advice::TooLittle);
+    // A clear difference of two users asks for the users that any verdict needs.
+    let two = compare(&arms(), &[], &live(2, 1, 500.0), DrawnUnit::User, 1);
+    assert_eq!(verdicts(&two)[0], DifferenceVerdict::TooFew);
+    let more = two.rows[0].differences[0].unwrap().more_units;
+    assert_eq!((two.unit, more), (ComparedUnit::Sessions, Some(2 * (LEAST_UNITS as u64 - 3))));
+}

@@ -85,6 +85,8 @@ mod tests {
     fn a_report_says_from_when_its_turns_are() {
         let report = report("windows", None, &[turn(0), turn(1)], 1).unwrap();
         assert!(report.facts[0].starts_with("2 turns from 1970-01-01"));
+        let advice = ReportView::new(&report).advice;
+        assert_eq!(advice, "Go on measuring: there is too little yet to tell the arms apart.", "of one arm");
         assert_eq!((report.comparison.arms, report.curves.len()), (vec!["small".to_owned()], 2));
     }
 

@@ -155,6 +155,7 @@ fn advice(comparison: &Comparison) -> String {
                 metric.words()
             )
         }
+        Advice::TooLittle => "Go on measuring: there is too little yet to tell the arms apart.".to_owned(),
         Advice::Nothing => "Take the smaller window: no difference is shown, and none seems to be there.".to_owned(),
     }
 }
