@@ -12,7 +12,7 @@ mod quantiles;
 mod random;
 mod traffic;
 
-pub use assignment::{Arm, assign, assign_in_turn};
+pub use assignment::{Arm, assign, assign_in_turn, assign_next};
 pub use bootstrap::{Interval, Pairing, Resampling, Sample, Statistic, difference};
 pub use comparison::{
     Advice, ArmSummary, ArmTurn, Better, ComparedUnit, Comparison, Difference, DifferenceVerdict, DrawnUnit, Metric,

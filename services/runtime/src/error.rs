@@ -52,7 +52,7 @@ pub enum Error {
          leave it empty"
     )]
     PersonaOfAnotherModel { persona: String, preset: String, there_are: String },
-    #[error("no experiment is configured: set [experiment], or name a preset")]
+    #[error("no experiment draws now: set [experiment], with its start and end, or name a preset")]
     NoExperiment,
     #[error("the service is stopping: connect again in a moment")]
     Stopping,

@@ -2,7 +2,7 @@
 //! later.
 
 use crate::{Error, ModelChoice, Presets};
-use experiment::{Arm, assign, assign_in_turn};
+use experiment::{Arm, assign, assign_in_turn, assign_next};
 use settings::{Experiment, ExperimentUnit, Preset, Settings};
 use store::{ExperimentCounts, Placement};
 
@@ -39,12 +39,17 @@ pub fn draw(
 ) -> Result<Placement, Error> {
     let arms: Vec<Arm> =
         experiment.arms.iter().map(|arm| Arm { name: arm.preset.clone(), weight: arm.weight }).collect();
-    let in_turn = |number: u64| assign_in_turn(&experiment.name, user, number, &arms);
+    let ExperimentCounts { users, sessions_of_user, sessions_ever } = &counts;
     let drawn = || match experiment.unit {
         ExperimentUnit::User => assign(&experiment.name, user, &arms),
-        ExperimentUnit::Auto if counts.users >= MANY_USERS => assign(&experiment.name, user, &arms),
-        ExperimentUnit::Auto | ExperimentUnit::Session => in_turn(counts.sessions_of_user),
-        ExperimentUnit::Day => in_turn(u64::try_from(now_ms.div_euclid(DAY_MS)).unwrap_or(0)),
+        ExperimentUnit::Auto if *users >= MANY_USERS => assign(&experiment.name, user, &arms),
+        ExperimentUnit::Auto | ExperimentUnit::Session => {
+            assign_next(&experiment.name, user, sessions_of_user, *sessions_ever, &arms)
+        }
+        ExperimentUnit::Day => {
+            let day = u64::try_from(now_ms.div_euclid(DAY_MS)).unwrap_or(0);
+            assign_in_turn(&experiment.name, user, day, &arms)
+        }
     };
     let arm = match experiment.overrides.get(user) {
         Some(arm) => Some(arm),
@@ -81,6 +86,7 @@ pub fn placement(preset: &Preset, arm: Option<(&Experiment, &str)>) -> Placement
 mod tests {
     use super::*;
     use settings::Sources;
+    use std::collections::BTreeMap;
 
     const FILE: &str = r#"
         [model]
@@ -114,7 +120,7 @@ mod tests {
         model: &str,
         now_ms: i64,
     ) -> Placement {
-        let counts = ExperimentCounts { users: 3, sessions_of_user };
+        let counts = ExperimentCounts { users: 3, sessions_ever: sessions_of_user, ..ExperimentCounts::default() };
         place(settings, presets, user, counts, &presets.choose(user, model).unwrap(), now_ms).unwrap()
     }
 
@@ -123,7 +129,7 @@ mod tests {
         let settings = settings("unit = \"user\"");
         let presets = presets(&settings);
         let of = |user: &str, sessions: u64| placed(&settings, &presets, user, sessions, "", DURING_MS);
-        let mut counts = std::collections::BTreeMap::new();
+        let mut counts = BTreeMap::new();
         for user in (0..200).map(|user| format!("user_{user}")) {
             let placed = of(&user, 1);
             assert_eq!(placed, of(&user, 2));
@@ -159,11 +165,15 @@ mod tests {
             let presets = presets(&settings);
             let choice = presets.choose("bob", "").unwrap();
             let day = |number: u64| DURING_MS - DURING_MS % DAY_MS + number as i64 / 2 * DAY_MS + number as i64 % 2;
-            let of = |number: u64| {
-                let counts = ExperimentCounts { users, sessions_of_user: number };
-                place(&settings, &presets, "bob", counts, &choice, day(number)).unwrap().preset
-            };
-            (0..12).map(of).collect::<Vec<String>>()
+            let mut met: Vec<String> = Vec::new();
+            for number in 0..12 {
+                let had = |arm: &String| met.iter().filter(|met| *met == arm).count() as u64;
+                let sessions_of_user = met.iter().map(|arm| (arm.clone(), had(arm))).collect::<BTreeMap<_, _>>();
+                let sessions_of_user = sessions_of_user.into_iter().collect();
+                let counts = ExperimentCounts { users, sessions_of_user, sessions_ever: 7 * number };
+                met.push(place(&settings, &presets, "bob", counts, &choice, day(number)).unwrap().preset);
+            }
+            met
         };
         let differ = |arms: &[String]| arms.chunks(2).filter(|pair| pair[0] != pair[1]).count();
         assert_eq!(differ(&arms_of("", 3)), 6, "each block of two sessions has both arms");

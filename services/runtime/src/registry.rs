@@ -238,16 +238,18 @@ impl Runtime {
     /// connections close, and clients that come back find the new preset.
     pub async fn move_session(&self, session: &SessionRef, preset: Option<&str>) -> Result<Placement, Error> {
         let Shared { presets, settings, .. } = &*self.shared;
-        let placement = match (preset, &settings.experiment) {
+        let now_ms = wall_ms();
+        let running = settings.experiment.as_ref().filter(|experiment| experiment.runs_at(now_ms));
+        let placement = match (preset, running) {
             (Some(preset), _) => placement(presets.named(preset)?, None),
             (None, Some(experiment)) => {
                 let store = &self.shared.store;
                 let counts = store.experiment_counts(&experiment.name, session.user(), MANY_USERS).await?;
-                draw(experiment, presets, session.user(), counts, wall_ms())?
+                draw(experiment, presets, session.user(), counts, now_ms)?
             }
             (None, None) => return Err(Error::NoExperiment),
         };
-        self.shared.store.set_placement(session, &placement, wall_ms()).await?;
+        self.shared.store.set_placement(session, &placement, now_ms).await?;
         let by = Instant::now() + Duration::from_secs(settings.shutdown.drain_s);
         self.end(session, Command::Drain { by }).await;
         Ok(placement)

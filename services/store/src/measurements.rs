@@ -51,10 +51,11 @@ pub struct ExperimentTurn {
     pub measurement: Measurement,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExperimentCounts {
     pub users: u64,
-    pub sessions_of_user: u64,
+    pub sessions_of_user: Vec<(String, u64)>, // in each arm
+    pub sessions_ever: u64,                   // of all users, also deleted ones
 }
 
 impl Store {
@@ -117,7 +118,7 @@ impl Store {
         self.read_at_length(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// Counts users with sessions, at most `most_users`, and the sessions that one user has in an experiment.
+    /// Counts users with sessions, at most `most_users`, and the sessions that one user has in each arm of an experiment.
     pub async fn experiment_counts(
         &self,
         experiment: &str,
@@ -126,12 +127,23 @@ impl Store {
     ) -> Result<ExperimentCounts, Error> {
         let query = sqlx::query_as(
             "SELECT (SELECT count(*) FROM (SELECT 1 FROM users u WHERE EXISTS
-                        (SELECT 1 FROM sessions s WHERE s.user = u.id AND s.deleted_at_ms IS NULL) LIMIT ?3)),
-                    (SELECT count(*) FROM sessions WHERE user = ?2 AND experiment = ?1 AND deleted_at_ms IS NULL)",
+                        (SELECT 1 FROM sessions s WHERE s.user = u.id AND s.deleted_at_ms IS NULL) LIMIT ?)),
+                    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'sessions'), 0)",
         );
-        let query = query.bind(experiment).bind(user).bind(i64::try_from(most_users).unwrap_or(i64::MAX));
-        let (users, sessions): (i64, i64) = self.read(async |reader| Ok(query.fetch_one(reader).await?)).await?;
-        Ok(ExperimentCounts { users: users.unsigned_abs(), sessions_of_user: sessions.unsigned_abs() })
+        let query = query.bind(i64::try_from(most_users).unwrap_or(i64::MAX));
+        let of_user = sqlx::query_as(
+            "SELECT arm, count(*) FROM sessions
+             WHERE user = ? AND experiment = ? AND arm IS NOT NULL AND deleted_at_ms IS NULL GROUP BY arm",
+        );
+        let of_user = of_user.bind(user).bind(experiment);
+        self.read(async |reader| {
+            let (users, ever): (i64, i64) = query.fetch_one(&mut *reader).await?;
+            let sessions_of_user: Vec<(String, i64)> = of_user.fetch_all(reader).await?;
+            let sessions_of_user =
+                sessions_of_user.into_iter().map(|(arm, count)| (arm, count.unsigned_abs())).collect();
+            Ok(ExperimentCounts { users: users.unsigned_abs(), sessions_of_user, sessions_ever: ever.unsigned_abs() })
+        })
+        .await
     }
 
     /// Lists all turns of one experiment, across users: material of a comparison, for operators only.
