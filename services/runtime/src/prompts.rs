@@ -6,7 +6,7 @@ use compaction::CompactionLimits;
 use model::{Model, ModelRequest, ReplyKey};
 use prompt::{Audience, LaidOut, Layout, PLACEHOLDER, Wording, lay_out};
 use session::machine::{Generate, GenerationId};
-use session::{Context, GenerationPurpose, Item, SessionConfig};
+use session::{Context, GenerationPurpose, Item, ResponseFormat, SessionConfig, ToolChoice};
 use settings::Preset;
 use std::sync::Arc;
 use store::{SessionRef, Store};
@@ -89,7 +89,7 @@ impl SessionTools {
         request.max_tokens = generate.max_tokens;
         request.options = (*generate.options).clone();
         request.options.sampling.temperature = config.temperature.map(|temperature| temperature as f32);
-        request.tool_choice = config.tool_choice.clone();
+        request.tool_choice = tool_choice_of(generate);
         request.parallel_tool_calls = config.parallel_tool_calls;
         self.take(&mut request);
         request
@@ -105,6 +105,17 @@ impl SessionTools {
     }
 }
 
+// Returns the client's choice. A client that wants a form and has no tools does not know of the one that the service offers.
+fn tool_choice_of(generate: &Generate) -> ToolChoice {
+    let Generate { config, options, .. } = generate;
+    match config.tool_choice {
+        ToolChoice::Auto if config.tools.is_empty() && options.response_format != ResponseFormat::Text => {
+            ToolChoice::None
+        }
+        _ => config.tool_choice.clone(),
+    }
+}
+
 pub fn limits_of(preset: &Preset) -> CompactionLimits {
     CompactionLimits {
         ctx_size: preset.ctx_size,
@@ -114,5 +125,39 @@ pub fn limits_of(preset: &Preset) -> CompactionLimits {
         tail_tokens: preset.compaction.tail_tokens,
         summary_tokens: preset.compaction.summary_tokens,
         reply_reserve_tokens: preset.reply_reserve_tokens,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use session::{GenerationOptions, Tool};
+
+    #[test]
+    fn who_wants_a_form_is_not_refused_for_a_tool_of_the_service() {
+        let choice = |tools: usize, response_format: ResponseFormat| {
+            let tool = Tool { name: "light".into(), description: None, parameters: None, verbatim: None };
+            let config = Arc::new(SessionConfig { tools: vec![tool; tools], ..SessionConfig::new("") });
+            let options = Arc::new(GenerationOptions { response_format, ..GenerationOptions::default() });
+            tool_choice_of(&Generate {
+                generation: GenerationId(1),
+                response_id: None,
+                purpose: GenerationPurpose::Reply,
+                is_beside: false,
+                partial: None,
+                items: Vec::new(),
+                context: Arc::default(),
+                max_tokens: None,
+                config,
+                options,
+            })
+        };
+        assert_eq!(choice(0, ResponseFormat::JsonObject), ToolChoice::None);
+        assert_eq!(choice(0, ResponseFormat::Text), ToolChoice::Auto);
+        assert_eq!(
+            choice(1, ResponseFormat::JsonObject),
+            ToolChoice::Auto,
+            "that is refused, and the client knows why"
+        );
     }
 }
