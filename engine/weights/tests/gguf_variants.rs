@@ -411,6 +411,30 @@ fn another_family_gets_one_clear_line() {
 }
 
 #[test]
+fn bytes_of_types_that_are_not_read_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = tiny::dense();
+    let mut add = |name: &str, dims: &[u64], type_code: u32, bytes: usize| {
+        let data = (0..bytes).map(|byte| byte as u8).collect();
+        file.tensors.push(Tensor { name: name.into(), dims: dims.into(), type_code, data, offset: None });
+    };
+    add("two.bits", &[3, 512], 16, 3 * 2 * 66);
+    add("numbers", &[5], 26, 5 * 4);
+    add("of the future", &[5], 99, 32);
+    let path = folder.path().join("x.gguf");
+    std::fs::write(&path, file.bytes()).unwrap();
+    let tensors = weights::tensors_of(&path, true).unwrap();
+    let bytes = |name: &str| tensors.iter().find(|tensor| tensor.name == name).unwrap().data.len();
+    assert_eq!([bytes("two.bits"), bytes("numbers"), bytes("of the future")], [396, 20, 0]);
+
+    let shard = folder.path().join("x.safetensors");
+    let header = r#"{"scale":{"dtype":"F8_E4M3","shape":[2,3],"data_offsets":[0,6]}}"#;
+    std::fs::write(&shard, testing::folder::with_header(header, &[1, 2, 3, 4, 5, 6])).unwrap();
+    let tensors = weights::tensors_of(&shard, true).unwrap();
+    assert_eq!((tensors[0].format, &tensors[0].data[..]), (None, &[1, 2, 3, 4, 5, 6][..]));
+}
+
+#[test]
 fn the_fingerprint_sees_weights_and_keys() {
     let plain = load(&tiny::dense()).fingerprint;
     assert_eq!(load(&tiny::dense()).fingerprint, plain);

@@ -144,7 +144,7 @@ pub(crate) fn add_tensors(
     for info in header.tensors.iter().filter(|info| is_wanted(&info.name)) {
         wanted += 1;
         let stored = locate(&shared_path, bytes, header, info)?;
-        if stored.format.is_some() {
+        if !stored.data.is_empty() {
             ranges.push((info.offset, info.offset + stored.data.len() as u64, &info.name[..]));
         }
         if !tensors.insert(info.name.clone(), stored) {
@@ -171,49 +171,62 @@ fn locate(path: &Arc<Path>, bytes: &ModelBytes, header: &Header, info: &TensorEn
     if !(start - header.data_start).is_multiple_of(header.alignment) {
         return Err(wrong(format!("offset {}", info.offset), format!("a multiple of {}", header.alignment)));
     }
-    let Some(format) = Format::from_gguf(info.type_code) else {
-        let data = ModelBytes::copy_of(&[]);
-        return Ok(Stored { path: path.clone(), format: None, type_name: unknown_type(info.type_code), dims, data });
-    };
     let (cols, rest) = (dims.last().copied().unwrap_or(0), &dims[..dims.len() - 1]);
     let rows = rest.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-    if cols % format.block_len() != 0 {
+    let format = Format::from_gguf(info.type_code);
+    let (type_name, row_bytes) = match format {
+        Some(format) => (format.name().to_string(), format.row_bytes(cols)),
+        None => unknown_type(info.type_code, cols),
+    };
+    if let Some(format) = format.filter(|format| cols % format.block_len() != 0) {
         let expected = format!("rows of whole blocks: {} has {} values in one", format.name(), format.block_len());
         return Err(wrong(format!("rows of {cols} values"), expected));
     }
-    let size = rows.and_then(|rows| format.row_bytes(cols)?.checked_mul(rows));
+    let size = rows.and_then(|rows| row_bytes?.checked_mul(rows));
     let Some(size) = size else {
-        return Err(wrong(format!("shape {dims:?}"), "one whose size fits into memory".into()));
+        if format.is_some() {
+            return Err(wrong(format!("shape {dims:?}"), "one whose size fits into memory".into()));
+        }
+        let data = ModelBytes::copy_of(&[]);
+        return Ok(Stored { path: path.clone(), format, type_name, dims, data });
     };
     let Some(data) = start.checked_add(size).and_then(|end| bytes.slice(start..end)) else {
         let found = format!("{size} bytes from {start} on, in a file of {}", bytes.len());
         return Err(wrong(found, "all of its bytes inside the file: is the download complete?".into()));
     };
-    Ok(Stored { path: path.clone(), format: Some(format), type_name: format.name().to_string(), dims, data })
+    Ok(Stored { path: path.clone(), format, type_name, dims, data })
 }
 
-fn unknown_type(code: u32) -> String {
-    let name = match code {
-        9 => "q8_1",
-        15 => "q8_k",
-        16 => "iq2_xxs",
-        17 => "iq2_xs",
-        18 => "iq3_xxs",
-        19 => "iq1_s",
-        21 => "iq3_s",
-        22 => "iq2_s",
-        24 => "i8",
-        25 => "i16",
-        26 => "i32",
-        27 => "i64",
-        28 => "f64",
-        29 => "iq1_m",
-        34 => "tq1_0",
-        35 => "tq2_0",
-        40 => "nvfp4",
-        _ => return code.to_string(),
-    };
-    format!("{name} ({code})")
+/// Types that the kernels cannot read: (number, name, values in a block, bytes of a block).
+const UNKNOWN: [(u32, &str, usize, usize); 16] = [
+    (9, "q8_1", 32, 36),
+    (15, "q8_k", 256, 292),
+    (16, "iq2_xxs", 256, 66),
+    (17, "iq2_xs", 256, 74),
+    (18, "iq3_xxs", 256, 98),
+    (19, "iq1_s", 256, 50),
+    (21, "iq3_s", 256, 110),
+    (22, "iq2_s", 256, 82),
+    (24, "i8", 1, 1),
+    (25, "i16", 1, 2),
+    (26, "i32", 1, 4),
+    (27, "i64", 1, 8),
+    (28, "f64", 1, 8),
+    (29, "iq1_m", 256, 56),
+    (34, "tq1_0", 256, 54),
+    (35, "tq2_0", 256, 66),
+];
+
+/// Returns the name of a type, and the bytes of a row where they are known.
+fn unknown_type(code: u32, cols: usize) -> (String, Option<usize>) {
+    match UNKNOWN.iter().find(|row| row.0 == code) {
+        None if code == 40 => (format!("nvfp4 ({code})"), None),
+        None => (code.to_string(), None),
+        Some(&(_, name, values, bytes)) => {
+            let row_bytes = if cols.is_multiple_of(values) { (cols / values).checked_mul(bytes) } else { None };
+            (format!("{name} ({code})"), row_bytes)
+        }
+    }
 }
 
 #[cfg(test)]

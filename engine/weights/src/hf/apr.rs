@@ -188,7 +188,7 @@ fn locate(path: &Arc<Path>, data: &ModelBytes, name: &str, entry: Entry) -> Resu
     };
     let (path, type_name) = (path.clone(), type_name.to_owned());
     let Some(format) = format else {
-        return Ok(Stored { path, format: None, type_name, dims, data: ModelBytes::copy_of(&[]) });
+        return Ok(Stored { path, format: None, type_name, dims, data: slice });
     };
     let rows = dims.iter().rev().skip(1).try_fold(1_usize, |product, &dim| product.checked_mul(dim));
     let size = rows.zip(format.row_bytes(dims.last().copied().unwrap_or(1)));

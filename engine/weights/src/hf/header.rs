@@ -63,7 +63,7 @@ fn locate(path: &Arc<Path>, data: &ModelBytes, name: &str, entry: &Entry) -> Res
         // Others matter only where the model needs the tensor; then the type is the error.
         _ => {
             let type_name = shown(&entry.dtype);
-            return Ok(Stored { path: path.clone(), format: None, type_name, dims, data: ModelBytes::copy_of(&[]) });
+            return Ok(Stored { path: path.clone(), format: None, type_name, dims, data: slice });
         }
     };
     let size = dims.iter().try_fold(element, |product: usize, &dim| product.checked_mul(dim));
