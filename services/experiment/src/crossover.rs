@@ -27,6 +27,8 @@ pub struct Crossover {
     pub drift_p: f64,
 }
 
+const ROUNDING: f64 = 1e-12;
+
 impl Crossover {
     /// Fits the line. `None` if no user met both arms, or too few periods are left to tell how much they scatter.
     pub fn fit(periods: &[Period]) -> Option<Crossover> {
@@ -54,8 +56,11 @@ impl Crossover {
             return None;
         }
         let [with_arm, with_number] = sums.with_value;
-        let estimate = (numbers * with_arm - both * with_number) / determinant;
-        let drift = (arms * with_number - both * with_arm) / determinant;
+        // Values that are the same in each period differ by what rounding leaves of them, which is no finding.
+        let largest = of_user.values().flatten().map(|period| period.value.abs()).fold(0.0, f64::max);
+        let unless_rounded = |value: f64| if value.abs() <= ROUNDING * largest { 0.0 } else { value };
+        let estimate = unless_rounded((numbers * with_arm - both * with_number) / determinant);
+        let drift = unless_rounded((arms * with_number - both * with_arm) / determinant);
         let left = (sums.values - estimate * with_arm - drift * with_number).max(0.0);
         let error = |share: f64| (left / degrees * share / determinant).sqrt();
         let (standard_error, drift_error) = (error(numbers), error(arms));
@@ -121,6 +126,23 @@ mod tests {
         assert!(found.drift_p < 1e-6 && found.degrees == 12.0, "{found:?}");
         let interval = found.interval(0.95);
         assert!(interval.low < 5.0 && interval.high > 5.0 && interval.high - interval.low < 0.1, "{interval:?}");
+    }
+
+    #[test]
+    fn what_rounding_leaves_of_equal_values_is_no_finding() {
+        for (small, large) in [(0.421, 0.2105), (1.0 / 3.0, 1.0 / 3.0), (0.1, 0.1), (1e9 / 7.0, 1e9 / 7.0)] {
+            for periods in [17, 20, 31] {
+                let of = |n: u64| {
+                    let is_other = (n / 3 + n % 3) % 2 == 0;
+                    period(n % 3, n / 3, is_other, if is_other { large } else { small })
+                };
+                let periods: Vec<Period> = (0..periods).map(of).collect();
+                let found = Crossover::fit(&periods).unwrap();
+                assert_eq!((found.drift, found.drift_p), (0.0, 1.0), "{found:?}");
+                let interval = found.interval(0.95);
+                assert_eq!(interval.low > 0.0 || interval.high < 0.0, small != large, "{interval:?}");
+            }
+        }
     }
 
     #[test]
