@@ -70,65 +70,99 @@ const BEGIN_CHARS: i64 = 120;
 
 impl Store {
     pub async fn search(&self, search: &HistorySearch<'_>) -> Result<Vec<Hit>, Error> {
-        let matching = match_expression(search.query, search.any_word, search.most_words)?;
-        // SQLite's rank is below zero, best first. CROSS JOIN keeps the order of the tables: found words first, then
-        // their sessions; the other way round, SQLite searches the index once for every item. For the same reason the
-        // excerpts come from one more walk over the found words: the plus keeps SQLite from searching again for each
-        // hit. An item's current version comes before its older ones.
-        let query = sqlx::query_as(
-            "WITH candidates AS (
-                SELECT v.key, v.item_id, v.session, v.seq, v.version, v.kind, v.role, v.created_at_ms,
-                    s.id AS session_id, s.title AS session_title, i.current = v.key AND i.deleted = 0 AS current,
-                    -bm25(words) * CASE WHEN ?1 IS NULL THEN 1.0
-                        ELSE 1.0 + ?1 / (?1 + max(0.0, ?2 - v.created_at_ms)) END AS score
-                FROM words CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
-                CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
-                WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
-                    AND (?12 = 0 OR (v.role = 'user' AND rtrim(v.text) NOT LIKE '%?'))
-                    AND (?10 IS NULL OR (s.remembered = 1
+        let terms = match_terms(search.query, search.any_word, search.most_words)?;
+        let (session, of) = match search.place {
+            SearchPlace::User => (None, None),
+            SearchPlace::Session(session) => (Some(session.key), None),
+            SearchPlace::Person(person, SecretsOf::None) => (None, Some(person)),
+            SearchPlace::Person(person, SecretsOf::Session(session)) => (Some(session.key), Some(person)),
+            SearchPlace::Person(person, SecretsOf::All) => (Some(-1), Some(person)),
+        };
+        // CROSS JOIN keeps the order of the tables: found words first, then their sessions; the other way round, SQLite searches
+        // the index once for every item. For the same reason the excerpts come from one more walk over the found words: the plus
+        // keeps SQLite from searching again for each hit. An item's current version comes before its older ones.
+        let query = match of {
+            // The service's own look. SQLite's rank is below zero, best first; it counts the words of all users.
+            Some(_) => sqlx::query_as(
+                "WITH candidates AS (
+                    SELECT v.key, v.item_id, v.session, v.seq, v.version, v.kind, v.role, v.created_at_ms,
+                        s.id AS session_id, s.title AS session_title, i.current = v.key AND i.deleted = 0 AS current,
+                        -bm25(words) * CASE WHEN ?1 IS NULL THEN 1.0
+                            ELSE 1.0 + ?1 / (?1 + max(0.0, ?2 - v.created_at_ms)) END AS score
+                    FROM words CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
+                    CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
+                    WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL
+                        AND (?13 = 0 OR (v.role = 'user' AND rtrim(v.text) NOT LIKE '%?'))
+                        AND s.remembered = 1
                         AND CASE WHEN s.speakers = 0 THEN s.person
                             ELSE iif(v.kind = 'message', coalesce(v.content ->> '$.speaker.person', s.person), NULL)
-                            END = ?10
-                        AND v.item_id NOT GLOB ?11 || '_*' AND NOT EXISTS (
-                        SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id
-                            AND (u.secret = 0 OR coalesce(?15, 0) NOT IN (v.session, -1)))))
-                ORDER BY score DESC, v.key DESC LIMIT ?6 * 5
-            ), shown AS (
-                SELECT * FROM (
-                    SELECT *, max(score) OVER (PARTITION BY session, item_id) AS best,
-                        row_number() OVER (PARTITION BY session, item_id ORDER BY current DESC, score DESC) AS nth
-                    FROM candidates
-                ) WHERE nth = 1 ORDER BY best DESC, key DESC LIMIT ?6
-            )
-            SELECT shown.*, CASE WHEN octet_length(v.text) <= ?13 THEN snippet(words, 0, ?7, ?8, '…', ?9)
-                ELSE substr(v.text, 1, ?14) || '…' END AS excerpt
-            FROM words CROSS JOIN shown ON shown.key = +words.rowid CROSS JOIN item_versions v ON v.key = shown.key
-            WHERE words MATCH ?3 ORDER BY shown.best DESC, shown.key DESC",
-        );
-        let [open, close] = search.marks;
-        let (session, person, secrets) = match search.place {
-            SearchPlace::User => (None, None, None),
-            SearchPlace::Session(session) => (Some(session.key), None, None),
-            SearchPlace::Person(person, SecretsOf::None) => (None, Some(person), None),
-            SearchPlace::Person(person, SecretsOf::Session(session)) => (None, Some(person), Some(session.key)),
-            SearchPlace::Person(person, SecretsOf::All) => (None, Some(person), Some(-1)),
+                            END = ?12
+                        AND v.item_id NOT GLOB ?14 || '_*' AND NOT EXISTS (
+                            SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id
+                                AND (u.secret = 0 OR coalesce(?5, 0) NOT IN (v.session, -1)))
+                    ORDER BY score DESC, v.key DESC LIMIT ?6 * 5
+                ), shown AS (
+                    SELECT * FROM (
+                        SELECT *, max(score) OVER (PARTITION BY session, item_id) AS best,
+                            row_number() OVER (PARTITION BY session, item_id ORDER BY current DESC, score DESC) AS nth
+                        FROM candidates
+                    ) WHERE nth = 1 ORDER BY best DESC, key DESC LIMIT ?6
+                )
+                SELECT shown.*, CASE WHEN octet_length(v.text) <= ?10 THEN snippet(words, 0, ?7, ?8, '…', ?9)
+                    ELSE substr(v.text, 1, ?11) || '…' END AS excerpt
+                FROM words CROSS JOIN shown ON shown.key = +words.rowid CROSS JOIN item_versions v ON v.key = shown.key
+                WHERE words MATCH ?3 ORDER BY shown.best DESC, shown.key DESC",
+            ),
+            // No client learns how many messages of other users have a word: the user's own alone decide what it counts.
+            None => sqlx::query_as(
+                "WITH matched AS MATERIALIZED (
+                    SELECT t.key AS term, v.key FROM json_each(?12) t CROSS JOIN words ON words MATCH t.value
+                    CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
+                    WHERE s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
+                        AND (?13 = 0 OR (v.role = 'user' AND rtrim(v.text) NOT LIKE '%?'))
+                ), found (n) AS (SELECT count(DISTINCT key) FROM matched
+                ), weights AS (
+                    SELECT term, 2.0 * found.n / (found.n + 2.0 * count(*)) AS weight FROM matched, found GROUP BY term
+                ), scored AS (
+                    SELECT m.key, sum(w.weight) AS weight FROM matched m JOIN weights w ON w.term = m.term GROUP BY m.key
+                ), candidates AS (
+                    SELECT v.key, v.item_id, v.session, v.seq, v.version, v.kind, v.role, v.created_at_ms,
+                        s.id AS session_id, s.title AS session_title, i.current = v.key AND i.deleted = 0 AS current,
+                        m.weight / (1.0 + octet_length(v.text) / 400.0) * CASE WHEN ?1 IS NULL THEN 1.0
+                            ELSE 1.0 + ?1 / (?1 + max(0.0, ?2 - v.created_at_ms)) END AS score
+                    FROM scored m CROSS JOIN item_versions v ON v.key = m.key CROSS JOIN sessions s ON s.key = v.session
+                    CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
+                    ORDER BY score DESC, v.key DESC LIMIT ?6 * 5
+                ), shown AS (
+                    SELECT * FROM (
+                        SELECT *, max(score) OVER (PARTITION BY session, item_id) AS best,
+                            row_number() OVER (PARTITION BY session, item_id ORDER BY current DESC, score DESC) AS nth
+                        FROM candidates
+                    ) WHERE nth = 1 ORDER BY best DESC, key DESC LIMIT ?6
+                )
+                SELECT shown.*, CASE WHEN octet_length(v.text) <= ?10 THEN snippet(words, 0, ?7, ?8, '…', ?9)
+                    ELSE substr(v.text, 1, ?11) || '…' END AS excerpt
+                FROM words CROSS JOIN shown ON shown.key = +words.rowid CROSS JOIN item_versions v ON v.key = shown.key
+                WHERE words MATCH ?3 ORDER BY shown.best DESC, shown.key DESC",
+            ),
         };
+        let [open, close] = search.marks;
         let query = query
             .bind(search.recent_ms.map(|recent_ms| recent_ms.max(1) as f64))
             .bind(search.now_ms as f64)
-            .bind(matching)
+            .bind(terms.join(" OR "))
             .bind(search.user)
             .bind(session)
             .bind(search.limit)
             .bind(open)
             .bind(close)
             .bind(search.excerpt_words.clamp(1, LONGEST_EXCERPT))
-            .bind(person)
-            .bind(session::HIDDEN)
-            .bind(search.statements)
             .bind(EXCERPTED_BYTES)
-            .bind(BEGIN_CHARS)
-            .bind(secrets);
+            .bind(BEGIN_CHARS);
+        let query = match of {
+            Some(person) => query.bind(person).bind(search.statements).bind(session::HIDDEN),
+            None => query.bind(Json(&terms)).bind(search.statements),
+        };
         let mut hits: Vec<Hit> =
             self.read_search(search.user, async |reader| Ok(query.fetch_all(reader).await?)).await?;
         for hit in &mut hits {
@@ -168,8 +202,8 @@ impl Store {
 
 const WORDS_OF_A_STAR: usize = 4;
 
-/// Translates typed words into the index's language, with every word quoted: nothing typed is an operator.
-fn match_expression(query: &str, any_word: bool, most_words: usize) -> Result<String, Error> {
+/// Translates typed words into expressions of the index, with every word quoted: nothing typed is an operator. Each of them is enough.
+fn match_terms(query: &str, any_word: bool, most_words: usize) -> Result<Vec<String>, Error> {
     // Every second piece between quotes is a phrase.
     let pieces = query.split('"').enumerate();
     let typed = pieces.flat_map(|(n, piece)| match n % 2 {
@@ -188,7 +222,7 @@ fn match_expression(query: &str, any_word: bool, most_words: usize) -> Result<St
     if terms.is_empty() {
         return Err(Error::EmptyQuery { query: query.to_owned() });
     }
-    Ok(terms.join(if any_word { " OR " } else { " AND " }))
+    Ok(if any_word { terms } else { vec![terms.join(" AND ")] })
 }
 
 fn term(typed: &str) -> Option<(String, usize)> {
@@ -204,12 +238,12 @@ mod tests {
 
     #[test]
     fn nothing_typed_is_an_operator() {
-        let all = |query| match_expression(query, false, 32).ok();
+        let all = |query| match_terms(query, false, 32).ok().map(|terms| terms.concat());
         assert_eq!(all("grandma's cake").as_deref(), Some(r#""grandma's" AND "cake""#));
         assert_eq!(all(r#"NOT "the blue door" NEAR("#).as_deref(), Some(r#""NOT" AND "the blue door" AND "NEAR(""#));
         assert_eq!(all("Geburtst*").as_deref(), Some(r#""Geburtst*" *"#));
         assert_eq!(all(r#"half "open"#).as_deref(), Some(r#""half" AND "open""#));
-        assert_eq!(match_expression("who is Bob?", true, 32).ok().as_deref(), Some(r#""who" OR "is" OR "Bob?""#));
+        assert_eq!(match_terms("who is Bob?", true, 32).unwrap(), [r#""who""#, r#""is""#, r#""Bob?""#]);
         assert_eq!(all("  ?! \"\" - "), None);
         assert_eq!(all("東京").as_deref(), Some("\"東\u{1f}京\""));
     }
@@ -217,13 +251,13 @@ mod tests {
     #[test]
     fn words_are_counted_once_and_bounded() {
         let stars: String = ('a'..='z').map(|letter| format!("{letter}* ")).collect();
-        assert_eq!(match_expression(&stars, false, 32), Err(Error::TooManyWords { limit: 32 }));
-        let some = match_expression(&stars, true, 32).unwrap();
-        assert_eq!((some.matches(" OR ").count(), some.matches(" *").count()), (7, 8));
+        assert_eq!(match_terms(&stars, false, 32), Err(Error::TooManyWords { limit: 32 }));
+        let some = match_terms(&stars, true, 32).unwrap();
+        assert_eq!((some.len(), some.concat().matches(" *").count()), (8, 8));
         let repeated = "cake Cake ".repeat(1000);
-        assert_eq!(match_expression(&repeated, false, 32).as_deref(), Ok("\"cake\""));
+        assert_eq!(match_terms(&repeated, false, 32).unwrap(), ["\"cake\""]);
         for long in [format!("\"{}\"", "a b ".repeat(20)), "東".repeat(33)] {
-            assert_eq!(match_expression(&long, false, 32), Err(Error::TooManyWords { limit: 32 }), "{long}");
+            assert_eq!(match_terms(&long, false, 32), Err(Error::TooManyWords { limit: 32 }), "{long}");
         }
     }
 }

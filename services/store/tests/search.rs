@@ -171,3 +171,33 @@ async fn the_searches_of_one_user_hold_up_no_other() {
     let ended = ended.take();
     assert_eq!((&ended[..2], ended.len()), (&["bob", "ada"][..], 21));
 }
+
+/// A rank over all users would tell one of them how many messages of the others have a word.
+#[tokio::test]
+async fn what_others_say_changes_no_score_and_no_order() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    for (id, text) in [
+        ("one", "The lamp is red."),
+        ("two", "A kettle and a lamp."),
+        ("three", "The kettle is hot, and so is the tea."),
+    ] {
+        say(store, &session, id, text, 20).await;
+    }
+    let any = HistorySearch { any_word: true, ..look("ada", "lamp hot") };
+    let here = HistorySearch { place: SearchPlace::Session(&session), ..any.clone() };
+    let searches = [look("ada", "lamp"), look("ada", "\"a lamp\""), any, here];
+    let mut before = Vec::new();
+    for search in &searches {
+        before.push(store.search(search).await.unwrap());
+    }
+    assert!(before.iter().all(|hits| !hits.is_empty()));
+    assert_eq!(before[2][0].item_id, "three", "the rarer word counts more");
+    let bob = store.create_session(new_session("bob", None, 10)).await.unwrap();
+    for n in 0..40 {
+        say(store, &bob, &format!("b{n}"), "How hot is it? Hot, hot, and a lamp.", 30).await;
+    }
+    for (search, before) in searches.iter().zip(before) {
+        assert_eq!(store.search(search).await.unwrap(), before, "{:?}", search.query);
+    }
+}
