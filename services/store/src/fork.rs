@@ -2,6 +2,7 @@
 //!
 //! As with an import, the new session is marked like a deleted one until it is complete.
 
+use crate::erase::erase;
 use crate::error::Result;
 use crate::notes::{Copies, copy_sources, withdraw};
 use crate::page::fitting;
@@ -32,7 +33,8 @@ impl Store {
         let session = self.begin_hidden(new, now_ms).await?;
         let copied = async {
             self.join_family(from, &session).await?;
-            self.copy(from, through, &session, now_ms).await
+            self.copy_items(from, through, &session, now_ms).await?;
+            self.copy_rest(from, through, &session, now_ms).await
         };
         let copied = copied.await;
         self.or_removed(&session, copied).await.map(|()| session)
@@ -51,7 +53,13 @@ impl Store {
         .await
     }
 
-    async fn copy(&self, from: &SessionRef, through: &OrderKey, to: &SessionRef, now_ms: i64) -> Result<(), Error> {
+    async fn copy_items(
+        &self,
+        from: &SessionRef,
+        through: &OrderKey,
+        to: &SessionRef,
+        now_ms: i64,
+    ) -> Result<(), Error> {
         let mut after = OrderKey::default();
         loop {
             let (from, through, to, quota) = (from.clone(), through.clone(), to.clone(), self.quota.clone());
@@ -68,11 +76,22 @@ impl Store {
             });
             match last.await? {
                 Some(last) => after = last,
-                None => break,
+                None => return Ok(()),
             }
         }
+    }
+
+    // Copies what stands around the items, and shows the fork.
+    async fn copy_rest(
+        &self,
+        from: &SessionRef,
+        through: &OrderKey,
+        to: &SessionRef,
+        now_ms: i64,
+    ) -> Result<(), Error> {
         let (from, through, to, quota) = (from.clone(), through.clone(), to.clone(), self.quota.clone());
         self.write(async move |connection| {
+            session_record(connection, &from).await?; // it may have been deleted meanwhile
             copy_context(connection, &quota, &from, &through, &to, now_ms).await?;
             // The original session has the facts, and hidden places stay hidden here.
             let unsay = sqlx::query(
@@ -87,10 +106,27 @@ impl Store {
             heard.bind(seq).bind(to.key).execute(&mut *connection).await?;
             show(connection, &to).await?;
             withdraw(connection, to.user(), Copies::In(to.key), now_ms).await?;
+            for item in deleted_meanwhile(connection, &from, &to).await? {
+                erase(connection, &to, item, now_ms).await?;
+            }
             Ok(())
         })
         .await
     }
+}
+
+// Lists the copies whose items were deleted after they were copied: a deletion finds no fork that is not shown yet.
+async fn deleted_meanwhile(
+    connection: &mut SqliteConnection,
+    from: &SessionRef,
+    to: &SessionRef,
+) -> Result<Vec<ItemVersion>> {
+    let query = sqlx::query(
+        "SELECT v.* FROM items copy JOIN item_versions v ON v.key = copy.current
+         JOIN items said ON said.session = ? AND said.item_id = copy.item_id AND said.deleted = 1
+         WHERE copy.session = ? AND copy.deleted = 0",
+    );
+    versions_of(&query.bind(from.key).bind(to.key).fetch_all(connection).await?, &to.id)
 }
 
 async fn items_between(
@@ -146,4 +182,73 @@ async fn copy_context(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{OpenedBy, Placement, StoreOptions};
+    use session::{Item, ItemPlace, Role, SessionConfig};
+
+    #[tokio::test]
+    async fn what_is_deleted_while_it_is_copied_is_in_no_fork() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions {
+            path: folder.path().join("store.sqlite3"),
+            opened_by: OpenedBy::Service,
+            create: true,
+            busy_timeout_ms: 1000,
+            readers: 1,
+            read_limit_ms: 0,
+            sync_ms: 1000,
+            user_bytes: 0,
+            user_bytes_per_minute: 0,
+            write_queue: 16,
+            commit_group: 16,
+            wal_limit_bytes: 1 << 20,
+            max_pages: None,
+            check_at_start: false,
+        };
+        let store = Store::open(&options, 0).await.unwrap();
+        store.put_user("ada", "Ada", 1).await.unwrap();
+        let record = SessionRecord {
+            id: "first".into(),
+            user: "ada".into(),
+            person: String::new(),
+            room: String::new(),
+            is_remembered: false,
+            is_of_household: false,
+            told_facts: None,
+            placement: Placement { preset: "small".into(), ctx_size: 1000, experiment: None, arm: None },
+            title: String::new(),
+            config: SessionConfig::new("Be brief."),
+            metadata: None,
+            created_at_ms: 1,
+            updated_at_ms: 1,
+        };
+        let from = store.create_session(record.clone()).await.unwrap();
+        for (at, id) in ["stays", "goes", "last"].into_iter().enumerate() {
+            let item = Item::message(id, Role::User, format!("the xylophone {id}"));
+            store.append(&from, item, ItemPlace::End, 10 + at as i64).await.unwrap();
+        }
+        let through = store.item(&from, "last").await.unwrap().order_key;
+        let hidden = async |id: &str| {
+            let fork = SessionRecord { id: id.into(), ..record.clone() };
+            let fork = store.begin_hidden(fork, 20).await.unwrap();
+            store.join_family(&from, &fork).await.unwrap();
+            store.copy_items(&from, &through, &fork, 20).await.unwrap();
+            fork
+        };
+        let fork = hidden("fork").await;
+        store.delete_item(&from, "goes", 30).await.unwrap();
+        store.copy_rest(&from, &through, &fork, 40).await.unwrap();
+        let left: Vec<String> = store.load(&fork).await.unwrap().items.into_iter().map(|item| item.item_id).collect();
+        assert_eq!(left, ["stays", "last"]);
+        let history = store.history(&fork, 0, 100).await.unwrap();
+        assert!(history.iter().all(|version| !version.said().contains("goes")), "{history:?}");
+
+        let fork = hidden("late").await;
+        store.delete_session(&from, 50).await.unwrap();
+        assert!(matches!(store.copy_rest(&from, &through, &fork, 60).await, Err(Error::NoSession { .. })));
+    }
 }
