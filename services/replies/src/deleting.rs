@@ -35,6 +35,7 @@ impl Completions {
         }
         self.store.delete_response(&session, &id, wall_ms()).await?;
         self.recent.forget(session.user());
+        self.store.settle_the_log().await?;
         Ok(())
     }
 }

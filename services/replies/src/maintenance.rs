@@ -43,6 +43,9 @@ impl Completions {
                 }
                 _ = looks.tick() => self.runtime.look_for_changes().await,
             }
+            if let Err(error) = self.store.finish_deletions().await {
+                tracing::error!(%error, "deleted conversations are hidden, and their words are still in the store");
+            }
             self.forget_deleted().await;
             if let Err(error) = self.store.settle_the_log().await {
                 tracing::error!(%error, "deleted words may still be in the write-ahead log");
@@ -53,6 +56,7 @@ impl Completions {
     pub async fn delete_session(&self, session: &SessionRef) -> Result<(), store::Error> {
         self.runtime.deleted(session).await;
         self.store.delete_session(session, wall_ms()).await?;
+        self.runtime.deleted(session).await; // a client may have come back before the store hid it
         self.standing.forget(session.user());
         self.forget_deleted().await;
         tracing::info!(session = session.id(), "a session was deleted");
@@ -64,6 +68,9 @@ impl Completions {
             self.runtime.deleted(&session).await;
         }
         let deleted = self.store.delete_person(user, person, wall_ms()).await?;
+        for session in &deleted {
+            self.runtime.deleted(session).await;
+        }
         self.persons.forget(user, person);
         self.standing.forget(user);
         self.forget_deleted().await;

@@ -2,8 +2,8 @@
 //! hold what the service computed of the conversation, but lists it until the service has dropped it.
 //!
 //! First a small transaction marks the session, which hides it from all readers. Then its rows go a hundred at a time, or
-//! fewer long ones, so that a user's turn does not wait for a year of another user's talk. The next start finishes what a
-//! crash cut off.
+//! fewer long ones, so that a user's turn does not wait for a year of another user's talk. What a client that hung up, a full
+//! disk or a crash cut off, a regular call finishes (`finish_deletions`).
 
 use crate::error::Result;
 use crate::facts::{FactsOf, leave_session};
@@ -11,9 +11,12 @@ use crate::notes::{Copies, withdraw};
 use crate::past_owners::{forget_owner_of_log, forget_past};
 use crate::writer::WriteQueue;
 use crate::{Error, SessionRef, Store};
+use parking_lot::Mutex;
 use session::PastStays;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -51,6 +54,7 @@ impl Store {
         );
         self.execute(query.bind(now_ms).bind(DAY_MS)).await?;
         self.remove_expired_secrets(now_ms).await?;
+        self.remove_half_filled(now_ms.saturating_sub(DAY_MS)).await?;
         let query = sqlx::query_as(
             "SELECT key, id, user FROM sessions s WHERE deleted_at_ms IS NULL AND unused_ms >= ?
                 AND updated_at_ms = created_at_ms AND NOT EXISTS (SELECT 1 FROM item_versions v WHERE v.session = s.key)",
@@ -97,6 +101,30 @@ impl Store {
             self.remove_rows(*key).await?;
         }
         self.forget_the_log().await
+    }
+
+    // Removes the rows of sessions whose deletion was cut off: its client hung up, or the disk was full. For a regular call.
+    pub async fn finish_deletions(&self) -> Result<(), Error> {
+        let query = sqlx::query_scalar("SELECT key FROM sessions WHERE deleted_at_ms > 0");
+        let marked: Vec<i64> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
+        for key in marked {
+            if let Some(_removing) = Removing::begin(&self.removing, key) {
+                self.remove_rows(key).await?;
+                self.owe_the_log();
+            }
+        }
+        Ok(())
+    }
+
+    // Removes sessions that nobody filled to the end: their client hung up, and their words were never acknowledged.
+    async fn remove_half_filled(&self, before_ms: i64) -> Result<(), Error> {
+        let query = sqlx::query_scalar("SELECT key FROM sessions WHERE deleted_at_ms < 0 AND -deleted_at_ms < ?");
+        let left: Vec<i64> = self.read(async |reader| Ok(query.bind(before_ms).fetch_all(reader).await?)).await?;
+        for key in left {
+            self.remove_rows(key).await?;
+            self.owe_the_log();
+        }
+        Ok(())
     }
 
     pub(crate) async fn remove_rows(&self, key: i64) -> Result<(), Error> {
@@ -151,6 +179,8 @@ impl Store {
     }
 
     pub(crate) async fn remove_marked(&self, session: &SessionRef) -> Result<(), Error> {
+        let _removing = Removing::begin(&self.removing, session.key);
+        self.owe_the_log();
         if let Some(journal) = self.journal() {
             journal.forget(session);
         }
@@ -189,8 +219,34 @@ impl Store {
 
     /// Writes the log back if it still holds deleted words: for a regular call, so that many small deletions share one.
     pub async fn settle_the_log(&self) -> Result<(), Error> {
-        if self.log_is_owed.swap(false, Ordering::Relaxed) { self.forget_the_log().await } else { Ok(()) }
+        if !self.log_is_owed.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.forget_the_log().await.inspect_err(|_| self.owe_the_log())
     }
+}
+
+// Mark on a session whose rows a task removes, so that no other one does the same.
+struct Removing {
+    all: Arc<Mutex<HashSet<i64>>>,
+    key: i64,
+}
+
+impl Removing {
+    fn begin(all: &Arc<Mutex<HashSet<i64>>>, key: i64) -> Option<Removing> {
+        all.lock().insert(key).then(|| Removing { all: all.clone(), key })
+    }
+}
+
+impl Drop for Removing {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.key);
+    }
+}
+
+// Mark of a session that is being filled, in `deleted_at_ms`: below 0, so that it is not taken for a deleted one.
+pub(crate) fn filled_since(now_ms: i64) -> i64 {
+    -now_ms.max(1)
 }
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -226,7 +282,7 @@ pub(crate) async fn hide(
     by_user: bool,
     now_ms: i64,
 ) -> Result<()> {
-    let query = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
+    let query = sqlx::query("UPDATE sessions SET deleted_at_ms = max(?, 1) WHERE key = ?");
     query.bind(now_ms).bind(session.key).execute(&mut *connection).await?;
     forget_past(connection, session.user(), session.past_owner(), PastStays::Nothing, now_ms).await?;
     forget_owner_of_log(connection, session.key, PastStays::Nothing, now_ms).await?;

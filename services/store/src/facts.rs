@@ -212,7 +212,7 @@ impl Store {
     ) -> Result<(), Error> {
         let session = session.clone();
         let user = session.user.clone();
-        let forgets = !changes.forgotten.is_empty();
+        let (forgets, drops) = (!changes.forgotten.is_empty(), !changes.dropped.is_empty());
         self.write_forgetting(&user, async move |connection| {
             check_session(connection, &session).await?;
             for fact in &changes.new {
@@ -267,7 +267,13 @@ impl Store {
             Ok(((), is_change))
         })
         .await?;
-        if forgets { self.forget_the_log().await } else { Ok(()) }
+        if forgets {
+            return self.forget_the_log().await;
+        }
+        if drops {
+            self.owe_the_log();
+        }
+        Ok(())
     }
 
     pub async fn put_fact(&self, user: &str, fact: NewFact, older: Vec<String>, now_ms: i64) -> Result<(), Error> {

@@ -9,9 +9,11 @@ use crate::quota::Quota;
 use crate::read_turns::ReadTurns;
 use crate::records::SessionRef;
 use crate::writer::{Order, Orders, StoreAnswer, Work, WriteQueue, WriteTrouble, start_writer};
+use parking_lot::Mutex;
 use sqlx::Connection;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +41,8 @@ pub struct Store {
     pub(crate) busy_timeout: Duration,
     /// True while the write-ahead log may hold deleted words.
     pub(crate) log_is_owed: Arc<AtomicBool>,
+    // Deleted sessions whose rows a task removes.
+    pub(crate) removing: Arc<Mutex<HashSet<i64>>>,
     trouble: WriteTrouble,
 }
 
@@ -79,6 +83,7 @@ impl Store {
             memory_changes: Arc::default(),
             journal: journal.clone().filter(|_| options.opened_by == OpenedBy::Service),
             log_is_owed: Arc::default(),
+            removing: Arc::default(),
             trouble,
         };
         if alone {
@@ -124,6 +129,10 @@ impl Store {
         self.readers.close().await;
         self.key_reader.close().await;
         self.background.close().await;
+        // A service beside a command knows nothing of what the command owes.
+        if let Err(error) = self.settle_the_log().await {
+            tracing::warn!(%error, "deleted words may still be in the write-ahead log");
+        }
         let (answer, stopped) = oneshot::channel();
         self.orders.to(WriteQueue::Turns).send(Order::Stop(answer)).await.map_err(|_| Error::Closed)?;
         stopped.await.unwrap_or(Err(Error::Closed))

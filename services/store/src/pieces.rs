@@ -1,6 +1,7 @@
 //! Large writes in pieces, so that writes of other sessions come between. A session that begins with many items is marked like
 //! a deleted one until it is complete: a crash leaves nothing of it.
 
+use crate::delete::filled_since;
 use crate::error::Result;
 use crate::quota::Quota;
 use crate::request_parts::insert_last_part;
@@ -82,7 +83,7 @@ impl Store {
         self.write(async move |connection| {
             let session = begin_session(connection, &quota, &new).await?;
             let hide = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
-            hide.bind(now_ms).bind(session.key).execute(connection).await?;
+            hide.bind(filled_since(now_ms)).bind(session.key).execute(connection).await?;
             Ok(session)
         })
         .await
@@ -100,8 +101,8 @@ impl Store {
 
 pub async fn show(connection: &mut SqliteConnection, session: &SessionRef) -> Result<()> {
     let show = sqlx::query("UPDATE sessions SET deleted_at_ms = NULL WHERE key = ?");
-    show.bind(session.key).execute(connection).await?;
-    Ok(())
+    let shown = show.bind(session.key).execute(connection).await?;
+    if shown.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
 }
 
 pub async fn add_items(

@@ -76,6 +76,7 @@ impl Store {
     pub async fn delete_response(&self, session: &SessionRef, id: &str, now_ms: i64) -> Result<(), Error> {
         let query = sqlx::query("DELETE FROM responses WHERE session = ? AND id = ? AND status <> 'in_progress'");
         let is_gone = self.execute_in(session, now_ms, query.bind(session.key).bind(id.to_owned())).await? == 1;
+        self.owe_the_log();
         if is_gone { Ok(()) } else { Err(Error::NoResponse { response: id.to_owned() }) }
     }
 
@@ -121,8 +122,9 @@ pub(crate) async fn find_response(
     let query = sqlx::query(
         "SELECT r.*, s.user AS session_user, s.id AS session_id
          FROM responses r JOIN sessions s ON s.key = r.session
-         WHERE r.id = ? AND s.user = ? AND s.deleted_at_ms IS NULL",
+         WHERE r.id = ? AND s.user = ? AND s.deleted_at_ms IS NULL ORDER BY r.key LIMIT 1",
     );
+    // The first one, where an import has the same response under another session.
     let Some(row) = query.bind(id).bind(user).fetch_optional(&mut *reader).await? else { return Ok(None) };
     let (user, session_id): (&str, &str) = (row.try_get("session_user")?, row.try_get("session_id")?);
     let session = SessionRef { key: row.try_get("session")?, user: user.into(), id: session_id.into() };

@@ -2,11 +2,13 @@
 
 use crate::error::Result;
 use crate::ids::new_id;
+use crate::past_owners::forget_past;
 use crate::sessions::check_session;
 use crate::versions::{changed_under, last_seq, order_key_of};
 use crate::{Error, OrderKey, SessionRef, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use session::PastStays;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::types::Json;
 use sqlx::{FromRow, Row};
@@ -189,9 +191,16 @@ impl Store {
             "UPDATE pins SET removed_at_ms = ?, text = '' WHERE session = ? AND id = ? AND removed_at_ms IS NULL",
         );
         let query = query.bind(now_ms).bind(session.key).bind(pin.clone());
-        let removed = self.execute_in(session, now_ms, query).await?;
+        let removed = self.write_session(session, now_ms, async move |connection, session| {
+            if query.execute(&mut *connection).await?.rows_affected() == 0 {
+                return Err(Error::NoPin { pin }.into());
+            }
+            // A session that is not in memory drops no files by itself.
+            forget_past(connection, session.user(), session.past_owner(), PastStays::Memory, now_ms).await
+        });
+        removed.await?;
         self.owe_the_log();
-        if removed == 1 { Ok(()) } else { Err(Error::NoPin { pin }) }
+        Ok(())
     }
 
     /// Returns a stamp that differs after each change of the session's summaries or pins.
@@ -202,7 +211,11 @@ impl Store {
                     FROM summaries WHERE session = ?1),
                 (SELECT count(*) + count(removed_at_ms) FROM pins WHERE session = ?1)",
         );
-        self.read(async |reader| Ok(query.bind(session.key).fetch_one(reader).await?)).await
+        self.read_moment(async |reader| {
+            check_session(reader, session).await?;
+            Ok(query.bind(session.key).fetch_one(reader).await?)
+        })
+        .await
     }
 
     pub async fn pins(&self, session: &SessionRef, removed_too: bool) -> Result<Vec<Pin>, Error> {

@@ -83,6 +83,34 @@ async fn retention_takes_the_unused_and_only_them() {
     assert_eq!(store.delete_unused_since(1_000, 3_000).await.unwrap(), Vec::<u64>::new());
 }
 
+/// A client that hangs up takes the rest of its deletion along; its retry finds no session any more.
+#[tokio::test]
+async fn a_deletion_whose_client_hung_up_is_finished_by_a_regular_call() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let stays = store.create_session(new_session("ada", None, 10)).await.unwrap();
+    say(store, &stays, "u", "stays", 20).await;
+    for n in 0..60 {
+        say(store, &session, &format!("u{n}"), &format!("the xylophone {}", "and so on ".repeat(200)), 20).await;
+    }
+    let mut deletion = Box::pin(store.delete_session(&session, 30));
+    loop {
+        let ended = tokio::time::timeout(std::time::Duration::from_millis(1), &mut deletion).await;
+        assert!(ended.is_err(), "it was over before its client hung up");
+        if store.session(&session).await.is_err() {
+            break;
+        }
+    }
+    drop(deletion);
+    assert!(store.statistics().await.unwrap().versions > 1, "nothing is left to finish");
+    assert_eq!(store.delete_session(&session, 31).await, Err(session_missing(&session)));
+    store.finish_deletions().await.unwrap();
+    store.settle_the_log().await.unwrap();
+    assert_eq!(store.statistics().await.unwrap().versions, 1);
+    assert_eq!(files_with(fixture.folder.path(), "xylophone"), Vec::<String>::new());
+    assert_eq!(texts(store, &stays).await, ["stays"]);
+}
+
 #[tokio::test]
 async fn a_deletion_that_a_crash_cut_off_is_finished_at_the_next_start() {
     use sqlx::{ConnectOptions, Connection};
@@ -156,4 +184,20 @@ async fn an_item_that_was_added_again_elsewhere_can_be_deleted_when_another_has_
     store.delete_item(&session, "one", 60).await.unwrap();
     assert_eq!(texts(store, &session).await, ["zero", "two"]);
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+}
+
+/// A running service knows nothing of what a command beside it deletes.
+#[tokio::test]
+async fn a_pin_that_a_command_removes_leaves_no_word_and_no_file_of_what_was_computed() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let pin = store.add_pin(&session, "the xylophone is red", None, MadeBy::User, 20).await.unwrap();
+    let command = StoreOptions { opened_by: OpenedBy::Command, ..options(fixture.folder.path()) };
+    let command = Store::open(&command, 30).await.unwrap();
+    let theirs = command.open_session("ada", session.id()).await.unwrap();
+    command.remove_pin(&theirs, &pin.id, 31).await.unwrap();
+    assert_eq!(command.remove_pin(&theirs, &pin.id, 32).await, Err(Error::NoPin { pin: pin.id }));
+    command.close().await.unwrap();
+    assert_eq!(files_with(fixture.folder.path(), "xylophone"), Vec::<String>::new());
+    assert_eq!(owners_to_forget(store).await, [session.past_owner()]);
 }

@@ -221,6 +221,7 @@ async fn what_was_computed_of_a_forgotten_fact_is_listed() {
 async fn files_of_facts_that_a_session_tells_no_more_are_listed() {
     let (fixture, session, _) = world().await;
     let store = &fixture.store;
+    store.pasts_forgotten(owners_to_forget(store).await).await.unwrap();
     for (ids, is_listed) in [(vec![CANARY, "harmonica"], false), (vec!["harmonica"], true)] {
         store.set_told_facts(&session, ids.into_iter().map(str::to_owned).collect());
         say(store, &session, &format!("next {is_listed}"), "Hello.", 60).await;

@@ -259,3 +259,23 @@ async fn writes_of_others_come_between_the_pieces_of_a_large_one() {
         assert!(between >= 8, "{name}: only {between} writes came between");
     }
 }
+
+#[tokio::test]
+async fn a_deleted_response_leaves_no_word_of_its_metadata() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let metadata = Some(r#"{"note":"xylophone"}"#.into());
+    store.begin_response(&session, NewResponse { metadata, ..new_response("resp_1") }, 20).await.unwrap();
+    let finished = FinishedResponse {
+        id: "resp_1".into(),
+        status: session::ResponseStatus::Completed,
+        details: None,
+        usage: session::Usage::default(),
+        finished_at_ms: 21,
+    };
+    store.finish_response(&session, finished).await.unwrap();
+    assert_ne!(crate::delete::files_with(fixture.folder.path(), "xylophone"), Vec::<String>::new());
+    store.delete_response(&session, "resp_1", 22).await.unwrap();
+    store.settle_the_log().await.unwrap();
+    assert_eq!(crate::delete::files_with(fixture.folder.path(), "xylophone"), Vec::<String>::new());
+}
