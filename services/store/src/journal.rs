@@ -6,6 +6,7 @@
 //! delayed. A flush every `store.sync_ms` bounds what a power cut takes. The file holds the words of running replies
 //! only.
 
+use crate::lock::{JOURNAL, lock_new_journal, path_beside};
 use crate::open::create_private_file;
 use crate::{Error, SessionRef};
 use parking_lot::Mutex;
@@ -56,9 +57,7 @@ struct Written {
 
 impl Journal {
     pub fn open(store: &Path) -> Result<(Journal, Vec<SaidReply>), Error> {
-        let mut path = store.as_os_str().to_owned();
-        path.push("-words");
-        let path = PathBuf::from(path);
+        let path = path_beside(store, JOURNAL);
         let failed = |error| Error::from_io(store, error);
         create_private_file(&path).map_err(failed)?;
         // A process that was killed while it rewrote the journal left this, with words that may be deleted since.
@@ -183,6 +182,7 @@ impl Written {
         let mut file = OpenOptions::new().append(true).open(&new)?;
         file.set_len(0)?;
         file.write_all(&text)?;
+        lock_new_journal(&file);
         std::fs::rename(&new, path)?;
         (self.file, self.bytes) = (Some(file), text.len() as u64);
         Ok(())

@@ -181,3 +181,23 @@ fn tell(line: &str) {
     out.write_all(format!("{line}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
+
+/// The journal lies beside the file that a link leads to, as the lock does.
+#[cfg(unix)]
+#[tokio::test]
+async fn words_of_a_service_that_knew_the_store_by_a_link_are_found_without_it() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    fixture.store.close().await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link.sqlite3");
+    std::os::unix::fs::symlink(fixture.store.path(), &link).unwrap();
+    let by_link = StoreOptions { path: link, ..options(fixture.folder.path()) };
+    let store = Store::open(&by_link, 20).await.unwrap();
+    let session = store.open_session("ada", session.id()).await.unwrap();
+    store.begin_words(&session, "a", "resp_1", None, "");
+    store.write_words(&session, "a", "It began long ago.").unwrap();
+    store.close().await.unwrap(); // in the middle of the reply
+    let store = Store::open(&options(fixture.folder.path()), 30).await.unwrap();
+    assert_eq!(texts(&store, &session).await, ["It began long ago."]);
+}

@@ -113,6 +113,34 @@ async fn a_second_service_is_refused_and_a_command_may_join() {
     Store::open(&service, 0).await.unwrap();
 }
 
+/// People delete the file of a lock that is in their way.
+#[tokio::test]
+async fn a_lock_whose_file_was_deleted_still_keeps_a_second_service_out() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let service = StoreOptions { busy_timeout_ms: 50, ..options(fixture.folder.path()) };
+    let command = StoreOptions { opened_by: OpenedBy::Command, ..service.clone() };
+    let lock = fixture.folder.path().join("store.sqlite3.lock");
+    let mut replies = Vec::new();
+    // The second one is longer than a journal is before it is written anew.
+    for (item, words) in [("a", "said"), ("b", &*"much ".repeat(300_000)), ("c", "")] {
+        std::fs::remove_file(&lock).unwrap();
+        assert!(matches!(refusal(&service).await, Error::InUse { .. }), "{item}");
+        Store::open(&command, 0).await.unwrap().close().await.unwrap();
+        let there = store.load(&session).await.unwrap().items;
+        assert!(there.iter().all(|reply| reply.status == VersionStatus::InProgress), "a command ended {there:?}");
+        store.begin_words(&session, item, "resp_1", None, "");
+        store.write_words(&session, item, words).unwrap();
+        replies.push(begin(store, &session, item, "resp_1", 22).await.unwrap());
+    }
+    let done = store.finish_reply(&replies[1], VersionStatus::Completed, message(Role::Assistant, "done"), 23);
+    done.await.unwrap();
+    std::fs::remove_file(&lock).unwrap();
+    assert!(matches!(refusal(&service).await, Error::InUse { .. }), "the journal is another file now");
+    store.close().await.unwrap();
+    Store::open(&service, 0).await.unwrap();
+}
+
 #[tokio::test]
 async fn files_that_are_no_store_of_ours_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
