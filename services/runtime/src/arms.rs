@@ -1,9 +1,9 @@
 //! Arms of an experiment on live traffic, from the store's measurements.
 
 use crate::placement::DAY_MS;
-use experiment::{ArmTurn, ComparedUnit, Comparison, DrawnUnit, Metric, compare};
+use experiment::{ArmTurn, ComparedUnit, Comparison, DrawnUnit, Metric, Warning, compare};
 use settings::{Experiment, ExperimentUnit};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use store::{ExperimentTurn, Measurement};
 
 /// Turns of an experiment by their arm, the smallest window first: the others are compared with it.
@@ -13,6 +13,7 @@ pub struct ArmTurns {
     pub turns: Vec<ArmTurn>,
     weights: Vec<f64>,
     drawn: DrawnUnit,
+    warnings: Vec<Warning>,
 }
 
 impl ArmTurns {
@@ -50,17 +51,35 @@ impl ArmTurns {
         });
         let turns = turns.collect();
         let weights = configured.iter().flat_map(|experiment| arms.iter().map(|arm| weight(experiment, arm))).collect();
-        ArmTurns { arms, turns, weights, drawn }
+        let warnings = warnings(configured, &arms, measured);
+        ArmTurns { arms, turns, weights, drawn, warnings }
     }
 
     pub fn compared(&self, seed: u64) -> Comparison {
         let by_shares = compare(&self.arms, &self.weights, &self.turns, self.drawn, seed);
-        if by_shares.unit == ComparedUnit::Sessions && self.drawn != DrawnUnit::User {
+        let mut comparison = match by_shares.unit {
             // If sessions are drawn, the counts of users say nothing about the draw.
-            return compare(&self.arms, &[], &self.turns, self.drawn, seed);
-        }
-        by_shares
+            ComparedUnit::Sessions if self.drawn != DrawnUnit::User => {
+                compare(&self.arms, &[], &self.turns, self.drawn, seed)
+            }
+            _ => by_shares,
+        };
+        comparison.warnings.extend(self.warnings.iter().cloned());
+        comparison
     }
+}
+
+/// Finds what the turns say against a comparison beside their numbers.
+fn warnings(configured: Option<&Experiment>, arms: &[String], measured: &[ExperimentTurn]) -> Vec<Warning> {
+    let of_arm = |arm: &String| {
+        let own = measured.iter().filter(|turn| turn.measurement.arm.as_ref() == Some(arm));
+        let windows: BTreeSet<u64> = own.map(|turn| turn.measurement.ctx_size).collect();
+        (windows.len() > 1).then(|| Warning::ChangedWindow { arm: arm.clone(), windows: windows.into_iter().collect() })
+    };
+    let overrides = |user: &String| configured.is_some_and(|experiment| experiment.overrides.contains_key(user));
+    let users: BTreeSet<&String> = measured.iter().map(|turn| &turn.user).filter(|user| overrides(user)).collect();
+    let not_drawn = (!users.is_empty()).then(|| Warning::NotDrawn { users: users.len() });
+    arms.iter().filter_map(of_arm).chain(not_drawn).collect()
 }
 
 /// Lists arms with turns and configured ones, the smallest window first: the others are compared with it.
@@ -198,5 +217,34 @@ mod tests {
             }
         }
         assert_eq!(ArmTurns::of(None, &measured).compared(1).unit, ComparedUnit::OwnSessions);
+    }
+
+    #[test]
+    fn an_arm_whose_window_changed_and_users_who_were_not_drawn_are_told() {
+        let mut measured: Vec<ExperimentTurn> = (0..20)
+            .map(|n| turn("ann", &format!("sess_{n}"), ["large", "small"][n % 2], [2000, 1000][n % 2], 0))
+            .collect();
+        let words = |configured: Option<&Experiment>, measured: &[ExperimentTurn]| {
+            let warnings = ArmTurns::of(configured, measured).compared(1).warnings;
+            warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(words(None, &measured), "");
+        measured[18].measurement.ctx_size = 4000;
+        let told = words(None, &measured);
+        assert!(
+            told.contains("the window of large was changed from one size to another ([2000, 4000] tokens)"),
+            "{told}"
+        );
+        measured[18].measurement.ctx_size = 2000;
+        let experiment = Experiment {
+            name: "windows".to_owned(),
+            unit: ExperimentUnit::Auto,
+            arms: Vec::new(),
+            start_ms: None,
+            end_ms: None,
+            overrides: BTreeMap::from([("ann".to_owned(), "large".to_owned()), ("bob".to_owned(), "large".to_owned())]),
+        };
+        let told = words(Some(&experiment), &measured);
+        assert!(told.contains("the arm of 1 of the users was not drawn"), "{told}");
     }
 }

@@ -20,7 +20,8 @@ pub enum Warning {
     TooFewPairs { blocks: usize, least: usize },
     #[strum(
         to_string = "the arms have {users:?} users, which their weights make unlikely (p = {p:.5}): something else \
-                         than chance sends users, and no difference is to be trusted before that is found"
+                         than chance sends users (overrides, changed weights), and no difference is to be trusted before \
+                     that is found"
     )]
     UnevenUsers { users: Vec<usize>, p: f64 },
     #[strum(to_string = "{users} users have been in more than one arm (weights or overrides changed)")]
@@ -35,6 +36,13 @@ pub enum Warning {
                          differences are of what is left, and will change further"
     )]
     Drift { metric: &'static str, change: f64 },
+    #[strum(
+        to_string = "the window of {arm} was changed from one size to another ({windows:?} tokens): its turns are of all of \
+                     them, so give the experiment a new name where a preset changes"
+    )]
+    ChangedWindow { arm: String, windows: Vec<u64> },
+    #[strum(to_string = "the arm of {users} of the users was not drawn (overrides): a difference may be one of people")]
+    NotDrawn { users: usize },
 }
 
 const UNLIKELY: f64 = 0.001; // less than one comparison in a thousand shows it by chance
