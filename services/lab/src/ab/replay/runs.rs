@@ -94,9 +94,13 @@ impl Runs<'_> {
             let last = self.record.played.iter().rev().find(|played| played.run == run && played.arm == arm);
             let instructions = self.script.head.instructions.as_deref();
             players.push(match last {
-                None => ReplayPlayer::begin(&service.runtime, USER, preset, instructions, patience).await?,
+                None => ReplayPlayer::begin(&service.runtime, &user(arm), preset, instructions, patience).await?,
                 Some(last) => {
-                    let session = service.store.open_session(USER, &last.session).await?;
+                    let session = match service.store.open_session(&user(arm), &last.session).await {
+                        Ok(session) => session,
+                        // An older release had one user for all arms.
+                        Err(_) => service.store.open_session(USER, &last.session).await?,
+                    };
                     let last_item = last.last_item.clone();
                     ReplayPlayer::go_on(&service.runtime, &service.store, session, last_item, patience).await?
                 }
@@ -168,6 +172,11 @@ impl Runs<'_> {
 
 const USER: &str = "replay";
 
+/// Names the user of an arm: what one arm learns and finds in the past is not told to another.
+fn user(arm: usize) -> String {
+    format!("{USER}-{arm}")
+}
+
 /// Waits until the model is idle for a moment: reading ahead and summaries follow a reply.
 async fn settle(model: &Model, most: Duration) {
     let end = Instant::now() + most;
@@ -214,7 +223,9 @@ impl ReplayService {
             ..runtime::store_options(&settings)
         };
         let store = Store::open(&options, wall_ms()).await?;
-        store.put_user(USER, USER, wall_ms()).await?;
+        for user in (0..args.arms.len()).map(user) {
+            store.put_user(&user, &user, wall_ms()).await?;
+        }
         let model = started.model;
         let settings = Arc::new(started.settings);
         let runtime = Runtime::new(RuntimeParts { settings, store: store.clone(), model: model.clone(), presets });
