@@ -294,13 +294,14 @@ export class State extends Emitter<{ change: undefined; draft: undefined }> {
         this.left.delete(conversation);
         return words ? this.notice(`This reached no conversation: “${words}”`, "problem") : undefined;
       }
+      const typed = this.draft;
       if (status === 404) {
         this.notice("That conversation is not there any more.", "problem");
         settle({ view: "talk" });
         this.show();
       }
       // What was said is typed again, and waits for the user.
-      if (words) this.keep_draft([this.draft, words].filter(Boolean).join("\n"));
+      if (typed || words) this.keep_draft([typed, words].filter(Boolean).join("\n"));
       this.emit("draft", undefined);
       if (status === 404) return;
       [this.gate, this.gate_message] = [status === 401 ? "wrong_key" : "may_not", message];

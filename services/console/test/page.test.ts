@@ -260,6 +260,19 @@ test("what was typed stays with its conversation, and marked text closes no ques
   await page.context().close();
 });
 
+test("a conversation that another tab deletes is told, and what was typed stays", { skip }, async () => {
+  const { page, complaints } = await open(browser, service.url);
+  await say(page, "Hello");
+  await page.getByLabel("What you say").fill("half a thought");
+  const id = page.url().split("/").at(-1)!;
+  await new Api({ url: service.url }).remove(id);
+  await page.getByText("That conversation is not there any more.").waitFor();
+  await page.getByRole("heading", { name: "What is on your mind?" }).waitFor();
+  assert.equal(await page.getByLabel("What you say").inputValue(), "half a thought");
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
 test("an old reply that is read again and stopped takes nothing from the last one", { skip }, async () => {
   const { page, complaints } = await open(browser, service.url, {}, VOICE);
   await say(page, "Hello");
