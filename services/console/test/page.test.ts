@@ -206,6 +206,18 @@ const ENCODER = process.env.REPRISE_ENCODER;
 if (!ENCODER && process.env.REQUIRE_ENCODER) throw new Error("REPRISE_ENCODER names no folder of an encoder");
 const skip_meaning = skip || (ENCODER ? false : "REPRISE_ENCODER names no folder of an encoder");
 
+test("a person's memories are shown beside hundreds of others", { skip }, async () => {
+  const home = await Service.start();
+  const api = new Api({ url: home.url });
+  await api.add_fact("Zoe", "Zoe plays the oboe.");
+  for (let at = 0; at < 205; at++) await api.add_fact(["Ann", "Ben"][at % 2]!, `Fact number ${at} of many.`);
+  const { page, complaints } = await open(browser, `${home.url}/#/people/Zoe`);
+  await page.getByText("Zoe plays the oboe.").waitFor();
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+  await home.stop();
+});
+
 test("a wish that may mean two memories shows both, and one of them is forgotten", { skip: skip_meaning }, async () => {
   const home = await Service.start(`[remember]\nencoder = ${JSON.stringify(ENCODER)}\nsilence_s = 1\n`);
   const { page, complaints } = await open(browser, home.url);

@@ -13,9 +13,13 @@ export function People(): JSX.Element {
   const { api } = useShared();
   const { of } = usePlace();
   const loaded = useLoaded(async () => {
-    const [persons, facts, taken] = await Promise.all([api.persons(), api.facts(), api.who()]);
-    return { persons: persons.data, facts: facts.data, taken: taken.data };
-  }, []);
+    const [persons, all, taken] = await Promise.all([api.persons(), api.facts(), api.who()]);
+    // A page of the newest may hold none of this person's.
+    const own = all.has_more ? await api.facts(of ?? "") : undefined;
+    const others = all.data.filter((fact) => own === undefined || fact.person !== (of ?? ""));
+    const facts = [...(own?.data ?? []), ...others];
+    return { persons: persons.data, facts, is_cut: own?.has_more ?? false, taken: taken.data };
+  }, [of]);
   return (
     <div class="page">
       <header class="page-head">
@@ -23,7 +27,7 @@ export function People(): JSX.Element {
         <p>What is remembered of each, learned from what they said. It is known in their next conversations, and to nobody else.</p>
       </header>
       <Loaded of={loaded}>
-        {({ persons, facts, taken }) => {
+        {({ persons, facts, is_cut, taken }) => {
           const names = [...new Set(["", ...persons.map(({ person }) => person), ...facts.map(({ person }) => person)])];
           // The home's name is empty, so its address has none: a person may be called "home".
           const chosen = of ?? "";
@@ -36,6 +40,11 @@ export function People(): JSX.Element {
                   </a>
                 ))}
               </nav>
+              {is_cut && (
+                <p class="quiet-text">
+                  The newest memories are shown. <code>reprise memories export</code> writes all of them.
+                </p>
+              )}
               <OfPerson name={chosen} persons={persons} facts={facts.filter((fact) => fact.person === chosen)} again={loaded.again} />
               <Taken lines={taken} />
             </>
