@@ -22,6 +22,9 @@ fn small_window(settings: &mut Settings) {
     settings.presets.values_mut().for_each(|preset| *preset = preset.with_ctx_size(WINDOW));
 }
 
+/// What the user says for a reply that the test writes.
+const SLOWLY: &str = "Take your time.";
+
 struct Model {
     replies: Arc<Mutex<Vec<Vec<Value>>>>,
     tools: Arc<Mutex<Vec<usize>>>,
@@ -72,6 +75,9 @@ impl Model {
                             Summariser::Fails => asked.fail(Failure::new(FailureCode::Busy, "no time")),
                             Summariser::Held => hold.send(asked).unwrap(),
                         }
+                    }
+                    (GenerationPurpose::Reply, _) if messages.last().is_some_and(|last| content(last) == SLOWLY) => {
+                        hold.send(asked).unwrap();
                     }
                     (GenerationPurpose::Reply, _) if wants_a_search(&messages) => {
                         asked.prompt(count(&messages), 0);

@@ -50,6 +50,8 @@ impl CompactedView {
         let is_new = newest.applied_at_ms.is_none() && newest.undone_at_ms.is_none();
         if !is_new
             || newest.kind != SummaryKind::Summary
+            // A person took back what it continues.
+            || newest.based_on != shown_past.text_version
             || shown_past.version.is_some_and(|in_use| in_use > newest.version)
             // A part of what left the prompt: it would bring the rest back.
             || view.summary.as_ref().is_some_and(|in_use| newest.to_order_key < in_use.to_order_key)
@@ -167,6 +169,11 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
     };
     // Turns may have left the prompt meanwhile: they stay out, and those behind the summary are told next.
     let now = Past::for_summary(tools).await?;
+    let in_use = &now.shown_past;
+    if in_use.text_version != past.shown_past.text_version {
+        // A person wrote, took back or brought back a summary, of which this one knows nothing.
+        return Err(store::Error::StaleSummary { version: in_use.newest_version }.into());
+    }
     let is_as_it_was = now.shown_past.version == past.shown_past.version;
     let past = if is_as_it_was { past } else { &now };
     if !past.has_read_behind(&outcome.through) {

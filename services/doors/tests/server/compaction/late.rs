@@ -76,6 +76,42 @@ async fn a_summary_that_is_being_made_outlives_turns_that_leave_the_prompt() {
     }
 }
 
+/// During a reply the prompt does not follow yet, and the model goes on with its summary.
+#[tokio::test]
+async fn a_summary_that_a_person_edits_meanwhile_is_the_base_of_the_next_one() {
+    let mut server = Server::with(small_window).await;
+    let (mut model, summariser) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    let next = fill(&mut client, 0).await;
+    event(&mut client, "compaction.completed").await;
+    *summariser.lock().unwrap() = Summariser::Held;
+    client.heard.clear();
+    fill(&mut client, next).await;
+    let mut held = timeout(PATIENCE, model.held.recv()).await.unwrap().unwrap();
+    client.ask(SLOWLY).await;
+    let mut reply = timeout(PATIENCE, model.held.recv()).await.unwrap().unwrap();
+    let (path, text) = (format!("/v1/sessions/{id}/summaries"), json!({"text": "- We planned a party."}));
+    let (status, edited) = server.http("POST", &path, &[("content-type", "application/json")], &text.to_string()).await;
+    assert_eq!(status, 200, "{edited:#}");
+    *summariser.lock().unwrap() = Summariser::Writes;
+    held.say(SUMMARY);
+    held.done(Finish::Stop);
+    event(&mut client, "compaction.failed").await;
+    client.heard.clear();
+    reply.say("Well.");
+    reply.done(Finish::Stop);
+    let completed = event(&mut client, "compaction.completed").await;
+    let request = model.summaries.lock().unwrap().last().cloned().unwrap();
+    assert!(content(&request[1]).contains("We planned a party."), "{}", request[1]);
+    let (_, all) = server.http("GET", &path, &[], "").await;
+    let newer = |one: &&Value| one["version"].as_u64() > edited["version"].as_u64();
+    let newer: Vec<&Value> = all["data"].as_array().unwrap().iter().filter(newer).collect();
+    assert!(newer.iter().all(|one| one["based_on"] == edited["version"]), "{newer:#?}");
+    assert_eq!((newer.len(), &newer[0]["version"]), (1, &completed["version"]));
+    server.stop().await;
+}
+
 /// The service mends it: the log says that turns left, and not that the model could not answer.
 #[tokio::test]
 async fn a_turn_for_which_older_ones_left_is_no_failure_in_the_log() {
