@@ -35,6 +35,8 @@ pub struct Reply {
     /// Searches that the model may still make, and those that it asked for: call id and arguments.
     recalls_left: u32,
     recalls: Vec<(String, String)>,
+    // True once the model was told that it may search no more.
+    may_not_search: bool,
     /// Hidden item behind which the next item belongs; clients do not know it.
     behind: Option<String>,
     answers: Option<NamedSpeaker>,
@@ -66,6 +68,7 @@ impl Reply {
             asked,
             recalls_left: recalls,
             recalls: Vec::new(),
+            may_not_search: false,
             behind: None,
             answers: None,
             thinks_no_more: false,
@@ -401,7 +404,7 @@ impl Reply {
     }
 
     fn is_recall(&self, name: &str, ledger: &Ledger) -> bool {
-        let asked = self.asked.as_ref().filter(|_| self.recalls_left > 0);
+        let asked = self.asked.as_ref().filter(|_| self.recalls_left > 0 || !self.may_not_search);
         name == RECALL && asked.is_some_and(|asked| has_recall(&asked.config, ledger.conversation.context()))
     }
 
@@ -423,7 +426,9 @@ impl Reply {
             let call = ItemBody::FunctionCall { call_id, name: RECALL.to_owned(), arguments };
             self.add_hidden(call, Vec::new(), ledger);
         }
-        let arguments = self.recalls.iter().map(|(_, arguments)| arguments.clone()).collect();
+        self.may_not_search = self.recalls_left == 0;
+        let may_search = |_: &&(String, String)| !self.may_not_search;
+        let arguments = self.recalls.iter().filter(may_search).map(|(_, arguments)| arguments.clone()).collect();
         let shown = self.asked.as_ref().map(|asked| asked.items.clone()).unwrap_or_default();
         ledger.outbox.at_once(Output::Recall { generation: self.generation, arguments, shown });
         true
@@ -432,7 +437,8 @@ impl Reply {
     pub fn recalled(&mut self, results: Vec<RecallResult>, ledger: &mut Ledger) {
         let mut results = results.into_iter();
         for (call_id, _) in std::mem::take(&mut self.recalls) {
-            let RecallResult { query, text, places, sources } = results.next().unwrap_or_default();
+            let none = || RecallResult { text: NO_MORE.to_owned(), ..RecallResult::default() };
+            let RecallResult { query, text, places, sources } = results.next().unwrap_or_else(none);
             self.add_hidden(ItemBody::FunctionCallOutput { call_id, output: text }, sources, ledger);
             let response_id = self.response.id.clone();
             ledger.outbox.send(Event::RecallDone { response_id, query, places, note: None });
@@ -441,8 +447,9 @@ impl Reply {
         if let Some(asked) = &mut self.asked {
             asked.context = ledger.conversation.context().clone();
             asked.items = ledger.conversation.snapshot();
-            if self.recalls_left == 0 {
-                // The tools stay in the prompt, which would change without them.
+            // A client's tools may still be called, until the model asks for one search more. They stay in the prompt, which
+            // would change without them.
+            if self.recalls_left == 0 && (self.may_not_search || asked.config.tools.is_empty()) {
                 let config = SessionConfig { tool_choice: ToolChoice::None, ..SessionConfig::clone(&asked.config) };
                 asked.config = Arc::new(config);
             }
@@ -458,6 +465,8 @@ impl Reply {
         self.behind = Some(ledger.add_hidden(body, &place, sources));
     }
 }
+
+const NO_MORE: &str = "No more can be searched for this reply.";
 
 fn empty_message(item_id: &str, answers: &Option<NamedSpeaker>) -> Item {
     let body = ItemBody::Message { role: Role::Assistant, parts: Vec::new(), speaker: answers.clone() };

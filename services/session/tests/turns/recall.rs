@@ -96,6 +96,39 @@ fn searches_have_a_limit_and_an_interruption_ends_them() {
 }
 
 #[test]
+fn behind_the_last_search_a_client_s_tool_may_still_be_called() {
+    let light = Tool { name: "light".into(), description: None, parameters: None, verbatim: None };
+    let config = SessionConfig { tools: vec![light], ..SessionConfig::new("Be brief.") };
+    let context = Context { recall: true, ..Context::default() };
+    let after_the_last_search = || {
+        let mut s = stage_from(Start { config: config.clone(), context: context.clone(), ..start() });
+        s.ask("Turn on the lamp that I told you of.");
+        search(&mut s, r#"{"query":"lamp"}"#);
+        answer(&mut s, "lamp", "- user: it is the one in the hall");
+        assert_eq!(s.generations.last().unwrap().config.tool_choice, ToolChoice::Auto);
+        s
+    };
+    let mut s = after_the_last_search();
+    s.model(Delta::CallStarted { name: "light".into(), call_id: None });
+    s.done();
+    assert_eq!(s.store.items.iter().map(kind).collect::<Vec<_>>(), ["message", "call", "output", "call"]);
+    s.check_agreement();
+    // A search more is refused, and then it is not asked again.
+    let mut s = after_the_last_search();
+    search(&mut s, r#"{"query":"hall"}"#);
+    let (generation, arguments) = s.recalls.last().unwrap().clone();
+    assert!(arguments.is_empty(), "nothing is looked up: {arguments:?}");
+    s.feed(MachineInput::Recalled { generation, results: Vec::new() });
+    let asked = s.generations.last().unwrap();
+    assert_eq!((&asked.config.tool_choice, asked.items.len()), (&ToolChoice::None, 5));
+    s.content("It is on.");
+    s.done();
+    assert!(s.heard(1).iter().all(|line| !line.contains("call ")), "no client hears of a search");
+    s.check_no_open_response();
+    s.check_agreement();
+}
+
+#[test]
 fn without_the_tool_in_the_prompt_a_call_is_the_clients() {
     let mut s = stage();
     s.ask("What was the code?");
