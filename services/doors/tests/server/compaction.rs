@@ -22,7 +22,7 @@ fn small_window(settings: &mut Settings) {
     settings.presets.values_mut().for_each(|preset| *preset = preset.with_ctx_size(WINDOW));
 }
 
-/// What the user says for a reply that the test writes.
+/// Words of the user for a reply that the test writes.
 const SLOWLY: &str = "Take your time.";
 
 struct Model {

@@ -76,7 +76,7 @@ async fn a_summary_that_is_being_made_outlives_turns_that_leave_the_prompt() {
     }
 }
 
-/// During a reply the prompt does not follow yet, and the model goes on with its summary.
+/// The prompt follows no edit during a reply, and the model goes on with its summary.
 #[tokio::test]
 async fn a_summary_that_a_person_edits_meanwhile_is_the_base_of_the_next_one() {
     let mut server = Server::with(small_window).await;
