@@ -57,7 +57,9 @@ fn a_matrix_of_a_text_weights_what_is_quantised() {
 fn mistakes_are_told_and_leave_nothing() {
     let folder = folder();
     std::fs::write(folder.path().join("short"), "Hi.").unwrap();
-    let cases: [(&[&str], i32, &str); 6] = [
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["--text", "text", "--out", "model.gguf", "--chunk", "32"], 1, "is the source itself; name another file"),
+        (&["--text", "text", "--out", "text", "--chunk", "32"], 1, "is the source itself; name another file"),
         (&["--text", "short", "--out", "out"], 1, "has fewer tokens than --chunk 512: give a longer text"),
         (&["--text", "none", "--out", "out"], 1, "cannot read none"),
         (&["--text", "text", "--out", "out", "--chunk", "0"], 2, "number from 1 upwards"),

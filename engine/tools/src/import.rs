@@ -44,7 +44,7 @@ pub(crate) fn import_changed(
     progress: &mut dyn FnMut(WriteStep),
 ) -> Result<WriteReport, Error> {
     let ImportOptions { source, out, choice, rules, imatrix, threads, dry_run } = *options;
-    planned::check_out(source, out)?;
+    planned::check_out(&[&[source], imatrix.as_slice()].concat(), out)?;
     if source.is_file() && !hf::is_apr(source) {
         return Err(Error::file(source, "is a file, and a checkpoint is a folder; `quantize` takes GGUF files"));
     }

@@ -28,3 +28,4 @@ mod type_rule;
 pub mod validate;
 
 pub use error::Error;
+pub use planned::check_out;

@@ -146,6 +146,7 @@ impl MergePlan {
     /// all).
     pub fn run(self, progress: &mut dyn FnMut(u64, u64)) -> Result<MergeReport, Error> {
         let out = &self.options.out;
+        planned::check_free(out)?;
         let bytes = match (self.reference().form, OutForm::of(out)) {
             (SourceForm::Gguf, _) => gguf::write(&self, progress)?,
             (SourceForm::Checkpoint, OutForm::Folder) => {
@@ -155,7 +156,6 @@ impl MergePlan {
                 bytes
             }
             (SourceForm::Checkpoint, OutForm::Gguf | OutForm::Apr) => {
-                planned::check_out(&self.reference().path, out)?;
                 let scratch = NewFolder::scratch(out, 2 * self.bytes())?;
                 self.write_folder(&scratch, progress)?;
                 let options = ImportOptions {

@@ -296,16 +296,34 @@ pub fn again_note(tensors: usize) -> String {
     format!("{tensors} tensors were quantised before: their errors add up; the bf16 model gives a better file")
 }
 
-/// Checks that a file to write is no other kind of file and not the source.
-pub fn check_out(source: &Path, out: &Path) -> Result<(), Error> {
+/// Checks that a file to write is no folder, and none of the files that are read for it.
+pub fn check_out(sources: &[&Path], out: &Path) -> Result<(), Error> {
     if out.is_dir() {
         return Err(Error::file(out, "is a folder; name the file to write"));
     }
-    let same = std::fs::canonicalize(source).ok().zip(std::fs::canonicalize(out).ok()).is_some_and(|(a, b)| a == b);
-    if same {
-        return Err(Error::file(out, "is the source itself; name another file"));
+    let Ok(found) = std::fs::canonicalize(out) else { return Ok(()) };
+    let is_it = |file: &Path| std::fs::canonicalize(file).is_ok_and(|file| file == found);
+    for source in sources {
+        if is_it(source) {
+            return Err(Error::file(out, "is the source itself; name another file"));
+        }
+        // Parts of a set, shards, and the small files beside them.
+        let is_part = || weights::tensors_of(source, true).is_ok_and(|all| all.iter().any(|one| is_it(&one.path)));
+        let is_text = found.extension().is_some_and(|end| end == "json" || end == "jinja");
+        let is_beside = || is_text && std::fs::canonicalize(source).ok().as_deref() == found.parent();
+        if is_part() || is_beside() {
+            return Err(Error::file(out, format!("is a file of the source {}; name another one", source.display())));
+        }
     }
     Ok(())
+}
+
+/// Checks that nothing has the name of a result that replaces nothing.
+pub fn check_free(out: &Path) -> Result<(), Error> {
+    match out.symlink_metadata() {
+        Ok(_) => Err(Error::file(out, "is there already: give another name, or remove it")),
+        Err(_) => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub fn quantize(options: &QuantizeOptions, progress: &mut dyn FnMut(WriteStep)) 
         let options = ImportOptions { source, out, choice: Some(choice), rules, imatrix, threads, dry_run };
         return import::import(&options, progress);
     }
-    planned::check_out(source, out)?;
+    planned::check_out(&[&[source], imatrix.as_slice()].concat(), out)?;
     if planned::is_apr_name(out) {
         let what = "an APR file is made of a checkpoint's folder or of another APR file; name a .gguf file";
         return Err(Error::file(out, what));
@@ -65,7 +65,6 @@ pub(crate) fn change(
     threads: usize,
     progress: &mut dyn FnMut(WriteStep),
 ) -> Result<WriteReport, Error> {
-    planned::check_out(source, out)?;
     let model = gguf::open(source, true)?;
     let file = GgufFile::open(source, true)?;
     let layers = model.shape.layers.len();

@@ -93,6 +93,7 @@ impl AdapterMerge {
         threads: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<AdapterMergeReport, Error> {
+        planned::check_free(out)?;
         let addition = Addition { adapter: &self.adapter, scale: self.scale };
         let source = &self.base.path;
         let mut written = |step| {

@@ -8,7 +8,6 @@ use crate::Error;
 use crate::file_head::FileHead;
 use crate::gguf_writer::TensorInfo;
 use crate::mixture::Mixture;
-use crate::planned;
 use crate::quantize::kept_keys;
 use crate::safetensors_writer::NewTensor;
 use crate::streaming;
@@ -16,7 +15,6 @@ use crate::tensor_source::StoredAs;
 
 pub fn write(plan: &MergePlan, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, Error> {
     let (source, out) = (&plan.reference().path, &plan.options.out);
-    planned::check_out(source, out)?;
     streaming::check_room(out, plan.bytes(), weights::free_bytes)?;
     let file = GgufFile::open(source, true)?;
     let model = gguf::open(source, true)?;

@@ -1,7 +1,10 @@
 use std::path::Path;
 
 use kernels::format::Format;
+use testing::folder::Files;
+use testing::gguf::Value;
 use testing::golden::reference_models;
+use testing::tiny;
 use tools::imatrix::{Imatrix, ImatrixEntry};
 use tools::mixture::Mixture;
 use tools::quantize::{FormatChoice, QuantizeOptions, TypeRule};
@@ -187,4 +190,46 @@ fn a_second_quantisation_is_told() {
     assert!(report.notes.iter().any(|note| note.contains("were quantised before")), "{:?}", report.notes);
     let report = import(&reference_models().join("dense-wide"), &out, Some(Mixture::Q4_0)).unwrap();
     assert!(!report.notes.iter().any(|note| note.contains("were quantised before")), "{:?}", report.notes);
+}
+
+/// A name behind the source that belongs to it: the file would be gone, and a download of hours with it.
+#[test]
+fn no_file_that_is_read_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let whole = tiny::dense();
+    let parts = ["set-00001-of-00002.gguf", "set-00002-of-00002.gguf"];
+    for (at, name) in parts.iter().enumerate() {
+        let mut part = whole.clone();
+        part.set("split.no", Value::U32(at as u32)).set("split.count", Value::U32(2));
+        let half = whole.tensors.chunks(whole.tensors.len().div_ceil(2)).nth(at).unwrap();
+        part.tensors = half.to_vec();
+        std::fs::write(path(name), part.bytes()).unwrap();
+    }
+    std::fs::create_dir(path("model")).unwrap();
+    Files::reference("dense-tied").write(&path("model"), 2);
+    let shard = "model/model-00002-of-00002.safetensors";
+    let entry = ImatrixEntry { sums: vec![1.0; 64], counts: vec![1.0] };
+    let entries = [("blk.0.attn_gate.weight".to_string(), entry)].into();
+    let imatrix = Imatrix { path: path("i.gguf"), datasets: vec![], chunk_count: 1, chunk_size: 8, entries };
+    imatrix.write(&path("i.gguf")).unwrap();
+    let imatrix = path("i.gguf");
+    for (source, out, imatrix, says) in [
+        (parts[0], parts[1], None, "is a file of the source"),
+        (parts[1], parts[1], None, "is the source itself"),
+        ("model", shard, None, "is a file of the source"),
+        ("model", "model/tokenizer.json", None, "is a file of the source"),
+        ("model", "i.gguf", Some(&imatrix), "is the source itself"),
+    ] {
+        let before = std::fs::read(path(out)).unwrap();
+        let choice = FormatChoice::Mixture(Mixture::F32);
+        let error = with(&path(source), &path(out), choice, &[], imatrix.map(|path| path.as_path()));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(says), "{source} to {out}: {error}");
+        assert!(std::fs::read(path(out)).unwrap() == before, "{out}");
+    }
+    // Another result of that name is replaced.
+    for _ in 0..2 {
+        quantize(&path("model"), &path("model/whole.gguf"), Mixture::F32).unwrap();
+    }
 }

@@ -28,6 +28,12 @@ fn extract(base: &Path, fine: &Path, rank: usize, out: &Path) -> Result<ExtractR
     extraction.run(&mut |_, _| ()).map_err(|error| error.to_string())
 }
 
+/// Removes what a step before has left under this name.
+fn free(path: PathBuf) -> PathBuf {
+    let _ = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
+    path
+}
+
 fn golden_experts(part: &str) -> Values {
     let all = values_of(&data().join("experts.safetensors")).into_iter();
     all.filter_map(|(name, value)| Some((name.strip_prefix(part)?.to_owned(), value))).collect()
@@ -126,7 +132,7 @@ fn experts_of_gguf_files_are_extracted_too() {
             let far = distance(&logits(base, &[(&out, 1.0)]).0, &expected);
             assert!(far <= 1e-5, "{} on {}: {far:e}", out.display(), base.display());
         }
-        let merged = folder.path().join("merged.gguf");
+        let merged = free(folder.path().join("merged.gguf"));
         merge(&files[0], &out, &merged).unwrap();
         let far = distance(&logits(&merged, &[]).0, &expected);
         assert!(far <= 1e-5, "{}: {far:e}", out.display());
@@ -187,15 +193,15 @@ fn the_change_between_two_files_is_extracted_in_any_form() {
     let (expected, _) = logits(&path("fine"), &[]);
     for (end, other) in [("", ".apr"), (".apr", ".apr"), (".apr", ""), (".gguf", ".gguf")] {
         for out in ["peft", "change.gguf"] {
-            let _ = std::fs::remove_dir_all(path("peft"));
-            let report = extract(&path(&format!("base{end}")), &path(&format!("fine{other}")), 3, &path(out)).unwrap();
+            let [of, fine] = [format!("base{end}"), format!("fine{other}")].map(|name| path(&name));
+            let report = extract(&of, &fine, 3, &free(path(out))).unwrap();
             assert_eq!((report.modules, report.left_out.len()), (31, 0));
             for base in ["base", "base.gguf", "base.apr"] {
                 let far = distance(&logits(&path(base), &[(&path(out), 1.0)]).0, &expected);
                 assert!(far <= 1e-5, "{end}{other}, {out} on {base}: {far:e}");
             }
             // An adapter knows its base, and a base in another form is none to compare with.
-            merge(&path("base.gguf"), &path(out), &path("again.gguf")).unwrap();
+            merge(&path("base.gguf"), &path(out), &free(path("again.gguf"))).unwrap();
             let again = merge(&path(&format!("fine{end}")), &path(out), &path(&format!("wrong{end}")));
             assert!(again.unwrap_err().contains("was extracted from another base"));
         }
@@ -251,12 +257,11 @@ fn models_merge_in_every_form() {
             std::fs::write(&recipe, text).unwrap();
             recipe
         };
-        let _ = std::fs::remove_dir_all(path("merged"));
-        merge_models(&recipe(""), &path("merged")).unwrap();
+        merge_models(&recipe(""), &free(path("merged"))).unwrap();
         import(&path("merged"), &path("expected.gguf"), Mixture::F32);
         let expected = values_of(&path("expected.gguf"));
         for (end, out) in [("", "merged.gguf"), ("", "merged.apr"), (".apr", "again.apr"), (".gguf", "merged.gguf")] {
-            let report = merge_models(&recipe(end), &path(out)).unwrap();
+            let report = merge_models(&recipe(end), &free(path(out))).unwrap();
             assert_eq!(report.tensors, base.len());
             if out.ends_with(".apr") {
                 import(&path(out), &path("merged.gguf"), Mixture::F32);
@@ -273,4 +278,34 @@ fn models_merge_in_every_form() {
     }
     let error = merge_models(&path("recipe.gguf.yaml"), &path("folder")).unwrap_err();
     assert!(error.contains("GGUF files are merged into a GGUF file"), "{error}");
+}
+
+/// Swapped arguments must not cost a model.
+#[test]
+fn no_file_is_replaced_by_a_merged_model_or_an_adapter() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    reference_with_adapter(folder.path());
+    let (base, adapter) = (path("base"), path("adapter"));
+    let adapter_file = path("adapter.gguf");
+    import(&base, &path("base.gguf"), Mixture::F32);
+    import(&base, &path("fine.gguf"), Mixture::F32);
+    std::fs::write(&adapter_file, "someone's").unwrap();
+    let recipe = "merge_method: linear\nmodels:\n  - model: base.gguf\n    parameters: {weight: 1}\n  - model: fine.gguf\n    \
+                  parameters: {weight: 1}\n";
+    std::fs::write(path("recipe.yaml"), recipe).unwrap();
+    let before = ["base.gguf", "fine.gguf", "adapter.gguf"].map(|name| std::fs::read(path(name)).unwrap());
+    for out in ["base.gguf", "fine.gguf", "adapter.gguf"] {
+        let options =
+            MergeOptions { recipe: path("recipe.yaml"), method: None, out: path(out), seed: 0, search: Vec::new() };
+        let merged = MergePlan::new(options).and_then(|plan| plan.run(&mut |_, _| ()));
+        let errors = [
+            extract(&path("base.gguf"), &path("fine.gguf"), 2, &path(out)).map(drop).unwrap_err(),
+            merge(&path("base.gguf"), &adapter, &path(out)).map(drop).unwrap_err(),
+            merge(&base, &adapter, &path(out)).map(drop).unwrap_err(),
+            merged.map(drop).unwrap_err().to_string(),
+        ];
+        assert!(errors.iter().all(|error| error.contains("is there already: give another name")), "{errors:?}");
+    }
+    assert!(before == ["base.gguf", "fine.gguf", "adapter.gguf"].map(|name| std::fs::read(path(name)).unwrap()));
 }

@@ -40,6 +40,7 @@ pub struct Args {
 pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     let begin = Instant::now();
     let (file, _) = model::resolve(settings, &args.model)?;
+    tools::check_out(&[&file, &args.text], &args.out)?;
     let text = std::fs::read_to_string(&args.text).with_context(|| format!("cannot read {}", args.text.display()))?;
     let weights = weights::open(&file, true)?;
     let tokenizer = engine::vocabulary::tokenizer(weights.vocab.clone())?;

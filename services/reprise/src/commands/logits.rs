@@ -1,7 +1,8 @@
 //! `reprise logits`: the model's output for given tokens, to compare it with other implementations.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use engine::network::WantedLogits;
@@ -39,6 +40,10 @@ pub struct Args {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let tokens = opening::parse_tokens(&args.tokens)?;
+    let name = args.model.model.as_deref().unwrap_or(&settings.model.preset);
+    let (file, _) = model::resolve(settings, name)?;
+    let adapters = args.model.lora.iter().chain(&settings.model.lora).map(|adapter| adapter.path.as_path());
+    tools::check_out(&[file.as_path()].into_iter().chain(adapters).collect::<Vec<_>>(), &args.out)?;
     let ReadyModel { opened, mut executor, device, kv, .. } = args.model.open(settings)?;
     let network = &opened.model.network;
     let vocab = network.shape().vocab;
@@ -75,7 +80,16 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     if args.greedy > 0 {
         tensors.insert("greedy", TensorView::new(Dtype::I64, vec![greedy.len()], &greedy_bytes)?);
     }
-    safetensors::serialize_to_file(tensors, None, &args.out)
+    let write = |unfinished: &Path| -> Result<()> {
+        safetensors::serialize_to_file(tensors, None, unfinished)?;
+        File::open(unfinished)?.sync_all()?;
+        Ok(std::fs::rename(unfinished, &args.out)?)
+    };
+    let mut unfinished = args.out.clone().into_os_string();
+    unfinished.push(".part");
+    let written = write(Path::new(&unfinished));
+    written
+        .inspect_err(|_| drop(std::fs::remove_file(&unfinished)))
         .with_context(|| format!("cannot write {}", args.out.display()))?;
     if args.json {
         return print_json(
