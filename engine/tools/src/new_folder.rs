@@ -1,17 +1,22 @@
 //! A model's folder that appears only when it is whole.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use weights::free_bytes;
 use weights::hf::{self, Folder};
 
 use crate::Error;
+use crate::planned;
+use crate::streaming::{TAKEN, is_taken};
 
-/// Folder with the name `OUT.part`, which gets its final name in `finish` and goes away without it.
+/// Folder with the name `OUT.part`, which gets its final name in `finish` and goes away without it. Its lock keeps others out.
 #[derive(Debug)]
 pub struct NewFolder {
     part: PathBuf,
     out: PathBuf,
+    lock: Option<File>,
 }
 
 impl NewFolder {
@@ -20,9 +25,7 @@ impl NewFolder {
     pub fn create(out: &Path, bytes: u64) -> Result<NewFolder, Error> {
         // Without a slash at its end, behind which `.part` would be a name of its own.
         let out = &out.components().collect::<PathBuf>();
-        if out.symlink_metadata().is_ok() {
-            return Err(Error::file(out, "is there already: give another name, or remove it"));
-        }
+        planned::check_free(out)?;
         let mut part = out.as_os_str().to_owned();
         part.push(".part");
         NewFolder::beside(out, PathBuf::from(part), bytes)
@@ -50,11 +53,21 @@ impl NewFolder {
             let what = format!("takes {} MiB, and its disk has {} MiB", bytes.div_ceil(1 << 20), free >> 20);
             return Err(Error::file(out, what));
         }
-        if part.is_dir() {
-            std::fs::remove_dir_all(&part).map_err(io(&part))?;
+        match std::fs::create_dir(&part) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.map_err(io(&part))?,
         }
-        std::fs::create_dir(&part).map_err(io(&part))?;
-        Ok(NewFolder { part, out: out.to_path_buf() })
+        // Emptied only when it is ours: another program may be writing it. Not every system opens folders.
+        let lock = File::open(&part).ok();
+        if lock.as_ref().is_some_and(|folder| is_taken(&part, folder)) {
+            return Err(Error::file(&part, TAKEN));
+        }
+        for left in std::fs::read_dir(&part).map_err(io(&part))? {
+            let left = left.map_err(io(&part))?.path();
+            let removed = if left.is_dir() { std::fs::remove_dir_all(&left) } else { std::fs::remove_file(&left) };
+            removed.map_err(io(&left))?;
+        }
+        Ok(NewFolder { part, out: out.to_path_buf(), lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -102,15 +115,21 @@ impl NewFolder {
         std::fs::write(&path, text).map_err(|source| Error::Io { path, source })
     }
 
-    pub fn finish(self) -> Result<(), Error> {
-        std::fs::rename(&self.part, &self.out).map_err(|source| Error::Io { path: self.out.clone(), source })
+    pub fn finish(mut self) -> Result<(), Error> {
+        std::fs::rename(&self.part, &self.out).map_err(|source| Error::Io { path: self.out.clone(), source })?;
+        // From here on a folder of the unfinished name is another program's.
+        self.part.clear();
+        Ok(())
     }
 }
 
 impl Drop for NewFolder {
     fn drop(&mut self) {
-        // After `finish` there is nothing of this name. Nothing more can be done about a folder that cannot be removed.
-        let _ = std::fs::remove_dir_all(&self.part);
+        if !self.part.as_os_str().is_empty() {
+            // Nothing more can be done about a folder that cannot be removed.
+            let _ = std::fs::remove_dir_all(&self.part);
+        }
+        drop(self.lock.take());
     }
 }
 
@@ -133,6 +152,22 @@ mod tests {
         assert!(out.join("config.json").is_file() && !folder.path().join("out.part").exists());
         let error = NewFolder::create(&out, 0).unwrap_err().to_string();
         assert!(error.contains("is there already"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_another_program_writes_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        let first = NewFolder::create(&out, 0).unwrap();
+        first.write("config.json", "first").unwrap();
+        let error = NewFolder::create(&out, 0).unwrap_err().to_string();
+        assert!(error.contains("another program writes it now"), "{error}");
+        first.finish().unwrap();
+        assert_eq!(std::fs::read_to_string(out.join("config.json")).unwrap(), "first");
+        // What comes under the unfinished name later belongs to another run.
+        let first = NewFolder::create(&folder.path().join("next"), 0).unwrap();
+        drop(first);
+        assert!(NewFolder::create(&folder.path().join("next"), 0).is_ok());
     }
 
     #[test]

@@ -55,14 +55,7 @@ pub fn atomically(
 ) -> Result<u64, Error> {
     let io = |source: io::Error| Error::io(out, source);
     let unfinished = part_of(out);
-    // Cut only when it is ours: another program may be writing it.
-    let file = File::options().write(true).create(true).truncate(false).open(&unfinished).map_err(io)?;
-    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-        return Err(Error::file(&unfinished, "another program writes it now; wait for it, or name another file"));
-    }
-    if file.metadata().map_err(io)?.len() > 0 {
-        file.set_len(0).map_err(io)?;
-    }
+    let file = begin(out, &unfinished)?;
     let done = write(BufWriter::with_capacity(1 << 20, file)).and_then(|file| {
         let file = file.into_inner().map_err(|error| io(error.into_error()))?;
         file.sync_all().map_err(io)?;
@@ -76,6 +69,39 @@ pub fn atomically(
         let _ = std::fs::remove_file(&unfinished);
     }
     done
+}
+
+/// Opens an unfinished file for this program alone, and empties it.
+pub fn begin(out: &Path, unfinished: &Path) -> Result<File, Error> {
+    let io = |source: io::Error| Error::io(out, source);
+    // Cut only when it is ours: another program may be writing it.
+    let file = File::options().write(true).create(true).truncate(false).open(unfinished).map_err(io)?;
+    if is_taken(unfinished, &file) {
+        return Err(Error::file(unfinished, TAKEN));
+    }
+    if file.metadata().map_err(io)?.len() > 0 {
+        file.set_len(0).map_err(io)?;
+    }
+    Ok(file)
+}
+
+pub const TAKEN: &str = "another program writes it now; wait for it, or give another name";
+
+/// Locks what was opened under an unfinished name. True: another program has it, or gave it its final name just now.
+pub fn is_taken(unfinished: &Path, opened: &File) -> bool {
+    matches!(opened.try_lock(), Err(TryLockError::WouldBlock)) || !is_at(unfinished, opened)
+}
+
+#[cfg(unix)]
+fn is_at(path: &Path, opened: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let place = |about: std::fs::Metadata| (about.dev(), about.ino());
+    std::fs::metadata(path).ok().map(place) == opened.metadata().ok().map(place)
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &Path, _: &File) -> bool {
+    true
 }
 
 fn part_of(out: &Path) -> PathBuf {

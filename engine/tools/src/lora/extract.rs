@@ -12,7 +12,7 @@ use super::output::{self, AdapterOut, Factors};
 use super::svd::BothWays;
 use crate::Error;
 use crate::new_folder::NewFolder;
-use crate::planned::OutForm;
+use crate::planned::{self, OutForm};
 use crate::streaming;
 use crate::target::{TARGETS, Target};
 use crate::tensor_source::{SourceForm, TensorSource, format_of, is_optional, read, read_all};
@@ -60,13 +60,23 @@ pub struct Extraction {
     targets: Vec<(String, Target)>, // names of the tensors that the adapter changes, with their places in the model
 }
 
-/// File of the factors until their ranks are known.
-struct Spill(PathBuf);
+/// File of the factors until their ranks are known. Its lock keeps others out.
+struct Spill {
+    path: PathBuf,
+    file: File,
+}
+
+impl Spill {
+    fn begin(out: &Path, path: PathBuf) -> Result<Spill, Error> {
+        let file = streaming::begin(out, &path)?;
+        Ok(Spill { path, file })
+    }
+}
 
 impl Drop for Spill {
     fn drop(&mut self) {
         // Nothing more can be done about a file that cannot be removed, and it may be gone already.
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -131,14 +141,15 @@ impl Extraction {
     pub fn run(self, progress: &mut dyn FnMut(u64, u64)) -> Result<ExtractReport, Error> {
         // The factors are there twice at the end: their ranks are known before the file's head is written.
         let out = &self.options.out;
+        planned::check_free(out)?;
         let (new, spill) = match OutForm::of(out) {
             OutForm::Gguf => {
                 streaming::check_room(out, 2 * self.bytes(), weights::free_bytes)?;
-                (None, Spill(out.with_extension("factors.part")))
+                (None, Spill::begin(out, out.with_extension("factors.part"))?)
             }
             OutForm::Apr | OutForm::Folder => {
                 let new = NewFolder::create(out, 2 * self.bytes())?;
-                let spill = Spill(new.path().join("factors.part"));
+                let spill = Spill::begin(out, new.path().join("factors.part"))?;
                 (Some(new), spill)
             }
         };
@@ -154,14 +165,14 @@ impl Extraction {
             bytes: 0,
             left_out: self.left_out(),
         };
-        let done = self.factorise(&spill.0, &mut report, progress)?;
+        let done = self.factorise(&spill, &mut report, progress)?;
         let is_gguf = self.base.form == SourceForm::Gguf;
         let shape = match new.is_none() || is_gguf {
             true => Some(weights::contents(&self.base.path, true)?.shape?),
             false => None,
         };
         let order = if is_gguf { HeadOrder::Tiled } else { HeadOrder::Grouped };
-        let out = AdapterOut { base: &self.base, factors: &done, spill: &spill.0, shape, order };
+        let out = AdapterOut { base: &self.base, factors: &done, spill: &spill.path, shape, order };
         report.bytes = match new {
             None => output::write_gguf(out, &self.options.out)?,
             Some(new) => {
@@ -176,13 +187,13 @@ impl Extraction {
     /// Writes the factors of all differences behind each other, of a stack A of all experts and then B of all.
     fn factorise(
         &self,
-        spill: &Path,
+        spill: &Spill,
         report: &mut ExtractReport,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<Factors>, Error> {
-        let io = |source| Error::io(spill, source);
+        let io = |source| Error::io(&spill.path, source);
         let cpu = Cpu::new(self.options.threads);
-        let mut file = BufWriter::new(File::create(spill).map_err(io)?);
+        let mut file = BufWriter::new(&spill.file);
         let mut done: Vec<Factors> = Vec::new();
         let (mut squares, mut squares_held) = (0.0, 0.0);
         let values = |target: &Target| (target.count * target.rows * target.cols) as u64;
