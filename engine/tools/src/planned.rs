@@ -137,6 +137,11 @@ impl Planned {
         let mut bytes = vec![0; rows * row_bytes];
         for (i, (row, bytes)) in values.chunks_exact(cols).zip(bytes.chunks_exact_mut(row_bytes)).enumerate() {
             quantize_for_file(self.format, row, self.importance_of_row(first + i), bytes);
+            if let Some(at) = lost_by(self.format, row, bytes) {
+                let (row, value, format) = (first + i, row[at], self.format.name());
+                let what = format!("row {row}, column {at} is {value}, which {format} cannot hold: take bf16 or f32");
+                return Err(Error::tensor(source, &self.name, what));
+            }
         }
         Ok(bytes)
     }
@@ -283,6 +288,19 @@ impl OutForm {
 
 pub fn is_apr_name(out: &Path) -> bool {
     OutForm::of(out) == OutForm::Apr
+}
+
+/// Finds a value that its type cannot hold, in the bytes of its row: f16 ends, and scales of blocks are f16.
+pub fn lost_by(format: Format, row: &[f32], bytes: &[u8]) -> Option<usize> {
+    const LARGEST_F16: f32 = 65504.0; // not a window: the largest finite f16
+    let largest = (0..row.len()).max_by(|a, b| row[*a].abs().total_cmp(&row[*b].abs()))?;
+    if row[largest].abs() <= LARGEST_F16 {
+        return None;
+    }
+    let mut again = vec![0.0; row.len()];
+    dequantize(format, bytes, &mut again);
+    let is_lost = again[largest].abs() < row[largest].abs() / 2.0;
+    again.iter().position(|value| !value.is_finite()).or(is_lost.then_some(largest))
 }
 
 /// Returns the threads to write with; of 0, one for each core.

@@ -1,5 +1,7 @@
 //! A merge of GGUF files: the reference's keys, names and types, with tensors in the order of their names.
 
+use std::path::Path;
+
 use kernels::format::quantize_for_file;
 use weights::gguf::{self, GgufFile};
 
@@ -8,6 +10,7 @@ use crate::Error;
 use crate::file_head::FileHead;
 use crate::gguf_writer::TensorInfo;
 use crate::mixture::Mixture;
+use crate::planned::lost_by;
 use crate::quantize::kept_keys;
 use crate::safetensors_writer::NewTensor;
 use crate::streaming;
@@ -35,12 +38,12 @@ pub fn write(plan: &MergePlan, progress: &mut dyn FnMut(u64, u64)) -> Result<u64
         for tensor in &plan.tensors {
             work.next(tensor, &mut |written| match written {
                 Written::Bytes(bytes) => writer.write(bytes).map_err(io),
-                Written::Values(values) => writer.write(&in_type(tensor, values)).map_err(io),
+                Written::Values(values) => writer.write(&in_type(tensor, values, out)?).map_err(io),
             })?;
         }
         writer.finish().map_err(io)
     };
-    let check = |written: &std::path::Path| match gguf::open(written, true)?.shape == model.shape {
+    let check = |written: &Path| match gguf::open(written, true)?.shape == model.shape {
         true => Ok(()),
         false => Err(Error::file(written, "does not read as the same model")),
     };
@@ -48,10 +51,17 @@ pub fn write(plan: &MergePlan, progress: &mut dyn FnMut(u64, u64)) -> Result<u64
 }
 
 /// Returns values of a checkpoint as bytes of a file's tensor. They are whole blocks.
-fn in_type(NewTensor { name, format, .. }: &NewTensor, values: &[f32]) -> Vec<u8> {
+fn in_type(NewTensor { name, format, .. }: &NewTensor, values: &[f32], out: &Path) -> Result<Vec<u8>, Error> {
     let stored = StoredAs::of(name);
     let values: Vec<f32> = values.iter().map(|value| stored.in_file(*value)).collect();
     let mut bytes = vec![0; values.len() / format.block_len() * format.block_bytes()];
     quantize_for_file(*format, &values, None, &mut bytes);
-    bytes
+    let lost = values.iter().position(|value| !value.is_finite()).or_else(|| lost_by(*format, &values, &bytes));
+    match lost {
+        None => Ok(bytes),
+        Some(at) => {
+            let what = format!("gets the value {}, which {} cannot hold", values[at], format.name());
+            Err(Error::tensor(out, name, what))
+        }
+    }
 }

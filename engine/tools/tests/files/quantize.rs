@@ -233,3 +233,21 @@ fn no_file_that_is_read_is_replaced() {
         quantize(&path("model"), &path("model/whole.gguf"), Mixture::F32).unwrap();
     }
 }
+
+#[test]
+fn a_value_that_a_type_cannot_hold_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = (folder.path().join("model"), folder.path().join("out.gguf"));
+    let mut files = Files::reference("dense-tied");
+    let tensor = files.tensors.iter_mut().find(|tensor| tensor.name.ends_with("0.mlp.up_proj.weight")).unwrap();
+    tensor.data[2..4].copy_from_slice(&0x4e6eu16.to_le_bytes()); // 1e9 in bf16
+    std::fs::create_dir(&source).unwrap();
+    files.write(&source, 1);
+    for mixture in [Mixture::F16, Mixture::Q8_0, Mixture::Q4_K_M, Mixture::IQ4_XS] {
+        let error = quantize(&source, &out, mixture).unwrap_err().to_string();
+        let says = "tensor 'blk.0.ffn_up.weight': row 0, column ";
+        assert!(error.contains(says) && error.contains("cannot hold: take bf16 or f32"), "{error}");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing is left");
+    }
+    quantize(&source, &out, Mixture::BF16).unwrap();
+}
