@@ -390,6 +390,12 @@ fn adapters() {
             BOTH,
         ),
         of("a rank that lies", |f| adapter_config(f, r#"{"peft_type": "LORA", "r": 3}"#), "expected rank 3", BOTH),
+        of(
+            "a rank that is a part of one",
+            |f| adapter_config(f, r#"{"peft_type": "LORA", "r": 2, "rank_pattern": {"up_proj": 0.5}}"#),
+            "key 'rank_pattern'",
+            BOTH,
+        ),
         of("a configuration that is no JSON", |f| adapter_config(f, "r: 2"), "is not valid JSON", BOTH),
         of(
             "for another base",

@@ -74,8 +74,9 @@ impl AdapterConfig {
             rank: rank as usize,
             alpha: reader.number("lora_alpha", 8.0)?,
             by_root: reader.json.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
-            ranks: reader.patterns("rank_pattern")?,
-            alphas: reader.patterns("alpha_pattern")?,
+            ranks: reader
+                .patterns("rank_pattern", "a whole number from 1", |rank| rank >= 1.0 && rank.fract() == 0.0)?,
+            alphas: reader.patterns("alpha_pattern", "a number above 0", |alpha| alpha > 0.0)?,
             stacks: reader.stacks()?,
         })
     }
@@ -132,7 +133,7 @@ impl Reader {
     }
 
     /// Reads expressions for modules' paths with their values, as PEFT matches them: at the end of the path.
-    fn patterns(&self, key: &str) -> Result<Vec<(Regex, f64)>, Error> {
+    fn patterns(&self, key: &str, expected: &str, is_right: fn(f64) -> bool) -> Result<Vec<(Regex, f64)>, Error> {
         let patterns = match self.json.get(key) {
             None | Some(Value::Null) => return Ok(Vec::new()),
             Some(Value::Object(patterns)) => patterns,
@@ -142,8 +143,8 @@ impl Reader {
             let wrong = |found: &str, expected: &str| Error::key(&self.path, key, shown(found), expected);
             let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{pattern})$"))
                 .map_err(|_| wrong(pattern, "a regular expression without look-around"))?;
-            let number = value.as_f64().filter(|number| *number > 0.0 && number.is_finite());
-            Ok((regex, number.ok_or_else(|| wrong(&value.to_string(), "a number above 0"))?))
+            let number = value.as_f64().filter(|number| number.is_finite() && is_right(*number));
+            Ok((regex, number.ok_or_else(|| wrong(&value.to_string(), expected))?))
         };
         patterns.iter().map(read).collect()
     }
