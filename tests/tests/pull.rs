@@ -194,6 +194,26 @@ fn a_folder_and_a_model_in_parts() {
     assert!(error.contains("x-00001-of-00002.gguf") && home.names().len() == 2, "{error}");
 }
 
+/// The hub has another version of the model. It is not fetched into this one, and this one stays whole.
+#[test]
+fn a_model_that_is_not_renewed_stays_as_it_is() {
+    let tiny = |name: &'static str| (name, std::fs::read(tiny_model().join(name)).unwrap());
+    let files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"].map(tiny);
+    let home = Home::with(&files);
+    home.pulled(REPO);
+    for (name, bytes) in &files {
+        let mut other = bytes.clone();
+        other.extend_from_slice(b" ");
+        home.hub.put(name, other);
+    }
+    let error = home.refused(REPO, &[]);
+    assert!(error.contains("model.safetensors is there, and is not the file that the hub has"), "{error}");
+    for (name, bytes) in &files {
+        assert!(home.file(name) == *bytes, "{name} is of the other version");
+    }
+    assert_eq!(home.names().len(), files.len());
+}
+
 #[test]
 fn a_sentence_encoder_is_fetched_by_its_name() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/encoder/golden/tiny");

@@ -32,24 +32,43 @@ pub(crate) struct FilePlace<'p> {
     pub recorded: Option<&'p str>,
 }
 
+/// State of a file's place before it is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    There,
+    Free,
+    /// File of the same length that no fetch wrote, where the hub tells no hash: the bytes are compared.
+    MayBeSame,
+}
+
+/// Looks at a file's place. A file that no fetch wrote may be the operator's own, so only the operator removes it.
+pub(crate) fn look(file: &Listed, place: &FilePlace<'_>, progress: Progress<'_>) -> Result<Found, Error> {
+    let FilePlace { to, recorded } = *place;
+    if is_there(file, to, progress)? {
+        return Ok(Found::There);
+    }
+    let Ok(about) = std::fs::symlink_metadata(to) else { return Ok(Found::Free) };
+    let may_replace = file.sha256.is_none() && about.is_file() && is_unchanged(to, recorded);
+    let may_be_same = file.sha256.is_none() && about.is_file() && about.len() == file.bytes;
+    match (may_replace, may_be_same) {
+        (true, _) => Ok(Found::Free),
+        (false, true) => Ok(Found::MayBeSame),
+        (false, false) => Err(Error::Another { path: to.to_path_buf() }),
+    }
+}
+
 impl HubClient {
     pub(crate) async fn fetch(
         &self,
         name: &Name,
         listing: &Listing,
         file: &Listed,
-        FilePlace { to, recorded }: FilePlace<'_>,
+        place: FilePlace<'_>,
         progress: Progress<'_>,
     ) -> Result<(Fetched, Option<String>), Error> {
-        if is_there(file, to, progress)? {
+        let (to, found) = (place.to, look(file, &place, progress)?);
+        if found == Found::There {
             return Ok((Fetched::There, None));
-        }
-        // A file that no fetch wrote may be the operator's own, so only the operator removes it.
-        let found = std::fs::symlink_metadata(to).ok();
-        let may_replace = found.as_ref().is_none_or(|about| about.is_file() && is_unchanged(to, recorded));
-        let may_be_same = found.is_none_or(|about| about.is_file() && about.len() == file.bytes);
-        if file.sha256.is_some() && to.symlink_metadata().is_ok() || !may_replace && !may_be_same {
-            return Err(Error::Another { path: to.to_path_buf() });
         }
         let mut part = Part::open(file, to, progress)?;
         let mut came = 0;
@@ -73,7 +92,7 @@ impl HubClient {
             match part.finish(file) {
                 Ok(()) => {
                     let sha256 = hex::encode(part.hash.clone().finalize());
-                    if !may_replace {
+                    if found == Found::MayBeSame {
                         return part.compare(to, &sha256);
                     }
                     part.into_place(to)?;

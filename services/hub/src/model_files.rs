@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::client::HubClient;
 use crate::error::Error;
-use crate::file::{Fetched, FilePlace, check_room, is_unchanged};
+use crate::file::{Fetched, FilePlace, Found, check_room, is_unchanged, look};
 use crate::listing::{Listed, Listing};
 use crate::name::Name;
 use crate::record::FetchRecord;
@@ -25,8 +25,8 @@ impl<'l> ModelFiles<'l> {
     pub fn new(name: &Name, mut files: Vec<&'l Listed>, models_dir: &Path) -> ModelFiles<'l> {
         let is_folder = files.iter().any(|file| file.path.ends_with(".safetensors"));
         // The file that makes a model known comes last, its description or its first part: the model appears when it is
-        // complete.
-        files.sort_by_key(|file| (file.path == "config.json", Reverse(file.path.as_str())));
+        // complete. Before it comes the index: the model that was fetched before is whole until then.
+        files.sort_by_key(|file| (file.path == "config.json", file.path == INDEX, Reverse(file.path.as_str())));
         let lies_flat = !is_folder && files.iter().all(|file| lies_flat(file, models_dir));
         let folder = if lies_flat { models_dir.to_path_buf() } else { models_dir.join(&name.repo) };
         ModelFiles { models_dir: models_dir.to_path_buf(), folder, is_folder, files }
@@ -54,33 +54,44 @@ impl<'l> ModelFiles<'l> {
     ) -> Result<Vec<(&'l Listed, PathBuf, Fetched)>, Error> {
         check_room(&self.folder, self.places())?;
         let mut record = FetchRecord::read(&self.folder, &name.repo);
-        if self.is_folder && !self.files.iter().any(|file| file.path == INDEX) {
-            self.remove_index(&record)?;
-        }
-        let mut fetched = Vec::new();
+        let old_index = self.old_index(&record)?;
+        // All places before the first byte: a refused file must not leave a model that is half another one.
+        let mut there = Vec::new();
         for (file, to) in self.places() {
             self.check_inside(&to)?;
             let place = FilePlace { to: &to, recorded: record.sha256(&file.path) };
-            let (became, sha256) = hub.fetch(name, listing, file, place, &mut |there, _| progress(file, there)).await?;
+            there.push(look(file, &place, &mut |bytes, _| progress(file, bytes))? == Found::There);
+        }
+        let mut fetched = Vec::new();
+        for ((file, to), is_there) in self.places().zip(there) {
+            if is_there {
+                fetched.push((file, to, Fetched::There));
+                continue;
+            }
+            let place = FilePlace { to: &to, recorded: record.sha256(&file.path) };
+            let (became, sha256) = hub.fetch(name, listing, file, place, &mut |bytes, _| progress(file, bytes)).await?;
             if let Some(sha256) = sha256 {
                 let added = record.add(&self.folder, &file.path, &listing.commit, sha256);
                 added.map_err(|source| Error::Disk { path: self.folder.clone(), source })?;
             }
             fetched.push((file, to, became));
         }
+        if let Some(path) = old_index {
+            std::fs::remove_file(&path).map_err(|source| Error::Disk { path, source })?;
+        }
         Ok(fetched)
     }
 
-    /// Removes the index of a model that was fetched before: it names other files.
-    fn remove_index(&self, record: &FetchRecord) -> Result<(), Error> {
+    /// Returns the index of a model that was fetched before, if this one has none: it names other files.
+    fn old_index(&self, record: &FetchRecord) -> Result<Option<PathBuf>, Error> {
         let path = self.folder.join(INDEX);
-        if path.symlink_metadata().is_err() {
-            return Ok(());
+        if !self.is_folder || self.files.iter().any(|file| file.path == INDEX) || path.symlink_metadata().is_err() {
+            return Ok(None);
         }
-        if !is_unchanged(&path, record.sha256(INDEX)) {
-            return Err(Error::Another { path });
+        match is_unchanged(&path, record.sha256(INDEX)) {
+            true => Ok(Some(path)),
+            false => Err(Error::Another { path }),
         }
-        std::fs::remove_file(&path).map_err(|source| Error::Disk { path, source })
     }
 
     /// Refuses a place behind a link: the folders down to a file are real ones below the folder of models.
