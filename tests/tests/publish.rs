@@ -148,3 +148,43 @@ fn a_trial_sends_nothing() {
     assert_eq!(report["files"].as_array().unwrap().len(), 2);
     assert!(desk.hub.seen().is_empty());
 }
+
+#[test]
+fn every_file_of_a_folder_is_published_or_told() {
+    let desk = Desk::new();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/reference/dense-tied");
+    let path = |name: &str| desk.folder.path().join(name);
+    let mut bytes = 0;
+    std::fs::create_dir_all(path("model/more")).unwrap();
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        bytes += std::fs::copy(model.join(name), path("model").join(name)).unwrap();
+    }
+    let output = desk.run(TOKEN, &["model", "--dry-run"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("model/more is left out: only files of a folder are published"), "{told}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let card = report["card"].as_str().unwrap();
+    let size = format!("{:.2} KiB", bytes as f64 / 1024.0);
+    assert!(card.contains(&format!("| `model` | {size} |")), "{size}: {card}");
+    assert!(card.contains("- SHA-256 of `model.safetensors`: "), "{card}");
+
+    // One of two files of a name would be lost.
+    std::fs::create_dir(path("other")).unwrap();
+    std::fs::write(path("other/config.json"), "{}").unwrap();
+    for files in [["model", "other"], ["other/config.json", "model"]] {
+        assert!(desk.refused(TOKEN, &files).contains("two files are called config.json"));
+    }
+    // So would flags of a card that is given.
+    std::fs::write(path("README.md"), "Words of a person.").unwrap();
+    std::fs::write(path("card.md"), "Other words.").unwrap();
+    for (flags, says) in [
+        (&["README.md", "--card", "card.md"][..], "two cards"),
+        (&["README.md", "--license", "mit"], "for a card that is made"),
+        (&["--card", "card.md", "--base", "someone/base"], "for a card that is made"),
+    ] {
+        let output = desk.run(TOKEN, flags);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains(says), "{told}");
+    }
+    assert_eq!(desk.hub.commits(), 0);
+}

@@ -60,12 +60,17 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let name = Name::parse(&args.repo).filter(|name| name.file.is_none() && name.hub.is_none());
     let name = name.ok_or_else(|| wrong_use(anyhow!("{} is not OWNER/REPO", args.repo)))?;
     let mut uploads = uploads(&args.files)?;
-    if !uploads.contains_key(CARD) {
-        let card = match &args.card {
-            Some(path) => Content::File(path.clone()),
-            None => Content::Text(made_card(&args, &name)?),
-        };
-        uploads.insert(CARD.to_owned(), card);
+    let is_made = args.card.is_none() && !uploads.contains_key(CARD);
+    if args.card.is_some() && uploads.contains_key(CARD) {
+        return Err(wrong_use(anyhow!("there are two cards, --card and a {CARD} among the files: leave one out")));
+    }
+    if !is_made && (!args.reports.is_empty() || args.base.is_some() || args.license.is_some()) {
+        return Err(wrong_use(anyhow!("--report, --base and --license are for a card that is made, and one is given")));
+    }
+    if let Some(card) = &args.card {
+        uploads.insert(CARD.to_owned(), Content::File(card.clone()));
+    } else if is_made {
+        uploads.insert(CARD.to_owned(), Content::Text(made_card(&args, &name, &uploads)?));
     }
     if args.dry_run {
         return preview(&args, &name, &uploads);
@@ -86,20 +91,24 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
 /// The files by their names on the hub; those of a folder by their names below it.
 fn uploads(files: &[PathBuf]) -> Result<BTreeMap<String, Content>> {
     let mut uploads = BTreeMap::new();
+    let mut add = |name: String, path: PathBuf| match uploads.insert(name.clone(), Content::File(path)) {
+        None => Ok(()),
+        Some(_) => Err(anyhow!("two files are called {name}: rename one of them")),
+    };
     for path in files {
         let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
         if found.is_dir() {
             for entry in std::fs::read_dir(path).with_context(|| path.display().to_string())? {
                 let entry = entry?.path();
-                if entry.is_file() && !name_of(&entry)?.starts_with('.') {
-                    uploads.insert(name_of(&entry)?, Content::File(entry));
+                match name_of(&entry)? {
+                    name if name.starts_with('.') => {}
+                    name if entry.is_file() => add(name, entry)?,
+                    _ => note!("note: {} is left out: only files of a folder are published", entry.display()),
                 }
             }
             continue;
         }
-        if uploads.insert(name_of(path)?, Content::File(path.clone())).is_some() {
-            bail!("two files are called {}: rename one of them", name_of(path)?);
-        }
+        add(name_of(path)?, path.clone())?;
     }
     match uploads.is_empty() {
         true => bail!("there is no file to publish"),
@@ -112,7 +121,7 @@ fn name_of(path: &Path) -> Result<String> {
     name.with_context(|| format!("{} has no name that a hub could take", path.display()))
 }
 
-fn made_card(args: &Args, name: &Name) -> Result<String> {
+fn made_card(args: &Args, name: &Name, uploads: &BTreeMap<String, Content>) -> Result<String> {
     let mut reports = Vec::new();
     for path in &args.reports {
         let text = std::fs::read(path).with_context(|| path.display().to_string())?;
@@ -123,7 +132,7 @@ fn made_card(args: &Args, name: &Name) -> Result<String> {
         }
         reports.push((name_of(path)?, report));
     }
-    let files: Result<Vec<CardFile>> = args.files.iter().map(|path| CardFile::read(path)).collect();
+    let files: Result<Vec<CardFile>> = args.files.iter().map(|path| CardFile::read(path, uploads)).collect();
     let (base, license) = (args.base.as_deref(), args.license.as_deref());
     Ok(Card { repo: &name.repo, base, license, files: &files?, reports: &reports }.to_string())
 }

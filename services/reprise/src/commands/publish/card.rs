@@ -3,6 +3,7 @@
 use super::measured;
 use anyhow::{Context, Result};
 use engine::Format;
+use hub::Content;
 use indicatif::HumanBytes;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -23,8 +24,8 @@ pub struct Card<'c> {
 pub struct CardFile {
     name: String,
     bytes: u64,
-    /// Hash in hexadecimal digits, which a folder has none of.
-    sha256: Option<String>,
+    /// Hashes in hexadecimal digits by name: its own, or those of a folder's files.
+    hashes: BTreeMap<String, String>,
     model: Option<CardModel>,
 }
 
@@ -36,17 +37,25 @@ struct CardModel {
 }
 
 impl CardFile {
-    pub fn read(path: &Path) -> Result<CardFile> {
+    /// Reads a file, or a folder with those of the files to publish that are in it.
+    pub fn read(path: &Path, uploads: &BTreeMap<String, Content>) -> Result<CardFile> {
         let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let is_model =
             found.is_dir() || path.extension().is_some_and(|extension| extension == "gguf" || extension == "apr");
-        let sha256 = if found.is_dir() { None } else { Some(hub::sha256_of(path)?) };
+        let (mut bytes, mut hashes) = (0, BTreeMap::new());
+        for (name, content) in uploads {
+            let Content::File(file) = content else { continue };
+            if file.as_path() == path || file.parent() == Some(path) {
+                bytes += std::fs::metadata(file).with_context(|| file.display().to_string())?.len();
+                hashes.insert(name.clone(), hub::sha256_of(file)?);
+            }
+        }
         let model = match is_model {
             true => Some(CardModel::of(&weights::open(path, true)?)),
             false => None,
         };
-        Ok(CardFile { name, bytes: found.len(), sha256, model })
+        Ok(CardFile { name, bytes, hashes, model })
     }
 }
 
@@ -116,10 +125,8 @@ impl Display for Card<'_> {
             writeln!(out, "- made from {base}")?;
         }
         writeln!(out, "- made and measured with reprise {}", env!("CARGO_PKG_VERSION"))?;
-        for CardFile { name, sha256, .. } in self.files {
-            if let Some(sha256) = sha256 {
-                writeln!(out, "- SHA-256 of `{name}`: {sha256}")?;
-            }
+        for (name, sha256) in self.files.iter().flat_map(|file| &file.hashes) {
+            writeln!(out, "- SHA-256 of `{name}`: {sha256}")?;
         }
         writeln!(out, "\nRun it: `reprise pull {}`", self.repo)
     }
@@ -137,7 +144,8 @@ mod tests {
     #[test]
     fn a_card_of_the_built_in_model() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/builtin/builtin.gguf");
-        let files = [CardFile::read(&path).unwrap()];
+        let uploads = BTreeMap::from([("builtin.gguf".to_owned(), Content::File(path.clone()))]);
+        let files = [CardFile::read(&path, &uploads).unwrap()];
         let against = json!({
             "other": "folder/whole.gguf",
             "text": { "kl_mean": 0.5, "kl_p95": 1.5, "same_top_share": 0.75 },
