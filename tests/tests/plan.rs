@@ -1,6 +1,9 @@
 //! Output of `reprise plan`, with the real binary.
 
+use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Output;
 use tempfile::TempDir;
 use tests::service::tiny_model;
@@ -104,4 +107,55 @@ fn a_file_is_planned_without_being_loaded() {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(code) && error.contains(says), "{args:?}: {error}");
     }
+}
+
+/// Writes an adapter of one module of the tiny model, with this rank.
+fn adapter(folder: &Path, layer: usize, rank: usize) {
+    std::fs::create_dir_all(folder).unwrap();
+    let module = format!("base_model.model.model.layers.{layer}.mlp.up_proj");
+    let (a, b) = (vec![0; 4 * rank * 64], vec![0; 4 * 160 * rank]); // not a window: columns and rows
+    let tensors = BTreeMap::from([
+        (format!("{module}.lora_A.weight"), TensorView::new(Dtype::F32, vec![rank, 64], &a).unwrap()),
+        (format!("{module}.lora_B.weight"), TensorView::new(Dtype::F32, vec![160, rank], &b).unwrap()),
+    ]);
+    safetensors::serialize_to_file(tensors, None, &folder.join("adapter_model.safetensors")).unwrap();
+    let config = format!(r#"{{"peft_type": "LORA", "r": {rank}, "lora_alpha": 2}}"#);
+    std::fs::write(folder.join("adapter_config.json"), config).unwrap();
+}
+
+#[test]
+fn a_plan_counts_what_the_service_would_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = tiny_model().display().to_string();
+    let weights = |model: &str, sets: &[&str]| {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let report = planned(&folder, &[&["--model", model, "--windows", "200"][..], &sets].concat());
+        (report["windows"][0]["weight_bytes"].as_u64().unwrap(), report)
+    };
+    let (plain, _) = weights(&file, &[]);
+    adapter(&folder.path().join("voice"), 0, 2);
+    let (adapted, report) = weights(&file, &["model.lora=[\"voice\"]"]);
+    assert_eq!((adapted - plain, report.get("notes")), (4 * 2 * (64 + 160), None));
+    // One of another model is no reason to plan nothing.
+    adapter(&folder.path().join("other"), 99, 2);
+    let (bytes, report) = weights(&file, &["model.lora=[\"other\"]"]);
+    assert_eq!(bytes, plain);
+    assert!(report["notes"][0].as_str().unwrap().contains("other: tensor 'layers.99"), "{report}");
+
+    // A block that drafts nothing is left out.
+    let drafting = tests::house::files::root().join("tests/data/reference/dense-mtp").display().to_string();
+    assert!(weights(&drafting, &["draft.mtp=0"]).0 < weights(&drafting, &["draft.mtp=2"]).0);
+
+    // Every preset has its line, and no other formats stand where the reference precision keeps f32.
+    let config = "[presets.kitchen]\nbase = \"qwen3.5-9b\"\nkv = { k = \"q8\", v = \"tq3\" }\n";
+    std::fs::write(folder.path().join("reprise.toml"), config).unwrap();
+    let report = planned(&folder, &["--model", "kitchen"]);
+    let rows = report["windows"].as_array().unwrap();
+    let own = rows.iter().find(|row| row["presets"].to_string().contains("\"kitchen\"")).expect("a row of kitchen");
+    assert_eq!(own["kv"], serde_json::json!(["q8", "tq3"]));
+    let (_, said) = plan(&folder, &["--model", "kitchen"]);
+    assert!(said.contains("q8 and tq3") && said.contains("kitchen"), "{said}");
+    let report = planned(&folder, &["--model", "kitchen", "--set", "engine.precision=f32"]);
+    let rows = report["windows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["kv"] == serde_json::json!(["f32", "f32"])), "{report}");
 }

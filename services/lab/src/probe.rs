@@ -139,6 +139,9 @@ fn find(args: &Args, given: &[OsString], memory: u64, settings: &Settings) -> Re
     for AdapterChoice { path, scale } in settings.model.lora.iter().chain(&args.model.lora) {
         weights::Adapter::open(path)?.add_to(&mut opened, *scale)?;
     }
+    if settings.draft.mtp == 0 {
+        opened.leave_out_prediction();
+    }
     let network = Network::new(opened, precision);
     let kv = formats_of(args, &preset);
     let formats = KvFormats::new(model::kv_format(kv[0]), model::kv_format(kv[1]));

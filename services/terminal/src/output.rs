@@ -102,8 +102,8 @@ impl TextTable {
         TextTable(table)
     }
 
-    pub fn row<const CELLS: usize>(&mut self, cells: [String; CELLS]) {
-        self.0.add_row(cells.to_vec());
+    pub fn row(&mut self, cells: impl Into<Vec<String>>) {
+        self.0.add_row(cells.into());
     }
 
     pub fn print(&self) -> Result<()> {

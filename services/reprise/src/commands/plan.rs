@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use engine::DeviceFacts;
 use engine::network::Network;
 use engine::open::find_gpu;
 use engine::state::KvFormats;
+use engine::{DeviceFacts, Precision};
 use model::{Bytes, Cell, Error, windows};
 use serde::Serialize;
-use settings::{DeviceChoice, KvFormat, Preset, Settings};
+use settings::{AdapterChoice, DeviceChoice, KvFormat, Preset, Settings};
 use tools::mixture::Mixture;
 use tools::synth::{self, SynthShape};
+use weights::{Adapter, ModelWeights};
 
 use terminal::flags::wrong_use;
 use terminal::output::{TextTable, print_json};
@@ -86,8 +87,13 @@ fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
     let precision = model::precision(settings);
     let mut opened = weights::open(&found.file, true)?;
     opened.stretch(found.preset.rope.yarn)?;
+    let mut notes = add_adapters(&mut opened, settings);
+    if settings.draft.mtp == 0 {
+        opened.leave_out_prediction();
+    }
     let network = Network::new(opened, precision);
-    let (card, mut notes) = card(args, settings)?;
+    let (card, no_card) = card(args, settings)?;
+    notes.extend(no_card);
     let native_ctx = network.shape().native_ctx;
     let presets = presets_of(settings, &found, native_ctx);
     let is_known = !found.preset.model.is_empty();
@@ -104,22 +110,35 @@ fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
         return Err(wrong_use(anyhow!("a window of {size} tokens is larger than the model's own of {native_ctx}")));
     }
     let mut rows = Vec::new();
-    let mut ceiling_bytes = 0;
-    for [k, v] in FORMATS {
+    for [k, v] in formats(&presets, precision) {
         let kv = KvFormats::new(model::kv_format(k), model::kv_format(v));
         for cell in windows(settings, &network, card.as_ref(), kv, &sizes)? {
             notes.extend(cell.not_on_gpu.clone());
-            ceiling_bytes = cell.plan.device.as_ref().map_or(cell.plan.total_bytes, |gpu| gpu.total_bytes as u64);
-            let same = |preset: &&Preset| {
-                is_known && preset.ctx_size == cell.ctx_size && model::kv_formats(preset, precision) == kv
-            };
+            let is_kept = |preset: &Preset| precision == Precision::F32 || [preset.kv.k, preset.kv.v] == [k, v];
+            let same = |preset: &&Preset| is_known && preset.ctx_size == cell.ctx_size && is_kept(preset);
             let presets = presets.iter().copied().filter(same).map(|preset| preset.name.clone()).collect();
             rows.push(row(cell, [k.into_str(), v.into_str()], presets));
         }
     }
-    let gpu = rows.iter().any(|row| row.gpu.is_some()).then(|| card.map(|card| card.name)).flatten();
+    // Without room for some windows the GPU still has that of others.
+    let on_gpu = rows.iter().find_map(|row| row.cell.plan.device.as_ref());
+    let of_host = rows.first().map_or(0, |row| row.cell.plan.total_bytes);
+    let ceiling_bytes = on_gpu.map_or(of_host, |gpu| gpu.total_bytes as u64);
+    let gpu = on_gpu.is_some().then(|| card.map(|card| card.name)).flatten();
     notes.dedup();
     Ok(MemoryPlan { model: found.asked, instead: found.instead, gpu, notes, native_ctx, ceiling_bytes, windows: rows })
+}
+
+/// Adds the configured adapters, which take memory too, and returns why some are not counted: they may be another model's.
+fn add_adapters(model: &mut ModelWeights, settings: &Settings) -> Vec<String> {
+    let add = |AdapterChoice { path, scale }: &AdapterChoice| {
+        let mut adapted = model.clone();
+        Adapter::open(path)?.add_to(&mut adapted, *scale)?;
+        *model = adapted;
+        Ok::<(), weights::Error>(())
+    };
+    let failed = settings.model.lora.iter().map(add).filter_map(Result::err);
+    failed.map(|error| format!("an adapter is not counted: {error}")).collect()
 }
 
 /// Returns the GPU to plan for, described or present, and the reasons if there is none.
@@ -152,6 +171,20 @@ const FORMATS: [[KvFormat; 2]; 4] = {
     use KvFormat::{F16, Q4, Q8, Tq4};
     [[F16, F16], [Q8, Q8], [Q8, Q4], [Tq4, Tq4]]
 };
+
+/// Returns the formats to plan with: those to choose from, and other ones of the presets. The reference precision has its own.
+fn formats(presets: &[&Preset], precision: Precision) -> Vec<[KvFormat; 2]> {
+    if precision == Precision::F32 {
+        return vec![[KvFormat::F32; 2]];
+    }
+    let mut formats = FORMATS.to_vec();
+    for kv in presets.iter().map(|preset| [preset.kv.k, preset.kv.v]) {
+        if !formats.contains(&kv) {
+            formats.push(kv);
+        }
+    }
+    formats
+}
 
 fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> PlannedWindow {
     let (weight_bytes, scratch_bytes) = match &cell.plan.device {
@@ -255,15 +288,16 @@ fn print(report: &MemoryPlan) -> Result<()> {
     let mut sizes: Vec<u32> = windows.iter().map(|row| row.cell.ctx_size).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let [exact, half, less, least] = FORMATS
-        .map(|[k, v]| [k.into_str(), v.into_str()])
-        .map(|[k, v]| if k == v { format!(">{k}") } else { format!(">{k} and {v}") });
-    let mut table = TextTable::new(&[">window", &exact, &half, &less, &least, ""]);
+    let mut formats: Vec<[&str; 2]> = windows.iter().map(|row| row.kv).collect();
+    formats.dedup();
+    let names = formats.iter().map(|[k, v]| if k == v { format!(">{k}") } else { format!(">{k} and {v}") });
+    let headings: Vec<String> = [">window".to_owned()].into_iter().chain(names).chain([String::new()]).collect();
+    let mut table = TextTable::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for size in sizes {
-        let mut of_size = windows.iter().filter(|row| row.cell.ctx_size == size);
-        let presets: Vec<&str> = of_size.clone().flat_map(|row| &row.presets).map(String::as_str).collect();
-        let [exact, half, less, least] = std::array::from_fn(|_| of_size.next().map(says).unwrap_or_default());
-        table.row([size.to_string(), exact, half, less, least, presets.join(", ")]);
+        let of_size = || windows.iter().filter(|row| row.cell.ctx_size == size);
+        let presets: Vec<&str> = of_size().flat_map(|row| &row.presets).map(String::as_str).collect();
+        let cells = of_size().map(says).chain([presets.join(", ")]);
+        table.row([size.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
     }
     table.print()?;
     say!("\nMemory of the model and one conversation that fills its window, by the format of keys and values;")?;
