@@ -46,6 +46,9 @@ fn the_largest_window_is_found_where_memory_ends() {
     let made = reprise(folder.path(), &["synth", "--shape", "shape.toml", "--quant", "q8_0", "--out", "model.gguf"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 
+    // Memory that the program alone has taken already.
+    assert!(probed(folder.path(), &["--memory", "1KiB"])["window"].is_null());
+
     // A token of these formats takes 2 KiB in f32, half of it in f16.
     let [wide, narrow] = ["f32,f32", "f16,f16"].map(|kv| probed(folder.path(), &["--kv", kv, "--memory", "180MiB"]));
     let [of_wide, of_narrow] = [&wide, &narrow].map(|report| report["window"].as_u64().unwrap());

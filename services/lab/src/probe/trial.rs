@@ -121,8 +121,14 @@ fn take_stacks() {
     });
 }
 
-/// Allows this process so much memory of its own. False: it has more already.
+/// Room below which nothing is tried: a thread that finds none at its start may wait for itself in the runtime's own message.
+const LEAST_ROOM: u64 = 256 << 10; // not a window: bytes
+
+/// Allows this process so much memory of its own. False: it has more already, or nearly.
 fn limit(bytes: u64) -> Result<bool> {
+    if data_bytes() + LEAST_ROOM > bytes {
+        return Ok(false);
+    }
     let hard = getrlimit(Resource::Data).maximum;
     setrlimit(Resource::Data, Rlimit { current: Some(bytes.min(hard.unwrap_or(u64::MAX))), maximum: hard })?;
     Ok(data_bytes() <= bytes)
