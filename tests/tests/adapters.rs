@@ -87,6 +87,7 @@ fn mistakes_are_told_and_leave_nothing_behind() {
         (&["lora", "extract", base, base, "--rank", "4", "--out", "out"], 1, "there is nothing to extract"),
         (&["lora", "extract", base, base, "--out", "out"], 2, "--rank"),
         (&["lora", "merge", base, "none", "--out", "out"], 1, "holds no adapter_config.json"),
+        (&["lora", "merge", base, base, "--scale", "nan", "--out", "out"], 2, "give a number such as 0.5"),
         (
             &["logits", "--model", base, "--tokens", "1", "--out", "out", "--lora", "none"],
             1,

@@ -50,7 +50,7 @@ pub struct MergeArgs {
     base: PathBuf,
     #[arg(help = "Folder of the adapter in PEFT's form, or GGUF file")]
     adapter: PathBuf,
-    #[arg(long, help = "Factor of the adapter", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, help = "Factor of the adapter", default_value_t = 1.0, allow_negative_numbers = true, value_parser = factor)]
     scale: f32,
     #[arg(long, help = "Merges also an adapter that was extracted from another base")]
     any_base: bool,
@@ -74,6 +74,11 @@ struct OutputArgs {
 fn energy(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
     share.ok_or_else(|| "give a share above 0 and up to 1, such as 0.95".to_owned())
+}
+
+fn factor(text: &str) -> Result<f32, String> {
+    let factor = text.parse().ok().filter(|factor: &f32| factor.is_finite());
+    factor.ok_or_else(|| "give a number such as 0.5".to_owned())
 }
 
 pub fn run(command: LoraCommand) -> Result<()> {
