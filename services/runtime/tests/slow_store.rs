@@ -170,6 +170,8 @@ async fn words_and_barge_ins_are_handled_within_a_millisecond_while_the_store_sl
     let begin = Instant::now();
     sleep_in(&home.store);
     home.say(Input::AddItem { item: said("Where does my sister live?"), place: ItemPlace::End }).await;
+    // Words that the store does not have yet are looked for nowhere.
+    home.until(|event| matches!(event, Event::ItemAdded { .. })).await;
     home.say(Input::Respond(Box::default())).await;
 
     // The session takes this one behind the question: by then the question's search has begun.
