@@ -99,22 +99,15 @@ fn quantised_files_on_both_paths() {
     }
 }
 
-/// A device that is always full stands in for a disk.
-#[cfg(target_os = "linux")]
 #[test]
-fn a_disk_that_fills_up_leaves_nothing_and_no_model_is_replaced() {
+fn the_model_is_not_replaced_by_its_logits() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model.gguf");
     std::fs::copy(reference().join("gguf/dense-tied.bf16.gguf"), &model).unwrap();
-    std::os::unix::fs::symlink("/dev/full", folder.path().join("out.part")).unwrap();
     let before = std::fs::read(&model).unwrap();
-    for (out, says) in [("out", "No space left"), ("model.gguf", "is the source itself; name another file")] {
-        let mut command = tests::reprise::command(folder.path());
-        let output =
-            command.args(["logits", "--model", "model.gguf", "--tokens", "1,2", "--out", out]).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && told.contains(says), "{told}");
-    }
+    let args = ["logits", "--model", "model.gguf", "--tokens", "1,2", "--out", "model.gguf"];
+    let output = tests::reprise::command(folder.path()).args(args).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && told.contains("is the source itself; name another file"), "{told}");
     assert!(std::fs::read(&model).unwrap() == before);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
 }

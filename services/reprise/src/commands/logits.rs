@@ -1,8 +1,7 @@
 //! `reprise logits`: the model's output for given tokens, to compare it with other implementations.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use engine::network::WantedLogits;
@@ -80,16 +79,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     if args.greedy > 0 {
         tensors.insert("greedy", TensorView::new(Dtype::I64, vec![greedy.len()], &greedy_bytes)?);
     }
-    let write = |unfinished: &Path| -> Result<()> {
-        safetensors::serialize_to_file(tensors, None, unfinished)?;
-        File::open(unfinished)?.sync_all()?;
-        Ok(std::fs::rename(unfinished, &args.out)?)
-    };
-    let mut unfinished = args.out.clone().into_os_string();
-    unfinished.push(".part");
-    let written = write(Path::new(&unfinished));
-    written
-        .inspect_err(|_| drop(std::fs::remove_file(&unfinished)))
+    safetensors::serialize_to_file(tensors, None, &args.out)
         .with_context(|| format!("cannot write {}", args.out.display()))?;
     if args.json {
         return print_json(
