@@ -92,6 +92,9 @@ pub fn collect() {
             tracing::warn!("other code in this process collects the metrics already");
         }
         describe();
+        // A first failure is a rise only from a number that was there before, and alerts look for rises.
+        counter!("reprise_store_failures_total").increment(0);
+        counter!("reprise_compactions_total", "outcome" => "failed").increment(0);
         let upkeep = handle.clone();
         tokio::spawn(async move {
             loop {
@@ -234,6 +237,9 @@ mod tests {
             r#"reprise_engine_requests{priority="talk"} 2"#,
             r#"reprise_arm_turns_total{experiment="windows",arm="large"}"#,
             r#"reprise_arm_fill_tokens{experiment="windows",arm="large"} 7"#,
+            // What alerts look at is there before it happens.
+            r#"reprise_compactions_total{outcome="failed"} 0"#,
+            "reprise_store_failures_total",
             "reprise_connections 3",
             "reprise_engine_ready 1",
         ];
