@@ -1,9 +1,10 @@
-//! User of a command, the question before it deletes, and what goes with deleted words.
+//! User of a command, the question before it deletes, what goes with deleted words, and the files that words are written to.
 
 use anyhow::{Context, Result, bail};
 use engine::OwnerId;
 use settings::Settings;
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use store::{Error, SessionRef, Store};
 use terminal::output::put_note;
@@ -50,4 +51,26 @@ pub async fn copy_computed(store: &Store, sessions: &[SessionRef], from: &Path, 
     engine::copy_files(from, &owners, to).with_context(|| {
         format!("what was computed of the sessions was not copied from {} to {}", from.display(), to.display())
     })
+}
+
+/// Creates a file that only its owner reads.
+pub fn private_file(path: &Path) -> std::io::Result<File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Writes a file that only its owner reads: a full disk leaves none, or the one from before.
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
+    let part = path.with_added_extension("part");
+    let written = private_file(&part).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&part, path)
+    });
+    written
+        .inspect_err(|_| drop(std::fs::remove_file(&part)))
+        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -9,7 +9,9 @@ pub enum Error {
     NoUser { user: String },
     #[error("no session {session:?}: see `reprise sessions list`")]
     NoSession { session: String },
-    #[error("there is a session {session:?} already: choose another id, or delete that one first")]
+    #[error(
+        "there is a session {session:?} already: delete that one first, or give this one another id in its line of the file"
+    )]
     SessionExists { session: String },
     #[error("no item {item:?} in this session")]
     NoItem { item: String },
@@ -111,7 +113,10 @@ impl Error {
     pub fn to_client(&self) -> String {
         match self {
             Error::Busy { .. } => "the store is busy: try again".to_owned(),
-            Error::Full { .. } => "the disk of the store is full: what was not acknowledged was not stored".to_owned(),
+            Error::Full { .. } => {
+                "the disk of the store is full: make room on it, then try again; what was not acknowledged was not stored"
+                    .to_owned()
+            },
             Error::ReadOnly { .. } => "the store cannot be written: the service's log says why".to_owned(),
             Error::InUse { .. }
             | Error::CannotOpen { .. }

@@ -3,11 +3,15 @@
 //! Lines come in groups, as the importer reads them. Until the last one the session is marked like a deleted one: no
 //! reader sees half a conversation, and the next start removes what a crash or a bad line leaves.
 
+use crate::config_form::stored_bytes;
+use crate::delete::filled_since;
 use crate::error::Result;
 use crate::export::ExportLine;
+use crate::ids::new_id;
 use crate::import_lines::{ImportLines, ImportStep};
 use crate::measurements::insert_measurement;
 use crate::notes::insert_unknown_source;
+use crate::quota::ROW_BYTES;
 use crate::sessions::{find_session, insert_session};
 use crate::summaries::{insert_pin, insert_summary};
 use crate::versions::insert_version;
@@ -18,12 +22,25 @@ use sqlx::sqlite::SqliteConnection;
 
 const LINES_AT_ONCE: usize = 256;
 
+// Ids that imported sessions get.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ImportedIds {
+    // Those of the file; one that is there already is an error.
+    #[default]
+    AsWritten,
+    // Those of the file; a session that is there already is left out.
+    NewToStore,
+    // New ones.
+    Fresh,
+}
+
 /// Importer of lines; `finish` ends it. After an error it takes no more.
 pub struct Importer {
     store: Store,
     user: Option<String>,
     /// Placement of every session, whatever its line says: a client's file decides no window and no arm.
     placement: Option<Placement>,
+    ids: ImportedIds,
     now_ms: i64,
     lines: ImportLines,
     open: Option<Open>,
@@ -34,13 +51,24 @@ struct Open {
     session: SessionRef,
     updated_at_ms: i64,
     waiting: Vec<ExportLine>,
+    // Bytes of its lines beside those that their rows count as.
+    imported_bytes: usize,
 }
 
 impl Store {
     /// Starts an import into `user`'s sessions, or each into those of the user it names, whom it creates if needed.
     pub fn importer(&self, user: Option<&str>, now_ms: i64) -> Importer {
         let (store, user, lines) = (self.clone(), user.map(str::to_owned), ImportLines::default());
-        Importer { store, user, placement: None, now_ms, lines, open: None, done: Vec::new() }
+        Importer {
+            store,
+            user,
+            placement: None,
+            ids: ImportedIds::default(),
+            now_ms,
+            lines,
+            open: None,
+            done: Vec::new(),
+        }
     }
 
     pub fn importer_of_client(&self, user: &str, placement: Placement, now_ms: i64) -> Importer {
@@ -49,10 +77,14 @@ impl Store {
 }
 
 impl Importer {
+    pub fn with_ids(self, ids: ImportedIds) -> Importer {
+        Importer { ids, ..self }
+    }
+
     /// Takes a line; empty ones are ignored. An error gives up its own session and keeps the ones before it.
     pub async fn line(&mut self, text: &str) -> Result<(), Error> {
         let result = match self.lines.line(text) {
-            Ok(step) => self.take(step).await,
+            Ok(step) => self.take(step, text.len()).await,
             Err(error) => Err(error),
         };
         if result.is_err() {
@@ -70,13 +102,14 @@ impl Importer {
         ended.map(|()| self.done)
     }
 
-    async fn take(&mut self, step: ImportStep) -> Result<(), Error> {
+    async fn take(&mut self, step: ImportStep, bytes: usize) -> Result<(), Error> {
         match (step, &mut self.open) {
-            (ImportStep::Session(session), _) => self.begin(*session).await,
+            (ImportStep::Session(session), _) => self.begin(*session, bytes).await,
             (ImportStep::Line(mut line), Some(open)) => {
                 if let (ExportLine::Measurement(turn), Some(_)) = (&mut *line, &self.placement) {
                     (turn.experiment, turn.arm) = (None, None);
                 }
+                open.imported_bytes += bytes.saturating_sub(counted_bytes(&line));
                 open.waiting.push(*line);
                 if open.waiting.len() >= LINES_AT_ONCE { self.write_waiting().await } else { Ok(()) }
             }
@@ -85,7 +118,8 @@ impl Importer {
         }
     }
 
-    async fn begin(&mut self, mut session: SessionRecord) -> Result<(), Error> {
+    async fn begin(&mut self, mut session: SessionRecord, bytes: usize) -> Result<(), Error> {
+        let imported_bytes = bytes.saturating_sub(stored_bytes(&session.config) + ROW_BYTES);
         if let Some(user) = &self.user {
             session.user.clone_from(user);
         }
@@ -93,11 +127,19 @@ impl Importer {
             session.placement.clone_from(placement);
             session.updated_at_ms = session.updated_at_ms.min(self.now_ms);
         }
+        if self.ids == ImportedIds::Fresh {
+            session.id = new_id("sess")?;
+        }
         let (updated_at_ms, now_ms) = (session.updated_at_ms, self.now_ms);
-        let written =
-            self.store.write(async move |connection| insert_hidden_session(connection, &session, now_ms).await);
+        let may_be_there = self.ids == ImportedIds::NewToStore;
+        let written = self.store.write(async move |connection| {
+            if may_be_there && find_session(connection, &session.user, &session.id).await?.is_some() {
+                return Ok(None);
+            }
+            insert_hidden_session(connection, &session, now_ms).await.map(Some)
+        });
         let session = written.await.map_err(|error| self.explained(error))?;
-        self.open = Some(Open { session, updated_at_ms, waiting: Vec::new() });
+        self.open = session.map(|session| Open { session, updated_at_ms, waiting: Vec::new(), imported_bytes });
         Ok(())
     }
 
@@ -116,16 +158,20 @@ impl Importer {
     async fn end(&mut self) -> Result<(), Error> {
         self.write_waiting().await?;
         let Some(open) = &self.open else { return Ok(()) };
-        let (session, updated_at_ms) = (open.session.clone(), open.updated_at_ms);
+        let Open { session, updated_at_ms, imported_bytes, .. } = open;
+        let (session, updated_at_ms) = (session.clone(), *updated_at_ms);
+        let imported_bytes = i64::try_from(*imported_bytes).unwrap_or(i64::MAX);
         // An old session stays as old: retention counts on from there.
         let unused_ms = self.now_ms.saturating_sub(updated_at_ms).max(0);
         let shown = self.store.write(async move |connection| {
             if find_session(connection, &session.user, &session.id).await?.is_some() {
                 return Err(Error::SessionExists { session: session.id.to_string() }.into());
             }
-            let show =
-                sqlx::query("UPDATE sessions SET deleted_at_ms = NULL, updated_at_ms = ?, unused_ms = ? WHERE key = ?");
-            let shown = show.bind(updated_at_ms).bind(unused_ms).bind(session.key).execute(connection).await?;
+            let show = sqlx::query(
+                "UPDATE sessions SET deleted_at_ms = NULL, updated_at_ms = ?, unused_ms = ?, imported_bytes = ? WHERE key = ?",
+            );
+            let show = show.bind(updated_at_ms).bind(unused_ms).bind(imported_bytes);
+            let shown = show.bind(session.key).execute(connection).await?;
             if shown.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
         });
         shown.await.map_err(|error| self.explained(error))?;
@@ -149,6 +195,17 @@ impl Importer {
     }
 }
 
+// Returns the bytes that the row of a line counts among those of its user, at least.
+fn counted_bytes(line: &ExportLine) -> usize {
+    match line {
+        ExportLine::Item(item) => item.body.text_bytes() + ROW_BYTES,
+        ExportLine::Summary(summary) => summary.text.len() + ROW_BYTES,
+        ExportLine::Pin(pin) => pin.text.len() + ROW_BYTES,
+        ExportLine::Response(response) => response["metadata"].to_string().len() + ROW_BYTES,
+        _ => 0,
+    }
+}
+
 async fn insert_hidden_session(
     connection: &mut SqliteConnection,
     session: &SessionRecord,
@@ -158,7 +215,7 @@ async fn insert_hidden_session(
     make.bind(&session.user).bind(now_ms).execute(&mut *connection).await?;
     let session = insert_session(connection, session).await?;
     let hide = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
-    hide.bind(now_ms).bind(session.key).execute(connection).await?;
+    hide.bind(filled_since(now_ms)).bind(session.key).execute(connection).await?;
     Ok(session)
 }
 

@@ -97,7 +97,7 @@ pub use found_facts::{ToldFact, UnindexedFact};
 pub use handle::Store;
 pub use health::Statistics;
 pub use ids::new_id;
-pub use import::Importer;
+pub use import::{ImportedIds, Importer};
 pub use import_lines::ImportLines;
 pub use item_audio::ItemAudio;
 pub use journal::SaidReply;
@@ -111,7 +111,8 @@ pub use page::Page;
 pub use past_owners::PastToForget;
 pub use persons::PersonLine;
 pub use records::{
-    Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus, past_user,
+    Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus, past_reused_by,
+    past_user,
 };
 pub use replies::OpenReply;
 pub use requests::StoredRequest;

@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteConnection;
 use std::collections::HashMap;
 
 /// Bytes of a row beside its words, as the schema's steps 5 and 13 count them.
-const ROW_BYTES: u64 = 512;
+pub const ROW_BYTES: usize = 512;
 const MINUTE_MS: i64 = 60_000;
 
 pub struct Quota {
@@ -30,7 +30,7 @@ impl Quota {
         text_bytes: usize,
         now_ms: i64,
     ) -> Result<()> {
-        let bytes = text_bytes as u64 + ROW_BYTES;
+        let bytes = (text_bytes + ROW_BYTES) as u64;
         let query = sqlx::query_scalar("SELECT stored_bytes FROM users WHERE id = ?").bind(user);
         let stored: Option<i64> = query.fetch_optional(connection).await?;
         let stored = stored.ok_or_else(|| Error::NoUser { user: user.to_owned() })?;

@@ -64,6 +64,15 @@ pub fn past_user(user: &str) -> u64 {
     number_of(Sha256::new().chain_update(user))
 }
 
+// Numbers the part of a user that may reuse what is computed of words, and so learn from its counts that they were said: the
+// whole user for a guest's, the person alone for theirs, and for private ones.
+pub fn past_reused_by(user: &str, person: &str, is_private: bool) -> u64 {
+    match person.is_empty() && !is_private {
+        true => past_user(user),
+        false => past_user(&format!("{user}\0{person}\0{is_private}")),
+    }
+}
+
 pub(crate) fn number_of(hash: Sha256) -> u64 {
     hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

@@ -27,6 +27,7 @@ pub async fn stored_bytes(path: &Path, user: &str) -> i64 {
             + (SELECT coalesce(sum(octet_length(p.text) + 512), 0)
                 FROM sessions s JOIN pins p ON p.session = s.key WHERE s.user = users.id)
             + (SELECT coalesce(sum(octet_length(text) + octet_length(words) + 512), 0) FROM facts WHERE user = users.id)
+            + (SELECT coalesce(sum(imported_bytes), 0) FROM sessions WHERE user = users.id)
          FROM users WHERE id = ?",
     );
     let (noted, counted): (i64, i64) = query.bind(user).fetch_one(&mut connection).await.unwrap();
@@ -218,4 +219,22 @@ async fn a_session_that_branches_off_counts_with_what_stands_for_its_past() {
     let before = stored_bytes(store.path(), "ada").await;
     assert_eq!(fork("second").await, Err(Error::TooFast { limit: 20_000 }));
     assert_eq!(stored_bytes(store.path(), "ada").await, before);
+}
+
+/// Numbers, titles and ids of any size come with an import, and count like words.
+#[tokio::test]
+async fn all_of_an_imported_file_counts() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    say(store, &session, "u", "hello", 20).await;
+    let large = json!({ "pages": "x".repeat(50_000) });
+    store.add_measurement(&session, Measurement { memory: large, ..measurement(1) }).await.unwrap();
+    let lines = crate::transfer::export(store, &session).await;
+    let lines = lines.replace("\"title\":\"Kitchen\"", &format!("\"title\":\"{}\"", "y".repeat(30_000)));
+    crate::transfer::import(store, Some("bob"), &lines).await.unwrap();
+    let counted = stored_bytes(store.path(), "bob").await;
+    assert!((80_000..84_000).contains(&counted), "{counted}");
+    let imported = store.open_session("bob", session.id()).await.unwrap();
+    store.delete_session(&imported, 60).await.unwrap();
+    assert_eq!(stored_bytes(store.path(), "bob").await, 0);
 }

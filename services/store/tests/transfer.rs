@@ -173,3 +173,28 @@ async fn exports_that_are_never_read_hold_no_reader() {
     }
     assert_eq!(last, Some(Err(Error::NoSession { session: session.id().into() })));
 }
+
+#[tokio::test]
+async fn sessions_that_are_there_are_left_out_or_stand_beside_with_a_new_id() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    say(store, &session, "u", "hello", 20).await;
+    let lines = export(store, &session).await;
+    let both = format!("{lines}{}", lines.replace(session.id(), "sess_other"));
+    let imported = async |ids| {
+        let mut importer = store.importer(None, 9_999).with_ids(ids);
+        for line in both.lines() {
+            importer.line(line).await.unwrap();
+        }
+        importer.finish().await.unwrap().iter().map(|session| session.id().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(imported(ImportedIds::NewToStore).await, ["sess_other"]);
+    assert_eq!(imported(ImportedIds::NewToStore).await, [""; 0]);
+    let fresh = imported(ImportedIds::Fresh).await;
+    assert!(fresh.len() == 2 && !fresh.contains(&"sess_other".to_owned()), "{fresh:?}");
+    for id in fresh {
+        let copy = store.open_session("ada", &id).await.unwrap();
+        assert_eq!(texts(store, &copy).await, ["hello"]);
+    }
+    assert_eq!(store.list_sessions("ada", None, 10).await.unwrap().len(), 4);
+}

@@ -142,8 +142,10 @@ pub async fn import(
     let placement = Placement { preset, ctx_size, experiment: None, arm: None };
     let _turn = IMPORTING.lock().await;
     let wrong = |error: store::Error| match error {
-        error @ (store::Error::UserFull { .. } | store::Error::TooFast { .. }) => ApiError::from(error),
-        error => ApiError::bad("invalid_value", error.to_client()),
+        error @ (store::Error::Import { .. } | store::Error::SessionExists { .. } | store::Error::NoItem { .. }) => {
+            ApiError::bad("invalid_value", error.to_client())
+        }
+        error => ApiError::from(error),
     };
     // Lines are read away from the workers: a client chooses how long they are.
     let importing = tokio::task::spawn_blocking(move || {

@@ -2,7 +2,7 @@
 //!
 //! Works on the store's file, also beside a running service.
 
-use crate::owners::{confirm, users};
+use crate::owners::{confirm, forget_computed, users, write_private};
 use anyhow::{Result, bail};
 use runtime::{facts_about, wall_ms, write_fact};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde_json::json;
 use settings::Settings;
 use std::path::PathBuf;
 use store::{Error, RememberedFact, Store};
-use terminal::output::{clean, print_json, print_report, print_rows, put, time, write_file};
+use terminal::output::{clean, print_json, print_report, print_rows, put, time};
 use terminal::store::with_store;
 use terminal::{note, say};
 
@@ -71,7 +71,7 @@ enum MemoriesAction {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let Args { action, user, person, json } = args;
-    with_store(settings, false, async |store| Memories { store, user, person, json }.act(action).await)
+    with_store(settings, false, async |store| Memories { store, settings, user, person, json }.act(action).await)
 }
 
 // A fact for programs, with the user whose it is.
@@ -88,6 +88,7 @@ fn counted(memories: usize) -> String {
 
 struct Memories<'a> {
     store: &'a Store,
+    settings: &'a Settings,
     user: Option<String>,
     person: Option<String>,
     json: bool,
@@ -140,7 +141,7 @@ impl Memories<'_> {
                 for user in users(self.store, self.user.as_deref()).await? {
                     forgotten += self.store.forget_person(&user, person, wall_ms()).await?;
                 }
-                self.forgotten(forgotten)
+                self.forgotten(forgotten).await
             }
             MemoriesAction::Forget { memories, .. } => {
                 let mut forgotten = 0;
@@ -148,7 +149,7 @@ impl Memories<'_> {
                     let (user, fact) = self.find(memory).await?;
                     forgotten += self.store.forget_facts(&user, vec![fact.id], wall_ms()).await?;
                 }
-                self.forgotten(forgotten)
+                self.forgotten(forgotten).await
             }
             MemoriesAction::Export { output } => {
                 let facts = self.facts().await?;
@@ -156,7 +157,7 @@ impl Memories<'_> {
                 let lines = kept.map(|(user, fact)| Ok(serde_json::to_string(&OwnedFact { user, fact })? + "\n"));
                 let lines = lines.collect::<Result<Vec<String>>>()?;
                 let Some(path) = output else { return Ok(put(format_args!("{}", lines.concat()))?) };
-                write_file(&path, &lines.concat())?;
+                write_private(&path, &lines.concat())?;
                 if self.json {
                     return print_json(&json!({ "file": path, "memories": lines.len() }));
                 }
@@ -166,7 +167,8 @@ impl Memories<'_> {
         }
     }
 
-    fn forgotten(&self, forgotten: u64) -> Result<()> {
+    async fn forgotten(&self, forgotten: u64) -> Result<()> {
+        forget_computed(self.settings, self.store).await?;
         if self.json {
             return print_json(&json!({ "forgotten": forgotten }));
         }

@@ -5,15 +5,15 @@
 mod context;
 mod show;
 
-use crate::owners::{confirm, copy_computed, forget_computed, users};
-use anyhow::{Context, Result, bail};
+use crate::owners::{confirm, copy_computed, forget_computed, private_file, users};
+use anyhow::{Context, Result, anyhow, bail};
 use runtime::wall_ms;
 use serde_json::json;
 use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use store::{Error, HistorySearch, SearchPlace, SessionLine, SessionRef, Statistics, Store};
+use store::{Error, HistorySearch, ImportedIds, SearchPlace, SessionLine, SessionRef, Statistics, Store};
 use terminal::output::{clean, print_json, print_report, print_rows, stdout, time, unless_closed};
 use terminal::store::with_store;
 use terminal::{note, say};
@@ -70,6 +70,12 @@ enum SessionsAction {
         /// from its next start on
         #[arg(long, value_name = "FOLDER")]
         computed: Option<PathBuf>,
+        /// Leaves out sessions whose id is there already
+        #[arg(long)]
+        skip_existing: bool,
+        /// Gives each session a new id, so that it stands beside one that is there already
+        #[arg(long, conflicts_with_all = ["skip_existing", "computed"])]
+        new_ids: bool,
     },
     /// Searches all conversations for words and "phrases"
     Search {
@@ -163,7 +169,14 @@ impl Sessions<'_> {
                     None => Ok(()),
                 }
             }
-            SessionsAction::Import { file, computed } => self.import(&file, computed.as_deref()).await,
+            SessionsAction::Import { file, computed, skip_existing, new_ids } => {
+                let ids = match (skip_existing, new_ids) {
+                    (true, _) => ImportedIds::NewToStore,
+                    (_, true) => ImportedIds::Fresh,
+                    _ => ImportedIds::AsWritten,
+                };
+                self.import(&file, computed.as_deref(), ids).await
+            }
             SessionsAction::Search { query, session, any, limit } => {
                 self.search(&query.join(" "), session.as_deref(), any, limit).await
             }
@@ -253,16 +266,22 @@ impl Sessions<'_> {
             .context("memory.disk_path names no folder: nothing computed is on disk")
     }
 
-    async fn import(&self, file: &Path, computed: Option<&Path>) -> Result<()> {
+    async fn import(&self, file: &Path, computed: Option<&Path>, ids: ImportedIds) -> Result<()> {
         if computed.is_some() && self.user.is_some() {
             bail!("what was computed for one user serves no other: leave out --user or --computed");
         }
         if let Some(folder) = computed.filter(|folder| !folder.is_dir()) {
             bail!("{} is no folder: name the one that `sessions export --computed` wrote", folder.display());
         }
-        let mut importer = self.store.importer(self.user.as_deref(), wall_ms());
+        let mut importer = self.store.importer(self.user.as_deref(), wall_ms()).with_ids(ids);
         for line in BufReader::new(open(file)?).lines() {
-            importer.line(&line.with_context(|| file.display().to_string())?).await?;
+            importer.line(&line.with_context(|| file.display().to_string())?).await.map_err(|error| match error {
+                Error::SessionExists { session } => anyhow!(
+                    "there is a session {session:?} already, and those before it in the file are imported: add --skip-existing to import \
+                     the rest, or --new-ids to have all of them beside those that are there"
+                ),
+                error => error.into(),
+            })?;
         }
         let sessions = importer.finish().await?;
         let files = match computed {
@@ -428,15 +447,6 @@ fn open(file: &Path) -> Result<Box<dyn Read>> {
         Some("-") => Ok(Box::new(std::io::stdin())),
         _ => Ok(Box::new(File::open(file).with_context(|| file.display().to_string())?)),
     }
-}
-
-/// Creates a file that only its owner reads.
-fn private_file(path: &Path) -> std::io::Result<File> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }
 
 fn counted(sessions: u64) -> String {

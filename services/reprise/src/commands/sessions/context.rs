@@ -3,6 +3,7 @@
 //! Changes are made in the store. A running service looks for them every few seconds, and its next prompt shows them.
 
 use super::{Sessions, open};
+use crate::owners::forget_computed;
 use anyhow::Result;
 use model::Model;
 use runtime::{Presets, Runtime, RuntimeParts, wall_ms};
@@ -48,6 +49,7 @@ impl Sessions<'_> {
             }
             Pins::Remove { session, pin } => {
                 self.store.remove_pin(&self.find(&session).await?, &pin, wall_ms()).await?;
+                forget_computed(self.settings, self.store).await?;
                 self.done(&json!({"id": pin}), &format!("{} is removed", clean(&pin)))
             }
         }
