@@ -15,6 +15,7 @@ pub struct SessionTools {
     pub session: SessionRef,
     /// Person whose other conversations the session knows. `None`: it is not remembered, and knows of no other.
     pub person: Option<String>,
+    pub reused_by: u64,
     pub facts: FactBlock,
     pub store: Store,
     pub encoding: Arc<Encoding>,
@@ -99,9 +100,10 @@ impl SessionTools {
         ReplyKey { past_owner: self.session.past_owner(), generation: generation.0 }
     }
 
-    /// Keeps the data that is computed for the request to the session and its user.
+    /// Keeps the data that is computed for the request to the session, its user and its person.
     pub fn take(&self, request: &mut ModelRequest) {
         (request.past_owner, request.user) = (Some(self.session.past_owner()), Some(self.session.past_user()));
+        request.reused_by = Some(self.reused_by);
     }
 }
 

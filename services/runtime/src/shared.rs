@@ -8,7 +8,7 @@ use prompt::Wording;
 use session::Event;
 use settings::Settings;
 use std::sync::Arc;
-use store::{SessionRecord, SessionRef, Store};
+use store::{SessionRecord, SessionRef, Store, past_reused_by};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
@@ -36,9 +36,11 @@ pub struct Shared {
 impl Shared {
     pub fn tools_of(&self, record: &SessionRecord, session: &SessionRef, told: BlockFacts) -> Arc<SessionTools> {
         let preset = self.presets.of_session(&record.placement.preset, record.placement.ctx_size);
+        let is_private = !record.person.is_empty() && !record.is_remembered;
         Arc::new(SessionTools {
             session: session.clone(),
             person: record.is_remembered.then(|| record.person.clone()),
+            reused_by: past_reused_by(session.user(), &record.person, is_private),
             facts: FactBlock::new(told),
             store: self.store.clone(),
             encoding: self.encoding.clone(),

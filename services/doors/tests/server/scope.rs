@@ -343,3 +343,31 @@ async fn computed_for(server: &mut Server, headers: &[(&str, &str)], body: &Valu
     assert_eq!(answer.0, 200, "{}", answer.1);
     computed
 }
+
+/// What a person's session computed tells guests nothing, and serves that person's other requests.
+#[tokio::test]
+async fn a_session_reuses_as_its_person_does() {
+    let mut server = Server::with(by_header).await;
+    let mut by = Vec::new();
+    for (name, session) in [("anna", "new"), ("anna", ""), ("ben", "new"), ("", "new"), ("", "")] {
+        let mut body = json!({ "messages": [{ "role": "user", "content": SISTER }] });
+        if !session.is_empty() {
+            body["metadata"] = json!({ "session_id": session });
+        }
+        let headers = [(NAME, name)];
+        let (mut script, body) = (server.take_script(), body.to_string());
+        let headers = if name.is_empty() { &headers[..0] } else { &headers };
+        let (answer, reused_by) = tokio::join!(server.http("POST", "/v1/chat/completions", headers, &body), async {
+            let mut asked = reply_asked(&mut script).await;
+            asked.say("I see.");
+            asked.done(Finish::Stop);
+            asked.request.reused_by
+        });
+        server.script = script;
+        assert_eq!(answer.0, 200, "{}", answer.1);
+        by.push(reused_by.expect("a part of the user"));
+    }
+    assert!(by[0] == by[1] && by[3] == by[4], "{by:?}");
+    assert!(by[0] != by[2] && by[0] != by[3] && by[2] != by[3], "{by:?}");
+    server.stop().await;
+}

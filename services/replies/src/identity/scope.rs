@@ -6,7 +6,7 @@ use session::{ItemBody, Message, MessageRole, NamedSpeaker};
 use settings::ChangedHead;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use store::{LogOwner, past_user};
+use store::{LogOwner, past_reused_by, past_user};
 use telemetry::TraceParent;
 
 /// The owner of a request, from the door inwards. What is computed, told or kept for the request carries it, and nothing
@@ -54,13 +54,8 @@ impl Scope {
         request.trace_parent = self.trace_parent;
     }
 
-    /// Numbers the part of the user that may reuse what is computed for the request, and so learn from its counts that it was there: the
-    /// whole user for a guest's words, the person alone for theirs, and for private ones.
     fn reused_by(&self) -> u64 {
-        match self.person.is_empty() && !self.is_private {
-            true => past_user(&self.user),
-            false => past_user(&format!("{}\0{}\0{}", self.user, self.person, self.is_private)),
-        }
+        past_reused_by(&self.user, &self.person, self.is_private)
     }
 
     /// Digests the scope and `text`: equal texts of different persons, keys, secrets or speakers differ.

@@ -7,7 +7,7 @@ use remember::{FactChange, LearnedChange, ShownFact, learn_request, learned};
 use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
 use settings::Preset;
 use std::sync::Arc;
-use store::{Error, FoundBy, SaidMessage, UnheardSession};
+use store::{Error, FoundBy, SaidMessage, UnheardSession, past_reused_by};
 
 const LEARN_TOKENS: u32 = 512;
 /// Facts of the person that the model is shown, and characters of one.
@@ -36,6 +36,7 @@ impl Shared {
         let prompt = Prompt { messages: vec![message], ..Prompt::default() };
         let mut ask = ModelRequest::for_summary(prompt, preset.clone(), LEARN_TOKENS, false);
         ask.user = Some(session.past_user());
+        ask.reused_by = Some(past_reused_by(session.user(), person, false));
         let answer = match read(self.model.ask(ask)).await {
             Ok(answer) => answer,
             Err(failure) => return Ok(Err(failure)),
