@@ -110,7 +110,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Reloads the sessions in memory whose summaries or pins another process has changed in the store.
+    /// Reloads the sessions in memory whose summaries or pins another process has changed in the store, and ends those that it has
+    /// deleted.
     pub async fn look_for_changes(&self) {
         if let Err(error) = self.store().look_for_forgotten().await {
             tracing::debug!(%error, "the store could not be asked whether something was forgotten");
@@ -122,6 +123,10 @@ impl Runtime {
                     self.follow(&session).await;
                 }
                 Ok(stamp) => self.see(&session, stamp),
+                Err(store::Error::NoSession { .. }) => {
+                    let runtime = self.clone();
+                    tokio::spawn(async move { runtime.deleted(&session).await });
+                }
                 Err(error) => tracing::debug!(%error, "the summaries and pins of a session could not be read"),
             }
         }

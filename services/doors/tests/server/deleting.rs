@@ -118,3 +118,16 @@ async fn a_reply_whose_session_is_deleted_says_so() {
     }
     server.stop().await;
 }
+
+/// A command beside the service deletes in the store alone.
+#[tokio::test]
+async fn a_session_that_a_command_deletes_ends_in_memory() {
+    let server = Server::start().await;
+    let mut client = server.connect("").await;
+    let id = client.session_id().await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let session = server.store.open_session("local", &id).await.unwrap();
+    server.store.delete_session(&session, 1).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(60), client.closed()).await.expect("its connection closes");
+    server.stop().await;
+}
