@@ -105,8 +105,9 @@ impl From<store::Error> for ApiError {
             E::EmptyQuery { .. } | E::TooManyWords { .. } => (StatusCode::BAD_REQUEST, "invalid_value"),
             E::TooFast { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
             E::UserFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "insufficient_quota"),
-            E::Busy { .. } | E::Full { .. } | E::ReadOnly { .. } | E::Closed | E::TookTooLong => {
-                (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable")
+            E::Busy { .. } | E::Closed | E::TookTooLong => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
+            E::Full { .. } | E::ReadOnly { .. } | E::Disk { .. } | E::CannotOpen { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "store_failed")
             }
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "store_failed"),
         };
@@ -221,8 +222,8 @@ impl From<Failure> for ApiError {
             FailureCode::Conflict => StatusCode::CONFLICT,
             // Stock clients try a conflict again.
             FailureCode::SessionDeleted => StatusCode::NOT_FOUND,
-            FailureCode::Busy | FailureCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            FailureCode::EngineFailed | FailureCode::StoreFailed => StatusCode::INTERNAL_SERVER_ERROR,
+            FailureCode::Busy | FailureCode::Unavailable | FailureCode::StoreFailed => StatusCode::SERVICE_UNAVAILABLE,
+            FailureCode::EngineFailed => StatusCode::INTERNAL_SERVER_ERROR,
             FailureCode::UpstreamFailed => StatusCode::BAD_GATEWAY,
             FailureCode::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         };
@@ -276,6 +277,16 @@ mod tests {
             let told = ApiError::from(error);
             assert!(told.status.is_server_error(), "{told:?}");
             assert!(!told.message.contains("SELECT") && !told.message.contains("sqlite3"), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_has_one_answer_that_says_what_to_do() {
+        let full = || store::Error::Full { path: "store.sqlite3".into() };
+        let of_session = Failure::new(FailureCode::StoreFailed, full().to_client());
+        for told in [ApiError::from(full()), ApiError::from(of_session)] {
+            assert_eq!((told.status, told.code), (StatusCode::SERVICE_UNAVAILABLE, "store_failed"));
+            assert!(told.message.contains("make room"), "{told:?}");
         }
     }
 }
