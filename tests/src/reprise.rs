@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 /// profile of the tests. `REPRISE_BINARY` names another binary to test, such as the one of a release.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| std::env::var_os("REPRISE_BINARY").map_or_else(build, PathBuf::from))
+    let built = || build(&["--bin", "reprise"]).expect("the binary builds");
+    BINARY.get_or_init(|| std::env::var_os("REPRISE_BINARY").map_or_else(built, PathBuf::from))
 }
 
 pub fn command(folder: &Path) -> Command {
@@ -17,22 +18,27 @@ pub fn command(folder: &Path) -> Command {
     command
 }
 
-fn build() -> PathBuf {
+/// Builds a binary or an example with the features that the whole workspace gives its dependencies, as `cargo test --workspace` has
+/// built them: with those of one package most of them would be built a second time.
+pub fn build(target: &[&str]) -> Option<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
     let output = Command::new(cargo)
-        .args(["build", "--package", "reprise", "--bin", "reprise", "--message-format", "json-render-diagnostics"])
+        .args(["build", "--workspace", "--message-format", "json-render-diagnostics"])
+        .args(target)
         .args(if cfg!(debug_assertions) { &[][..] } else { &["--release"] })
         .current_dir(crate::house::files::root())
         .stderr(Stdio::inherit())
         .output()
         .expect("cargo runs");
-    assert!(output.status.success(), "the binary does not build");
+    if !output.status.success() {
+        return None;
+    }
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut executables = messages.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(PathBuf::from)
     });
-    executables.next_back().expect("cargo names the binary it built")
+    executables.next_back()
 }
 
 #[cfg(test)]

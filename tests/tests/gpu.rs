@@ -10,10 +10,8 @@ use tokio::time::timeout;
 /// The stand-in's folder; none where there is no compiler for it, which a line says.
 fn stand_in() -> Option<PathBuf> {
     let folder = std::env::temp_dir().join("reprise-gpu-tests");
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--package", "testing", "--example", "stand_in", "--"]).arg(folder);
-    let output = command.current_dir(tests::house::files::root()).output().unwrap();
+    let example = tests::reprise::build(&["--example", "stand_in"]).unwrap();
+    let output = Command::new(example).arg(folder).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     if error.contains("g++: ") {
         println!("skipped: {error}");

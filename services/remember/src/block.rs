@@ -11,6 +11,8 @@ pub struct TellableFact {
     pub of_home: bool, // it is the home's, not this person's
     pub uses: u64,
     pub said_at_ms: i64,
+    /// The day on which it was said, as prompts write it, where its words need that.
+    pub said_on: Option<String>,
 }
 
 /// Chooses the facts that fit below the heading, and returns their places in the order in which they were said: a new fact stands
@@ -45,5 +47,6 @@ pub fn block<'a>(facts: impl Iterator<Item = &'a TellableFact>, heading: &str, h
 
 fn line(fact: &TellableFact, home: &str) -> String {
     let said = escape(&fact.text.split_whitespace().collect::<Vec<_>>().join(" "));
-    format!("- {}{said}", if fact.of_home { home } else { "" })
+    let said_on = fact.said_on.as_deref().unwrap_or_default();
+    format!("- {}{said}{said_on}", if fact.of_home { home } else { "" })
 }

@@ -6,6 +6,7 @@
 use crate::about::{about, has_relation, is_copula, is_of_home};
 use crate::asked::{asked_to_keep, asked_to_keep_before};
 use crate::details::{is_first_person, is_negated};
+use crate::frames::is_only_told;
 use crate::language_guess::is_foreign;
 use crate::languages::{all, has};
 use crate::orders::is_order_like;
@@ -41,12 +42,15 @@ pub fn extract(text: &str, before: Option<&str>) -> Vec<FactChange> {
     let mut changes: Vec<FactChange> = wishes.iter().map(|wish| FactChange::Keep(asked(wish))).collect();
     let pointed = before.and_then(|before| asked_to_keep_before(text, before));
     changes.extend(pointed.map(|wish| FactChange::Keep(asked(&wish))));
+    let is_only_told = is_only_told(text);
     let others = sentences(text).into_iter().filter(|sentence| !wishes.iter().any(|wish| wish.contains(sentence)));
     for sentence in others {
         match forgets(sentence) {
             Some("") => changes.extend(before.map(|before| FactChange::Forget(before.trim().to_owned()))),
             Some(what) => changes.push(FactChange::Forget(what.to_owned())),
-            None if wish_of(sentence) == WishScope::Nothing => changes.extend(lasting(sentence).map(FactChange::Keep)),
+            None if wish_of(sentence) == WishScope::Nothing && !is_only_told => {
+                changes.extend(lasting(sentence).map(FactChange::Keep));
+            }
             None => {}
         }
     }

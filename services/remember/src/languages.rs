@@ -79,6 +79,7 @@ pub struct LanguageWords {
     pub weekdays: Vec<String>,
     pub months: Vec<String>,
     pub short_months: Vec<String>,
+    pub days: Vec<String>,
     pub ordinal_endings: HashSet<String>,
     pub between_day_and_month: HashSet<String>,
     pub hours: HashSet<String>,
@@ -91,6 +92,8 @@ pub struct LanguageWords {
     pub lasting: LastingWords,
     pub wishes: WishWords,
     pub orders: OrderWords,
+    pub clauses: ClauseWords,
+    pub frames: FrameWords,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -142,6 +145,30 @@ pub struct OrderWords {
     pub objects_inside: Vec<String>,
     pub scopes: Vec<String>,
     pub above: HashSet<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FrameWords {
+    pub beginnings: Vec<String>,
+    pub phrases: Vec<String>,
+    pub works: HashSet<String>,
+    pub places: HashSet<String>,
+    pub inside: HashSet<String>,
+    pub determiners: HashSet<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClauseWords {
+    pub joins: HashSet<String>,
+    pub pronouns: HashSet<String>,
+    pub possessives: HashSet<String>,
+    pub possessive_ending: Vec<String>,
+    pub articles: HashSet<String>,
+    pub owning: HashSet<String>,
+    pub verbs: HashSet<String>,
+    pub verb_endings: HashSet<String>,
 }
 
 pub fn has(list: fn(&LanguageWords) -> &HashSet<String>, word: &str) -> bool {

@@ -5,9 +5,12 @@ mod asked;
 mod aspects;
 mod block;
 mod by_model;
+mod clauses;
+mod days;
 mod details;
 mod escape;
 mod extract;
+mod frames;
 mod heads;
 mod language_guess;
 mod languages;
@@ -28,12 +31,15 @@ pub use asked::{asked_to_keep, asked_to_keep_before};
 pub use aspects::Aspects;
 pub use block::{TellableFact, block, choose};
 pub use by_model::{LEARN_ANSWER, LearnedChange, ShownFact, learn_request, learned};
+pub use clauses::clauses;
+pub use days::is_of_its_day;
 pub use details::{
     Detail, DetailKind, FoundValue, HeldDetails, SaidValue, clip_around, details_of, is_correction, is_first_person,
     is_negated, values,
 };
 pub use escape::escape;
 pub use extract::{FactChange, Statement, asks_to_forget, extract, forgets, is_meant};
+pub use frames::is_only_told;
 pub use heads::Heads;
 pub use language_guess::{differs, is_foreign, language_of};
 pub use languages::LanguageWords;

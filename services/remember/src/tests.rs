@@ -288,6 +288,7 @@ fn a_block_tells_what_fits_in_the_order_it_was_said() {
         of_home: text.starts_with("The"),
         uses,
         said_at_ms,
+        said_on: text.ends_with("tomorrow.").then(|| " (said today)".into()),
     };
     let facts = [
         fact("My sister lives in Lisbon.", false, 0, 1),

@@ -1,7 +1,7 @@
 //! Search that the service makes by itself before a reply: the user's own words about the question that are no longer
 //! in the prompt. They become a note before the question, behind everything that is warm.
 
-use crate::clock::wall_ms;
+use crate::clock::{wall_ms, with_its_day};
 use crate::encode::encode;
 use crate::fact_block::owners;
 use crate::heavy;
@@ -104,7 +104,7 @@ async fn look_back_by_both(settings: &Settings, place: RecallPlace<'_>, past: &P
     if !used.is_empty() {
         place.store.use_facts(used, wall_ms());
     }
-    let text = note_of_past(&settings.conversation.recall_note, told.iter().map(|place| place.hit.excerpt.as_str()));
+    let text = note_of(settings, told.iter().map(|place| &place.hit));
     let sources = told.iter().flat_map(FoundPlace::sources).collect();
     (!told.is_empty()).then(|| RecallResult { query: past.question.to_owned(), text, places: told.len(), sources })
 }
@@ -140,7 +140,7 @@ async fn look_back_by_meaning(settings: &Settings, place: RecallPlace<'_>, past:
     let words = settings.conversation.recall_note_words as usize / NOTED_PLACES;
     let hit = place_of(&fact, words);
     let sources = sources_of(&hit, std::slice::from_ref(&fact));
-    let text = note_of_past(&settings.conversation.recall_note, std::iter::once(hit.excerpt.as_str()));
+    let text = note_of(settings, std::iter::once(&hit));
     Some(RecallResult { query: past.question.to_owned(), text, places: 1, sources })
 }
 
@@ -166,9 +166,15 @@ async fn look_back_by_words(settings: &Settings, place: RecallPlace<'_>, past: &
     if !used.is_empty() {
         place.store.use_facts(used, wall_ms());
     }
-    let text = note_of_past(&conversation.recall_note, told.iter().map(|hit| hit.excerpt.as_str()));
+    let text = note_of(settings, told.iter().copied());
     let sources = told.iter().flat_map(|hit| sources_of(hit, &facts)).collect();
     (!told.is_empty()).then_some(RecallResult { query, text, places: told.len(), sources })
+}
+
+fn note_of<'a>(settings: &Settings, told: impl Iterator<Item = &'a Hit>) -> String {
+    let form = &settings.remember.said_on;
+    let texts: Vec<String> = told.map(|hit| with_its_day(&hit.excerpt, hit.created_at_ms, form)).collect();
+    note_of_past(&settings.conversation.recall_note, texts.iter().map(String::as_str))
 }
 
 fn past_words(hit: &Hit) -> PastWords {

@@ -1,6 +1,6 @@
 //! Search of the past for the model, and the text that tells its results.
 
-use crate::clock::wall_ms;
+use crate::clock::{wall_ms, with_its_day};
 use crate::near_facts::{QuestionVector, first_words, near_facts, place_of, sources_of};
 use crate::near_messages::near_messages;
 use crate::prompts::RecallPlace;
@@ -39,10 +39,14 @@ pub async fn recall(
             places.into_iter().filter(|place| !is_shown(place)).take(conversation.recall_hits as usize).collect();
         metrics::recalled(!places.is_empty());
         let sources = places.iter().flat_map(FoundPlace::sources).collect();
-        let hits: Vec<&Hit> = places.iter().map(|place| &place.hit).collect();
-        let places = hits.iter().map(|hit| (hit.role.as_deref().unwrap_or(&hit.kind), hit.excerpt.as_str()));
-        let text = search_result(places);
-        found.push(RecallResult { query, text, places: hits.len(), sources });
+        let form = &settings.remember.said_on;
+        let told = places.iter().map(|FoundPlace { hit, .. }| {
+            let said = with_its_day(&hit.excerpt, hit.created_at_ms, form);
+            (hit.role.as_deref().unwrap_or(&hit.kind), said)
+        });
+        let told: Vec<(&str, String)> = told.collect();
+        let text = search_result(told.iter().map(|(role, said)| (*role, said.as_str())));
+        found.push(RecallResult { query, text, places: places.len(), sources });
     }
     found
 }

@@ -2,7 +2,7 @@
 //! them hold, and with it what was computed behind it.
 
 use crate::Runtime;
-use crate::clock::wall_ms;
+use crate::clock::{its_day, wall_ms};
 use crate::fact_block::{BlockFacts, owners};
 use crate::shared::Shared;
 use remember::{TellableFact, block, choose};
@@ -64,7 +64,7 @@ impl Shared {
         if holding.len() != ids.len() {
             return self.chosen(user, person, preset).await;
         }
-        let facts: Vec<TellableFact> = holding.into_iter().map(|fact| tellable(fact, person)).collect();
+        let facts: Vec<TellableFact> = holding.into_iter().map(|fact| self.tellable(fact, person)).collect();
         Ok(BlockFacts { ids: ids.to_vec(), text: self.told_text(preset, facts.iter()) })
     }
 
@@ -84,7 +84,8 @@ impl Shared {
             holding.extend(best.into_iter().map(|fact| (fact, of_home)));
         }
         holding.sort_by_key(|(fact, of_home)| (*of_home, fact.said_at_ms, fact.key));
-        let (mut ids, facts): (Vec<String>, Vec<TellableFact>) = holding.into_iter().map(tellable_with_id).unzip();
+        let (mut ids, facts): (Vec<String>, Vec<TellableFact>) =
+            holding.into_iter().map(|fact| self.tellable_with_id(fact)).unzip();
         let remember = &self.settings.remember;
         let (heading, home) = (&remember.heading, &remember.home_mark);
         let chosen = choose(&facts, limit_tokens, heading, home);
@@ -102,21 +103,27 @@ impl Shared {
     fn confirmation(&self, preset: &Preset) -> &str {
         if preset.remember.confirm { &self.settings.remember.confirmation } else { "" }
     }
+
+    fn tellable_with_id(&self, (fact, of_home): (ToldFact, bool)) -> (String, TellableFact) {
+        let ToldFact { id, text, asked, uses, said_at_ms, .. } = fact;
+        let said_on = self.said_on(&text, said_at_ms);
+        (id, TellableFact { of_home, text, asked, uses, said_at_ms, said_on })
+    }
+
+    fn tellable(&self, fact: RememberedFact, person: &str) -> TellableFact {
+        TellableFact {
+            of_home: fact.person.is_empty() && !person.is_empty(),
+            said_on: self.said_on(&fact.text, fact.said_at_ms),
+            text: fact.text,
+            asked: fact.asked,
+            uses: fact.uses,
+            said_at_ms: fact.said_at_ms,
+        }
+    }
+
+    fn said_on(&self, text: &str, said_at_ms: i64) -> Option<String> {
+        its_day(text, said_at_ms, &self.settings.remember.said_on)
+    }
 }
 
 const FEWEST_TOKENS: u32 = 2;
-
-fn tellable_with_id((fact, of_home): (ToldFact, bool)) -> (String, TellableFact) {
-    let ToldFact { id, text, asked, uses, said_at_ms, .. } = fact;
-    (id, TellableFact { of_home, text, asked, uses, said_at_ms })
-}
-
-fn tellable(fact: RememberedFact, person: &str) -> TellableFact {
-    TellableFact {
-        of_home: fact.person.is_empty() && !person.is_empty(),
-        text: fact.text,
-        asked: fact.asked,
-        uses: fact.uses,
-        said_at_ms: fact.said_at_ms,
-    }
-}

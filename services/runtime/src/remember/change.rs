@@ -266,7 +266,11 @@ impl Remembered {
     /// Forgets the fact that a wish means by its meaning, among those that were told before it. Where two are near, both stay.
     pub fn forget_meant(&mut self, search: &FactSearch, source: &SaidMessage) {
         match self.meant(search, source) {
-            MeantFact::One(at) => self.forget_all(&[self.held[at].id.clone()]),
+            MeantFact::One(at) => {
+                let meant = &self.held[at];
+                let ids = self.ids_of(|fact| fact.id == meant.id || are_of_one_sentence(fact, meant));
+                self.forget_all(&ids);
+            }
             MeantFact::None => {}
             MeantFact::Unsure(first, second) => {
                 crate::metrics::unsure_wish();
@@ -316,6 +320,14 @@ impl Remembered {
         self.changes.forgotten.extend_from_slice(ids);
     }
 
+    /// Drops facts that say nothing by themselves.
+    pub fn drop_all(&mut self, ids: Vec<String>) {
+        self.held.retain(|fact| !ids.contains(&fact.id));
+        let is_new = |id: &String| !self.changes.dropped.contains(id);
+        let new: Vec<String> = ids.into_iter().filter(is_new).collect();
+        self.changes.dropped.extend(new);
+    }
+
     fn has_gone(&self, id: &str) -> bool {
         let mut gone = self.changes.forgotten.iter().chain(self.changes.replaced.iter().map(|(older, _)| older));
         gone.any(|older| older == id)
@@ -336,6 +348,12 @@ impl Remembered {
 
 // Facts that are compared with a sentence, token by token.
 pub const MOST_NEAR: usize = 16;
+
+// True for clauses of one sentence, which have its subject: who wishes to forget in other words means all that it said.
+fn are_of_one_sentence(one: &HeldFact, other: &HeldFact) -> bool {
+    let subject = |fact: &HeldFact| fact.text.split_whitespace().take(2).map(folded).collect::<Vec<_>>();
+    one.item_id.is_some() && one.item_id == other.item_id && subject(one) == subject(other)
+}
 
 fn folded(text: &str) -> String {
     text.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect()

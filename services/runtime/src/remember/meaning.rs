@@ -9,7 +9,9 @@ use crate::fact_block::owners;
 use crate::facts::{index_facts, index_vectors, put_vectors};
 use crate::shared::Shared;
 use encoder::{EncodedText, Encoder, rounded};
-use remember::{FactChange, Heads, Meant, Statement, TextSide, as_one, forgets, meant, sentences};
+use remember::{
+    FactChange, Heads, Meant, Statement, TextSide, as_one, clauses, forgets, is_only_told, meant, sentences,
+};
 use settings::Learn;
 use std::sync::Arc;
 use store::{Error, FoundBy, HeardThrough, SaidMessage, UnheardSession};
@@ -27,6 +29,8 @@ struct MeantSentence {
     sentence: String,
     encoded: EncodedText,
     meant: Meant,
+    // Sentence of which it is a clause. The words may have kept that whole.
+    part_of: Option<String>,
 }
 
 impl Shared {
@@ -79,7 +83,7 @@ impl Shared {
         let items: Vec<&str> = said.iter().map(|message| message.item_id.as_str()).collect();
         let by_the_way = self.store.facts_by_the_way(session, &items).await?;
         let mut left = self.settings.remember.facts_per_message.saturating_mul(said.len());
-        for MeantSentence { message, sentence, encoded, meant } in told {
+        for MeantSentence { message, sentence, encoded, meant, part_of } in told {
             let (source, said_before) = (&said[message], message.checked_sub(1).map(|at| &said[at]).or(before));
             let place = SaidAt::of(silent, source);
             let is_it = |fact: &&store::RememberedFact| {
@@ -88,6 +92,12 @@ impl Shared {
             let wrongly_kept = by_the_way.iter().filter(is_it).map(|fact| fact.id.clone());
             if left == 0 {
                 break;
+            }
+            if let Some(whole) = part_of.filter(|_| learns) {
+                let is_whole = |fact: &&store::RememberedFact| {
+                    fact.item_id.as_ref() == Some(&source.item_id) && fact.text.trim() == whole
+                };
+                remembered.drop_all(by_the_way.iter().filter(is_whole).map(|fact| fact.id.clone()).collect());
             }
             let vector = rounded(&encoded.vector);
             let seek = async |correction: Option<Correction>, remembered: &mut Remembered| {
@@ -208,20 +218,41 @@ fn statement(meant: &Meant) -> Option<Statement> {
     }
 }
 
-/// Tells what each sentence means. Where no sentence of a short message says anything, the heads judge the whole message.
+/// Tells what each sentence means: each of its clauses, where each says something lasting. Where no sentence of a short message says
+/// anything, the heads judge the whole message.
 async fn tell(encoder: Option<&Arc<Encoder>>, said: &[SaidMessage]) -> Vec<MeantSentence> {
     let of_message = |(at, message): (usize, &SaidMessage)| {
         let parts = sentences(&message.text).into_iter().take(MOST_SENTENCES);
         parts.map(|sentence| (at, sentence.to_owned())).collect::<Vec<_>>()
     };
-    let mut told = tell_each(encoder, said.iter().enumerate().flat_map(of_message).collect()).await;
+    let sentences: Vec<(usize, String)> = said.iter().enumerate().flat_map(of_message).collect();
+    let only_told: Vec<bool> = said.iter().map(|message| is_only_told(&message.text)).collect();
+    let mut told = Vec::new();
+    for mut whole in tell_each(encoder, sentences).await {
+        if only_told[whole.message] && matches!(whole.meant, Meant::Lasting(..)) {
+            whole.meant = Meant::Nothing;
+        }
+        let parts = clauses(&whole.sentence);
+        let is_lasting = |told: &MeantSentence| matches!(told.meant, Meant::Lasting(..));
+        if !is_lasting(&whole) || parts.len() == 1 {
+            told.push(whole);
+            continue;
+        }
+        let parts = tell_each(encoder, parts.into_iter().map(|part| (whole.message, part)).collect()).await;
+        match parts.iter().all(is_lasting) {
+            true => told
+                .extend(parts.into_iter().map(|part| MeantSentence { part_of: Some(whole.sentence.clone()), ..part })),
+            false => told.push(whole),
+        }
+    }
     // A secret stays one.
     let says_something = |told: &MeantSentence| !matches!(told.meant, Meant::Nothing | Meant::Unclear);
     let saying: Vec<usize> = told.iter().filter(|told| says_something(told)).map(|told| told.message).collect();
     let silent = said.iter().enumerate().filter(|(at, _)| !saying.contains(at));
     let wholes = silent.filter_map(|(at, message)| Some((at, as_one(&message.text)?.to_owned())));
     let wholes = tell_each(encoder, wholes.collect()).await;
-    told.extend(wholes.into_iter().filter(|told| matches!(told.meant, Meant::Lasting(..))));
+    let is_lasting = |told: &MeantSentence| matches!(told.meant, Meant::Lasting(..)) && !only_told[told.message];
+    told.extend(wholes.into_iter().filter(is_lasting));
     told.sort_by_key(|told| told.message);
     told
 }
@@ -239,7 +270,7 @@ async fn tell_each(encoder: Option<&Arc<Encoder>>, said: Vec<(usize, String)>) -
             Some(_) => Meant::Forget(sentence.clone()),
             None => meant(&sentence, heads.map(|heads| (heads, &*encoded.vector))),
         };
-        MeantSentence { message, sentence, encoded, meant }
+        MeantSentence { message, sentence, encoded, meant, part_of: None }
     });
     told.collect()
 }

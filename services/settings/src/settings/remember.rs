@@ -1,5 +1,7 @@
 //! Memories of persons: the rules that tell persons apart, and the conversations that the store keeps.
 
+use jiff::civil::Date;
+use jiff::fmt::strtime;
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::reader::{SectionReader, sections};
@@ -27,6 +29,7 @@ sections! {
         pub unused_days: u64 = time(0..=36_500),
         pub heading: String = text(),
         pub home_mark: String = text(),
+        pub said_on: String = said_on(),
         pub confirmation: String = text(),
         pub encoder: String = text(),
         pub encoders: BTreeMap<String, String> = encoders(),
@@ -183,6 +186,13 @@ impl SectionReader<'_> {
     fn person_rules(&self, key: &'static str) -> Vec<PersonRule> {
         let allowed = "a list of rules such as [{ person = \"anna\", key = \"phone\" }]";
         self.rules_in_order(key, allowed, rule, |rule| &rule.conditions)
+    }
+
+    fn said_on(&self, key: &'static str) -> String {
+        self.text_as(key, String::new(), "a text with parts of a date such as %A, %-d %B %Y, or nothing", |text| {
+            let is_date = strtime::format(text, Date::default()).is_ok();
+            if is_date { Ok(text.to_string()) } else { Err(None) }
+        })
     }
 
     fn encoders(&self, key: &'static str) -> BTreeMap<String, String> {
