@@ -21,6 +21,11 @@ impl Playback {
         (self.sent_ms, self.ends_at) = (self.sent_ms + more, begins_at + more);
     }
 
+    // Stops it: what the client has not played by now, it never plays.
+    pub fn stop(&mut self, now: u64) {
+        self.ends_at = self.ends_at.min(now);
+    }
+
     pub fn sent_ms(&self) -> u64 {
         self.sent_ms
     }
@@ -32,6 +37,7 @@ impl Playback {
 
     /// Milliseconds that the client has played at most. It hears later than the audio was sent, and never sooner.
     pub fn played_ms(&self, now: u64) -> u64 {
+        let now = now.min(self.ends_at);
         let current = self.stretches.iter().rfind(|(_, begins_at)| *begins_at <= now);
         let Some((position, begins_at)) = current else { return 0 };
         let next = self.stretches.iter().find(|(_, begins_at)| *begins_at > now);
@@ -57,6 +63,8 @@ mod tests {
         let mut behind = Playback::default();
         behind.sent(100, 700, 300);
         assert_eq!(([600, 800].map(|now| behind.played_ms(now)), behind.ends_at()), ([0, 100], 1000));
+        behind.stop(850);
+        assert_eq!(([800, 850, 9000].map(|now| behind.played_ms(now)), behind.ends_at()), ([100, 150, 150], 850));
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 
 mod listening;
 mod speaking;
+mod stopping;
 mod turns;
 
 use super::audio::AudioConfig;
@@ -13,7 +14,7 @@ use crate::App;
 use listening::Microphone;
 use runtime::{Connected, HeldShare};
 use session::{Event, Heard, Input, Refusal, ResponseRequest};
-use speaking::{PieceAudio, SpokenReply, SpokenStop};
+use speaking::{PieceAudio, SpokenReply};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use store::SessionRef;
@@ -249,85 +250,6 @@ impl Talk {
         self.say(SaidInput { is_own: true, ..SaidInput::default() }, input, None).await;
     }
 
-    // Cuts an item to the words that were heard. `told_ms`: `None` if the client did not ask for it.
-    async fn cut(&mut self, event_id: Option<String>, item_id: String, chars: usize, told_ms: Option<u64>) {
-        self.cuts.push_back((item_id.clone(), told_ms));
-        let said = SaidInput { event_id, cuts: Some(item_id.clone()), is_own: told_ms.is_none(), asks: false };
-        self.say(said, Input::TruncateItem { item_id, part: 0, heard: Heard::Chars(chars) }, None).await;
-    }
-
-    async fn truncate(
-        &mut self,
-        item_id: String,
-        ms: u64,
-        said: ClientInput,
-        renderer: &mut Renderer,
-        frames: &mut Vec<String>,
-    ) {
-        let known = self.replies.iter().chain(&self.last).find_map(|reply| reply.heard(&item_id, ms));
-        // An item of long ago is cut by the usual pace of a voice.
-        let Some((chars, ms)) = known else { return self.pass_on(said, renderer, frames).await };
-        if let Some(response_id) = self.replies.iter().find(|reply| reply.says(&item_id)).map(SpokenReply::response_id)
-        {
-            let response_id = response_id.to_owned();
-            self.stop(&response_id, SpokenStop::TurnDetected, renderer, frames).await;
-        }
-        self.cut(said.event_id, item_id, chars, Some(ms)).await;
-    }
-
-    async fn cancel(
-        &mut self,
-        response_id: Option<String>,
-        said: ClientInput,
-        renderer: &mut Renderer,
-        frames: &mut Vec<String>,
-    ) {
-        let is_meant = |reply: &&SpokenReply| match &response_id {
-            None => reply.in_conversation(),
-            Some(id) => reply.response_id() == id,
-        };
-        match self.replies.iter().find(is_meant).map(|reply| reply.response_id().to_owned()) {
-            Some(id) => self.stop(&id, SpokenStop::ClientCancelled, renderer, frames).await,
-            None => self.pass_on(said, renderer, frames).await,
-        }
-    }
-
-    // Stops a reply that is said: at once for the client, and in the session if it is still being made.
-    async fn stop(&mut self, response_id: &str, why: SpokenStop, renderer: &mut Renderer, frames: &mut Vec<String>) {
-        let now = self.now();
-        let Some(reply) = self.replies.iter_mut().find(|reply| reply.response_id() == response_id) else { return };
-        let is_made = reply.is_made();
-        let cut = reply.stop(why, now);
-        if !is_made {
-            self.say_own(Input::CancelResponse { response_id: Some(response_id.to_owned()) }).await;
-        }
-        if let Some((item_id, chars)) = cut {
-            self.cut(None, item_id, chars, None).await;
-        }
-        self.speak_on(renderer, frames).await;
-    }
-
-    // A user begins to speak over what is said.
-    async fn interrupt(&mut self, renderer: &mut Renderer, frames: &mut Vec<String>) {
-        self.owes_reply = false;
-        let said: Vec<String> = self
-            .replies
-            .iter()
-            .filter(|reply| reply.in_conversation())
-            .map(|reply| reply.response_id().to_owned())
-            .collect();
-        for response_id in &said {
-            self.stop(response_id, SpokenStop::TurnDetected, renderer, frames).await;
-        }
-        if let Some(active) = self.active.clone().filter(|active| !said.contains(active)) {
-            self.say_own(Input::CancelResponse { response_id: Some(active) }).await;
-        }
-        let now = self.now();
-        if let Some((item_id, chars)) = self.last.as_mut().and_then(|last| last.cut_by_clock(now)) {
-            self.cut(None, item_id, chars, None).await;
-        }
-    }
-
     /// Renders an event of the session, or keeps it until what is before it has been said.
     pub async fn event(&mut self, event: &Arc<Event>, renderer: &mut Renderer, frames: &mut Vec<String>) {
         match &**event {
@@ -428,12 +350,9 @@ impl Talk {
                 break;
             }
             let reply = self.replies.remove(0);
-            if let Some((item_id, chars)) = reply.unsaid_end() {
-                self.cut(None, item_id, chars, None).await;
-            }
-            let in_conversation = reply.in_conversation();
-            self.last = Some(reply);
-            if in_conversation {
+            self.cut_end(&reply).await;
+            if reply.in_conversation() {
+                self.last = Some(reply);
                 self.reply_is_over(renderer).await;
             }
         }
@@ -441,10 +360,17 @@ impl Talk {
         let stopped: Vec<usize> = (1..self.replies.len()).filter(|at| self.replies[*at].is_stopped()).rev().collect();
         for at in stopped {
             if self.replies[at].go_on(most, renderer, frames) {
-                self.replies.remove(at);
+                let reply = self.replies.remove(at);
+                self.cut_end(&reply).await;
             }
         }
         self.count_memory();
+    }
+
+    async fn cut_end(&mut self, reply: &SpokenReply) {
+        for (item_id, chars) in reply.unsaid_end() {
+            self.cut(None, item_id, chars, None).await;
+        }
     }
 
     async fn after_end(&mut self, event: &Event, renderer: &mut Renderer, _frames: &mut Vec<String>) {

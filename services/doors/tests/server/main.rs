@@ -34,6 +34,7 @@ mod scripted;
 mod side_tasks;
 mod speakers;
 mod speech;
+mod speech_again;
 mod speech_live;
 mod speech_random;
 mod spoken_trust;

@@ -68,7 +68,7 @@ impl Room {
         asked
     }
 
-    async fn retrieve(&mut self, item_id: &str) -> Value {
+    pub async fn retrieve(&mut self, item_id: &str) -> Value {
         self.client.say(json!({ "type": "conversation.item.retrieve", "item_id": item_id })).await;
         self.client.until("conversation.item.retrieved").await["item"].clone()
     }

@@ -36,9 +36,11 @@ pub struct SpokenReply {
     stopped: Option<SpokenStop>,
     failed: Option<Error>,
     is_made: bool,
-    is_cut: bool,
-    unsaid: Option<(String, usize)>,
+    unsaid: Vec<HeardPart>,
 }
+
+// An item, and the characters of it that a client has heard at most.
+pub type HeardPart = (String, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpokenStop {
@@ -72,6 +74,8 @@ struct SpokenMessage {
     playback: Playback,
     // Text that the client has been told.
     transcript: String,
+    // Characters that an earlier response said.
+    before: usize,
 }
 
 pub enum PieceAudio {
@@ -110,8 +114,7 @@ impl SpokenReply {
             stopped: None,
             failed: None,
             is_made: false,
-            is_cut: false,
-            unsaid: None,
+            unsaid: Vec::new(),
         }
     }
 
@@ -148,20 +151,19 @@ impl SpokenReply {
         self.items.iter().map(|item| item.playback.ends_at()).max().unwrap_or(0)
     }
 
-    /// Characters that were heard of an item after so much of its audio, and the time, which its audio bounds.
-    pub fn heard(&self, item_id: &str, ms: u64) -> Option<(usize, u64)> {
-        let item = self.items.iter().find(|item| item.item_id == item_id)?;
+    /// Returns the characters that were heard of an item of which the client plays no more than so much, and the time, which its
+    /// audio bounds.
+    pub fn heard(&mut self, item_id: &str, ms: u64, now: u64) -> Option<(usize, u64)> {
+        let item = self.items.iter_mut().find(|item| item.item_id == item_id)?;
+        item.playback.stop(now);
         let ms = ms.min(item.spoken.ms());
-        Some((item.spoken.heard_chars(ms), ms))
+        Some((item.heard_chars(ms), ms))
     }
 
-    /// Item that the client still plays, and what it has heard of it at most.
-    pub fn cut_by_clock(&mut self, now: u64) -> Option<(String, usize)> {
-        let item = self.items.last().filter(|item| item.playback.ends_at() > now)?;
-        if std::mem::replace(&mut self.is_cut, true) {
-            return None;
-        }
-        Some((item.item_id.clone(), item.spoken.heard_chars(item.playback.played_ms(now))))
+    /// Stops what the client still plays.
+    pub fn cut_by_clock(&mut self, now: u64) -> Vec<HeardPart> {
+        let playing = self.items.iter_mut().filter(|item| item.playback.ends_at() > now);
+        playing.map(|item| item.stop_playing(now)).collect()
     }
 
     /// Takes an event of its response, behind all that is not said yet.
@@ -195,24 +197,42 @@ impl SpokenReply {
         }
     }
 
-    /// Stops saying it. Returns the item and the characters that were heard of it.
-    pub fn stop(&mut self, why: SpokenStop, now: u64) -> Option<(String, usize)> {
+    /// Stops saying it, and returns what was not heard to its end.
+    pub fn stop(&mut self, why: SpokenStop, now: u64) -> Vec<HeardPart> {
         if self.stopped.is_some() {
-            return None;
+            return Vec::new();
         }
-        (self.stopped, self.current, self.is_cut) = (Some(why), None, true);
+        (self.stopped, self.current) = (Some(why), None);
         self.queue.retain(|queued| matches!(queued, Queued::Event(_)));
-        let item = self.items.last()?;
-        let ms = match why {
-            SpokenStop::TurnDetected => item.playback.played_ms(now),
-            // It may be played to its end.
-            SpokenStop::ClientCancelled => item.spoken.ms(),
-        };
-        Some((item.item_id.clone(), item.spoken.heard_chars(ms)))
+        let last = self.items.len().saturating_sub(1);
+        let mut cuts = Vec::new();
+        for (at, item) in self.items.iter_mut().enumerate() {
+            let is_playing = item.playback.ends_at() > now;
+            let part = item.stop_playing(now);
+            match why {
+                SpokenStop::TurnDetected if at == last || is_playing => cuts.push(part),
+                // It may be played to its end.
+                SpokenStop::ClientCancelled if at == last => {
+                    cuts.push((item.item_id.clone(), item.heard_chars(item.spoken.ms())));
+                }
+                _ => {}
+            }
+        }
+        let untold = self.queue.iter().filter_map(|queued| match queued {
+            Queued::Event(event) => match &**event {
+                Event::ReplyStarted { item, .. } if matches!(item.body, ItemBody::Message { .. }) => {
+                    Some((item.id.clone(), item.text().chars().count()))
+                }
+                _ => None,
+            },
+            Queued::Piece { .. } => None,
+        });
+        cuts.extend(untold);
+        cuts
     }
 
-    /// Returns the cut of a reply that was stopped in the session.
-    pub fn unsaid_end(&self) -> Option<(String, usize)> {
+    /// Returns the cuts of a reply that was stopped in the session.
+    pub fn unsaid_end(&self) -> Vec<HeardPart> {
         self.unsaid.clone()
     }
 
@@ -252,6 +272,8 @@ impl SpokenReply {
     }
 
     fn send(&mut self, samples: &[i16], is_end: bool, now: u64, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        let before = self.items.iter().rev().skip(1).map(|item| item.playback.ends_at());
+        let not_before = before.fold(self.not_before, u64::max);
         let Some(item) = self.items.last_mut() else { return };
         item.spoken.push(samples);
         if is_end {
@@ -265,7 +287,7 @@ impl SpokenReply {
                 self.output.encode(&out)
             }
         };
-        item.playback.sent(now, self.not_before, item.spoken.ms());
+        item.playback.sent(now, not_before, item.spoken.ms());
         if !encoded.is_empty() {
             let (response_id, item_id, output_index) =
                 (self.response_id.as_str(), item.item_id.as_str(), item.output_index);
@@ -347,6 +369,7 @@ impl SpokenReply {
                     spoken: SpokenText::new(VOICE_RATE, self.chars_per_second),
                     playback: Playback::default(),
                     transcript: item.text(),
+                    before: item.text().chars().count(),
                 });
             }
             Event::TextDone { item_id, output_index, text, .. } => {
@@ -404,5 +427,16 @@ impl SpokenReply {
             }
         }
         told
+    }
+}
+
+impl SpokenMessage {
+    fn heard_chars(&self, ms: u64) -> usize {
+        self.spoken.heard_chars(ms).max(self.before)
+    }
+
+    fn stop_playing(&mut self, now: u64) -> HeardPart {
+        self.playback.stop(now);
+        (self.item_id.clone(), self.heard_chars(self.playback.played_ms(now)))
     }
 }

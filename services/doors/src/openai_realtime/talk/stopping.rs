@@ -1,0 +1,88 @@
+//! Barge-ins: replies that stop, and the words that were heard of them.
+
+use super::speaking::{SpokenReply, SpokenStop};
+use super::{ClientInput, SaidInput, Talk};
+use crate::openai_realtime::Renderer;
+use session::{Heard, Input};
+
+impl Talk {
+    // Cuts an item to the words that were heard. `told_ms`: `None` if the client did not ask for it.
+    pub(super) async fn cut(&mut self, event_id: Option<String>, item_id: String, chars: usize, told_ms: Option<u64>) {
+        self.cuts.push_back((item_id.clone(), told_ms));
+        let said = SaidInput { event_id, cuts: Some(item_id.clone()), is_own: told_ms.is_none(), asks: false };
+        self.say(said, Input::TruncateItem { item_id, part: 0, heard: Heard::Chars(chars) }, None).await;
+    }
+
+    pub(super) async fn truncate(
+        &mut self,
+        item_id: String,
+        ms: u64,
+        said: ClientInput,
+        renderer: &mut Renderer,
+        frames: &mut Vec<String>,
+    ) {
+        let now = self.now();
+        let known = self.replies.iter_mut().chain(&mut self.last).find_map(|reply| reply.heard(&item_id, ms, now));
+        // An item of long ago is cut by the usual pace of a voice.
+        let Some((chars, ms)) = known else { return self.pass_on(said, renderer, frames).await };
+        if let Some(response_id) = self.replies.iter().find(|reply| reply.says(&item_id)).map(SpokenReply::response_id)
+        {
+            let response_id = response_id.to_owned();
+            self.stop(&response_id, SpokenStop::TurnDetected, renderer, frames).await;
+        }
+        self.cut(said.event_id, item_id, chars, Some(ms)).await;
+    }
+
+    pub(super) async fn cancel(
+        &mut self,
+        response_id: Option<String>,
+        said: ClientInput,
+        renderer: &mut Renderer,
+        frames: &mut Vec<String>,
+    ) {
+        let is_meant = |reply: &&SpokenReply| match &response_id {
+            None => reply.in_conversation(),
+            Some(id) => reply.response_id() == id,
+        };
+        match self.replies.iter().find(is_meant).map(|reply| reply.response_id().to_owned()) {
+            Some(id) => self.stop(&id, SpokenStop::ClientCancelled, renderer, frames).await,
+            None => self.pass_on(said, renderer, frames).await,
+        }
+    }
+
+    // Stops a reply that is said: at once for the client, and in the session if it is still being made.
+    async fn stop(&mut self, response_id: &str, why: SpokenStop, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        let now = self.now();
+        let Some(reply) = self.replies.iter_mut().find(|reply| reply.response_id() == response_id) else { return };
+        let is_made = reply.is_made();
+        let cuts = reply.stop(why, now);
+        if !is_made {
+            self.say_own(Input::CancelResponse { response_id: Some(response_id.to_owned()) }).await;
+        }
+        for (item_id, chars) in cuts {
+            self.cut(None, item_id, chars, None).await;
+        }
+        self.speak_on(renderer, frames).await;
+    }
+
+    // A user begins to speak over what is said.
+    pub(super) async fn interrupt(&mut self, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        self.owes_reply = false;
+        let said: Vec<String> = self
+            .replies
+            .iter()
+            .filter(|reply| reply.in_conversation())
+            .map(|reply| reply.response_id().to_owned())
+            .collect();
+        for response_id in &said {
+            self.stop(response_id, SpokenStop::TurnDetected, renderer, frames).await;
+        }
+        if let Some(active) = self.active.clone().filter(|active| !said.contains(active)) {
+            self.say_own(Input::CancelResponse { response_id: Some(active) }).await;
+        }
+        let now = self.now();
+        for (item_id, chars) in self.last.as_mut().map(|last| last.cut_by_clock(now)).unwrap_or_default() {
+            self.cut(None, item_id, chars, None).await;
+        }
+    }
+}
