@@ -192,6 +192,10 @@ impl Talk {
                 let (item_id, ms) = (item_id.clone(), *ms);
                 return self.truncate(item_id, ms, said, renderer, frames).await;
             }
+            (_, Input::TruncateItem { item_id, .. } | Input::DeleteItem { item_id }) => {
+                let item_id = item_id.clone();
+                self.stop_item(&item_id, renderer, frames).await;
+            }
             (_, Input::CancelResponse { response_id }) => {
                 let response_id = response_id.clone();
                 return self.cancel(response_id, said, renderer, frames).await;

@@ -110,3 +110,23 @@ async fn a_message_that_waits_behind_another_is_not_heard() {
     assert_eq!(room.transcript(&second_id).await, "");
     room.server.stop().await;
 }
+
+#[tokio::test]
+async fn a_reply_whose_item_is_cut_or_deleted_says_no_more() {
+    for event in ["conversation.item.truncate", "conversation.item.delete"] {
+        let mut room = Room::with(|settings| settings.speech.ahead_ms = 500).await;
+        room.client.say(json!({ "type": "session.update", "session": { "extensions": ["reprise"] } })).await;
+        room.client.until("session.updated").await;
+        room.client.ask("Go on.").await;
+        room.reply(&long()).await.done(Finish::Stop);
+        let item_id = room.client.until("response.output_audio.delta").await["item_id"].clone();
+        room.client.say(json!({ "type": event, "item_id": item_id, "content_index": 0, "text_end": 7 })).await;
+        // It would be said for more than a minute.
+        let done = tokio::time::timeout(Duration::from_secs(20), room.client.until("response.done")).await;
+        assert_eq!(done.expect(event)["response"]["status"], "cancelled");
+        if event.ends_with("truncate") {
+            assert_eq!(room.transcript(&item_id).await, "It is v");
+        }
+        room.server.stop().await;
+    }
+}

@@ -1,6 +1,6 @@
 //! Barge-ins: replies that stop, and the words that were heard of them.
 
-use super::speaking::{SpokenReply, SpokenStop};
+use super::speaking::{HeardPart, SpokenReply, SpokenStop};
 use super::{ClientInput, SaidInput, Talk};
 use crate::openai_realtime::Renderer;
 use session::{Heard, Input};
@@ -52,17 +52,34 @@ impl Talk {
 
     // Stops a reply that is said: at once for the client, and in the session if it is still being made.
     async fn stop(&mut self, response_id: &str, why: SpokenStop, renderer: &mut Renderer, frames: &mut Vec<String>) {
-        let now = self.now();
-        let Some(reply) = self.replies.iter_mut().find(|reply| reply.response_id() == response_id) else { return };
-        let is_made = reply.is_made();
-        let cuts = reply.stop(why, now);
-        if !is_made {
-            self.say_own(Input::CancelResponse { response_id: Some(response_id.to_owned()) }).await;
+        for (item_id, chars) in self.stop_saying(response_id, why).await {
+            self.cut(None, item_id, chars, None).await;
         }
+        self.speak_on(renderer, frames).await;
+    }
+
+    // Stops a reply that says an item which the client cuts or deletes itself.
+    pub(super) async fn stop_item(&mut self, item_id: &str, renderer: &mut Renderer, frames: &mut Vec<String>) {
+        let Some(reply) = self.replies.iter().find(|reply| reply.says(item_id)) else { return };
+        let response_id = reply.response_id().to_owned();
+        let mut cuts = self.stop_saying(&response_id, SpokenStop::ClientCancelled).await;
+        cuts.retain(|(cut, _)| cut != item_id);
         for (item_id, chars) in cuts {
             self.cut(None, item_id, chars, None).await;
         }
         self.speak_on(renderer, frames).await;
+    }
+
+    async fn stop_saying(&mut self, response_id: &str, why: SpokenStop) -> Vec<HeardPart> {
+        let now = self.now();
+        let reply = self.replies.iter_mut().find(|reply| reply.response_id() == response_id);
+        let Some((is_made, cuts)) = reply.map(|reply| (reply.is_made(), reply.stop(why, now))) else {
+            return Vec::new();
+        };
+        if !is_made {
+            self.say_own(Input::CancelResponse { response_id: Some(response_id.to_owned()) }).await;
+        }
+        cuts
     }
 
     // A user begins to speak over what is said.
