@@ -56,14 +56,16 @@ pub struct Talk {
     held: VecDeque<ClientInput>,
     // Replies that are said, the oldest first.
     replies: Vec<SpokenReply>,
-    // Modality that the client wants for each response it has asked for: `None` is that of the connection.
-    asked: VecDeque<Option<bool>>,
+    // Responses that were asked for and have not started.
+    asked: VecDeque<AskedResponse>,
     // Response of the conversation that the session makes.
     active: Option<String>,
     // The last reply that was said to its end: it may still be playing.
     last: Option<SpokenReply>,
-    // A turn has ended that is answered when the present reply is over.
+    // A turn has ended that is answered when the present reply is over, and what a user says meanwhile is known.
     owes_reply: bool,
+    // True behind the first reply: from then on a silent user is spoken to.
+    has_replied: bool,
     idle_at: Option<Instant>,
     begun: Instant,
     // Inputs that the session has not answered: the client's id, and what a refusal means.
@@ -83,6 +85,14 @@ struct SaidInput {
     is_own: bool,
     // True if it asks for a response.
     asks: bool,
+    // True if it is what a user spoke.
+    is_turn: bool,
+}
+
+struct AskedResponse {
+    // `None`: as the connection is set.
+    is_audio: Option<bool>,
+    in_conversation: bool,
 }
 
 impl Talk {
@@ -110,6 +120,7 @@ impl Talk {
             active: None,
             last: None,
             owes_reply: false,
+            has_replied: false,
             idle_at: None,
             begun: Instant::now(),
             said: HashMap::new(),
@@ -186,7 +197,7 @@ impl Talk {
                 self.turns.forget_open();
                 frames.push(renderer.frame(super::frames::Body::InputAudioBufferCleared {}));
                 self.say_own(Input::Hear { text: String::new() }).await;
-                return;
+                return self.go_on(renderer).await;
             }
             (_, Input::TruncateItem { item_id, heard: Heard::Ms(ms), .. }) => {
                 let (item_id, ms) = (item_id.clone(), *ms);
@@ -240,7 +251,11 @@ impl Talk {
         self.said_count += 1;
         let said = SaidInput { asks: input.wants_response(), ..said };
         if said.asks {
-            self.asked.push_back(is_audio);
+            let in_conversation = match &input {
+                Input::Respond(request) => request.conversation != session::ConversationChoice::None,
+                _ => true,
+            };
+            self.asked.push_back(AskedResponse { is_audio, in_conversation });
         }
         let id = format!("said {}", self.said_count);
         self.said.insert(id.clone(), said);
@@ -259,7 +274,7 @@ impl Talk {
         match &**event {
             Event::Refused { input_id, refusal } => {
                 let said = input_id.as_ref().and_then(|id| self.said.remove(id));
-                let Some(SaidInput { event_id, cuts, is_own, asks }) = said else {
+                let Some(SaidInput { event_id, cuts, is_own, asks, is_turn }) = said else {
                     return renderer.render(event, frames);
                 };
                 if asks {
@@ -270,7 +285,10 @@ impl Talk {
                 {
                     self.cuts.remove(at);
                 }
-                if !is_own {
+                // The turn is an item: another client's response was sooner.
+                if is_turn && matches!(refusal, Refusal::ResponseActive { .. }) {
+                    self.owes_reply = true;
+                } else if !is_own {
                     renderer.render(&Event::Refused { input_id: event_id, refusal: refusal.clone() }, frames);
                 }
                 return;
@@ -291,11 +309,13 @@ impl Talk {
                 return self.tell_transcript(&item.id, renderer, frames);
             }
             Event::ResponseStarted { response } => {
-                let wanted = self.asked.pop_front().flatten();
+                let wanted = self.asked.pop_front().and_then(|asked| asked.is_audio);
                 let is_audio = wanted.unwrap_or(renderer.audio.is_audio) && self.servers.voice.is_some();
                 if response.conversation_id.is_some() {
                     self.active = Some(response.id.clone());
                     self.idle_at = None;
+                    // It answers all turns that are items by now.
+                    self.owes_reply &= !self.turns.has_items();
                 }
                 if is_audio && let Some(voice) = &self.servers.voice {
                     let settings = &self.app.replies.settings.speech;
@@ -386,8 +406,18 @@ impl Talk {
     }
 
     async fn reply_is_over(&mut self, renderer: &mut Renderer) {
-        if std::mem::take(&mut self.owes_reply) {
+        self.has_replied = true;
+        self.go_on(renderer).await;
+    }
+
+    // Answers the turn that waited for its reply, or waits for a user to say something.
+    async fn go_on(&mut self, renderer: &mut Renderer) {
+        if self.owes_reply && !self.must_wait(renderer) {
+            self.owes_reply = false;
             return self.respond().await;
+        }
+        if !self.has_replied || self.is_replying() || !self.turns.is_empty() {
+            return;
         }
         let left = self.last.as_ref().map_or(0, |last| last.plays_until().saturating_sub(self.now()));
         let idle = renderer.audio.idle_ms().filter(|_| !self.microphone.is_speaking());
@@ -411,7 +441,17 @@ impl Talk {
     }
 
     fn is_replying(&self) -> bool {
-        self.active.is_some() || self.replies.iter().any(SpokenReply::in_conversation)
+        self.active.is_some() || self.is_asked() || self.replies.iter().any(SpokenReply::in_conversation)
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.iter().any(|asked| asked.in_conversation)
+    }
+
+    // True while a reply would be said over another, or over what a user says.
+    fn must_wait(&self, renderer: &Renderer) -> bool {
+        let interrupts = renderer.audio.turns.is_some_and(|turns| turns.interrupt_response);
+        self.is_replying() || interrupts && (self.turns.is_open() || !self.turns.is_empty())
     }
 
     fn count_memory(&mut self) {

@@ -112,6 +112,59 @@ async fn a_message_that_waits_behind_another_is_not_heard() {
 }
 
 #[tokio::test]
+async fn no_reply_begins_over_a_user_who_speaks_again() {
+    for more in ["In the kitchen.", ""] {
+        let mut room = Room::with(|_| {}).await;
+        room.ears.set_fault(Fault::Late(Duration::from_millis(400)));
+        room.ears.will_hear(&["Turn on the lamp.", more]);
+        room.hear(&[silence(300), vowel(RATE, 500), silence(700)].concat()).await;
+        room.client.until("input_audio_buffer.committed").await;
+        room.hear(&vowel(RATE, 400)).await;
+        room.client.until("input_audio_buffer.speech_started").await;
+        room.client.until(HEARD).await;
+        room.hear(&silence(900)).await;
+        let types = room.client.types_until(HEARD).await;
+        assert!(!types.iter().any(|kind| kind == "response.created"), "{types:?}");
+        let mut asked = room.reply("It is on.").await;
+        let said: Vec<_> = asked.chat().messages.iter().rev().map(|message| message["content"].clone()).collect();
+        let expected = if more.is_empty() { vec!["Turn on the lamp."] } else { vec![more, "Turn on the lamp."] };
+        assert_eq!(said[..expected.len()], expected);
+        asked.done(Finish::Stop);
+        assert_eq!(room.client.until("response.done").await["response"]["status"], "completed");
+        room.server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn of_two_turns_whose_words_come_together_each_is_answered() {
+    for interrupts in [true, false] {
+        let mut room = Room::with(|_| {}).await;
+        room.configure(json!({ "turn_detection": { "type": "server_vad", "interrupt_response": interrupts } })).await;
+        // The first turn has its words last.
+        room.ears.set_fault(Fault::Late(Duration::from_millis(1500)));
+        room.ears.will_hear(&["Please.", "Turn on the lamp."]);
+        room.hear(&[silence(300), vowel(RATE, 500), silence(700)].concat()).await;
+        while room.ears.asked().is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        room.ears.set_fault(Fault::None);
+        room.hear(&[vowel(RATE, 400), silence(900)].concat()).await;
+        let mut asked = room.reply("It is on.").await;
+        let last = |asked: &crate::scripted::Asked| asked.chat().messages.last().unwrap()["content"].clone();
+        if !interrupts {
+            assert_eq!(last(&asked), "Turn on the lamp.");
+            asked.done(Finish::Stop);
+            assert_eq!(room.client.until("response.done").await["response"]["status"], "completed");
+            asked = room.reply("You are welcome.").await;
+        }
+        assert_eq!(last(&asked), "Please.");
+        asked.done(Finish::Stop);
+        assert_eq!(room.client.until("response.done").await["response"]["status"], "completed");
+        room.server.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_reply_whose_item_is_cut_or_deleted_says_no_more() {
     for event in ["conversation.item.truncate", "conversation.item.delete"] {
         let mut room = Room::with(|settings| settings.speech.ahead_ms = 500).await;

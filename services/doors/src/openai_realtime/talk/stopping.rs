@@ -9,7 +9,8 @@ impl Talk {
     // Cuts an item to the words that were heard. `told_ms`: `None` if the client did not ask for it.
     pub(super) async fn cut(&mut self, event_id: Option<String>, item_id: String, chars: usize, told_ms: Option<u64>) {
         self.cuts.push_back((item_id.clone(), told_ms));
-        let said = SaidInput { event_id, cuts: Some(item_id.clone()), is_own: told_ms.is_none(), asks: false };
+        let (cuts, is_own) = (Some(item_id.clone()), told_ms.is_none());
+        let said = SaidInput { event_id, cuts, is_own, ..SaidInput::default() };
         self.say(said, Input::TruncateItem { item_id, part: 0, heard: Heard::Chars(chars) }, None).await;
     }
 
@@ -84,7 +85,6 @@ impl Talk {
 
     // A user begins to speak over what is said.
     pub(super) async fn interrupt(&mut self, renderer: &mut Renderer, frames: &mut Vec<String>) {
-        self.owes_reply = false;
         let said: Vec<String> = self
             .replies
             .iter()
@@ -96,6 +96,9 @@ impl Talk {
         }
         if let Some(active) = self.active.clone().filter(|active| !said.contains(active)) {
             self.say_own(Input::CancelResponse { response_id: Some(active) }).await;
+        } else if self.is_asked() {
+            // Of a response that has not started the id is not known.
+            self.say_own(Input::CancelResponse { response_id: None }).await;
         }
         let now = self.now();
         for (item_id, chars) in self.last.as_mut().map(|last| last.cut_by_clock(now)).unwrap_or_default() {

@@ -132,6 +132,14 @@ impl SpokenTurns {
         self.open.take().unwrap_or_else(|| renderer.next_id("item"))
     }
 
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub fn has_items(&self) -> bool {
+        self.untold.is_empty()
+    }
+
     pub fn last_id(&self) -> Option<&str> {
         self.ended.back().map(|turn| turn.item_id.as_str())
     }
@@ -336,14 +344,14 @@ impl Talk {
                 }
                 let untold = UntoldTurn { item_id: item_id.clone(), words: transcript, seconds, audio };
                 self.turns.untold.push_back(untold);
-                let is_answered = respond && !self.is_replying();
-                self.owes_reply = respond && !is_answered;
-                let respond = is_answered && self.is_allowed();
+                let is_due = respond || self.owes_reply;
+                self.owes_reply = is_due && self.must_wait(renderer);
+                let respond = is_due && !self.owes_reply && self.is_allowed();
                 let mut input = Input::HeardAll { text, item_id: Some(item_id), speaker: None, respond };
                 if let Err(error) = self.speaker.name(&self.app, &mut input).await {
                     tracing::warn!(%error, "the speaker of a turn is not known");
                 }
-                self.say(SaidInput::default(), input, None).await;
+                self.say(SaidInput { is_turn: true, ..SaidInput::default() }, input, None).await;
             }
             Ok(transcript) => {
                 self.empty_item(&item_id, renderer, frames);
@@ -351,6 +359,7 @@ impl Talk {
                 frames.push(renderer.frame(Body::ItemDeleted { item_id: &item_id }));
                 self.say_own(Input::Hear { text: String::new() }).await;
                 self.refuse_held(SpokenEnd::Cancelled { reason: "client_cancelled" }, renderer, frames);
+                self.go_on(renderer).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "a turn has no words");
@@ -363,6 +372,7 @@ impl Talk {
                 frames.push(renderer.frame(Body::ItemDeleted { item_id }));
                 let failed = SpokenEnd::Failed { code: error.code(), message: &message };
                 self.refuse_held(failed, renderer, frames);
+                self.go_on(renderer).await;
             }
         }
     }
