@@ -20,7 +20,7 @@ use std::sync::Arc;
 use store::SessionRef;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use turns::{HeardTurn, SpokenTurns};
+use turns::{HeardTurn, HeldResponse, SpokenTurns};
 use voices::SpeechServers;
 
 /// Input of a client, in its order.
@@ -53,7 +53,7 @@ pub struct Talk {
     microphone: Microphone,
     turns: SpokenTurns,
     // Requests of the client that wait for the words before them.
-    held: VecDeque<ClientInput>,
+    held: VecDeque<HeldResponse>,
     // Replies that are said, the oldest first.
     replies: Vec<SpokenReply>,
     // Responses that were asked for and have not started.
@@ -214,7 +214,8 @@ impl Talk {
             (_, Input::Respond(_)) if !self.turns.is_empty() => {
                 let most = self.app.replies.settings.speech.waiting_turns;
                 if self.held.len() < most {
-                    self.held.push_back(said);
+                    let behind = self.turns.last_id().unwrap_or_default().to_owned();
+                    self.held.push_back(HeldResponse { said, behind, has_words: false });
                     return;
                 }
                 let message =
@@ -484,7 +485,7 @@ impl Talk {
             self.turn_is_heard(turn, renderer, frames).await;
             if self.turns.is_empty() {
                 for held in std::mem::take(&mut self.held) {
-                    self.pass_on(held, renderer, frames).await;
+                    self.pass_on(held.said, renderer, frames).await;
                 }
             }
         }

@@ -165,6 +165,43 @@ async fn of_two_turns_whose_words_come_together_each_is_answered() {
 }
 
 #[tokio::test]
+async fn a_response_waits_for_its_own_words() {
+    let mut room = Room::with(|_| {}).await;
+    room.by_hand().await;
+    room.ears.set_fault(Fault::Late(Duration::from_millis(500)));
+    room.ears.will_hear(&["", "What time is it?"]);
+    room.commit().await;
+    room.commit().await;
+    // The first has no words to answer.
+    let done = room.client.until("response.done").await;
+    assert_eq!(done["response"]["status"], "cancelled");
+    let mut asked = room.reply("It is noon.").await;
+    assert_eq!(asked.chat().messages.last().unwrap()["content"], "What time is it?");
+    asked.done(Finish::Stop);
+    assert_eq!(room.client.until("response.done").await["response"]["status"], "completed");
+    room.server.stop().await;
+}
+
+#[tokio::test]
+async fn a_response_that_waits_can_be_cancelled() {
+    let mut room = Room::with(|_| {}).await;
+    room.by_hand().await;
+    room.ears.set_fault(Fault::Late(Duration::from_millis(500)));
+    room.ears.will_hear(&["What time is it?"]);
+    room.commit().await;
+    room.client.say(json!({ "type": "response.cancel" })).await;
+    let done = room.client.until("response.done").await;
+    assert_eq!(done["response"]["status_details"], json!({ "type": "cancelled", "reason": "client_cancelled" }));
+    room.client.until(HEARD).await;
+    room.client.ask("And now?").await;
+    let mut asked = room.reply("It is noon.").await;
+    assert_eq!(asked.chat().messages.last().unwrap()["content"], "And now?");
+    asked.done(Finish::Stop);
+    assert_eq!(room.client.until("response.done").await["response"]["status"], "completed");
+    room.server.stop().await;
+}
+
+#[tokio::test]
 async fn a_reply_whose_item_is_cut_or_deleted_says_no_more() {
     for event in ["conversation.item.truncate", "conversation.item.delete"] {
         let mut room = Room::with(|settings| settings.speech.ahead_ms = 500).await;

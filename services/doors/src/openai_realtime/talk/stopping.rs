@@ -1,5 +1,6 @@
 //! Barge-ins: replies that stop, and the words that were heard of them.
 
+use super::super::render::SpokenEnd;
 use super::speaking::{HeardPart, SpokenReply, SpokenStop};
 use super::{ClientInput, SaidInput, Talk};
 use crate::openai_realtime::Renderer;
@@ -47,6 +48,11 @@ impl Talk {
         };
         match self.replies.iter().find(is_meant).map(|reply| reply.response_id().to_owned()) {
             Some(id) => self.stop(&id, SpokenStop::ClientCancelled, renderer, frames).await,
+            // The client's responses that wait for words.
+            None if response_id.is_none() && self.active.is_none() && !self.held.is_empty() => {
+                let held = std::mem::take(&mut self.held);
+                self.end_held(held, SpokenEnd::Cancelled { reason: "client_cancelled" }, renderer, frames);
+            }
             None => self.pass_on(said, renderer, frames).await,
         }
     }

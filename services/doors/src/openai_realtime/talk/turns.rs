@@ -2,7 +2,7 @@
 
 use super::super::frames::{Body, TranscriptionError, TranscriptionUsage};
 use super::super::render::{SpokenEnd, shown_item, shown_response};
-use super::{SaidInput, Talk};
+use super::{ClientInput, SaidInput, Talk};
 use crate::openai_realtime::Renderer;
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
@@ -76,6 +76,15 @@ pub struct EndedTurn {
     heard: Option<Recognised>,
     // Audio that is kept beside the item.
     audio: Option<Vec<i16>>,
+}
+
+// Request of a client for a response to words that are not there yet.
+pub struct HeldResponse {
+    pub said: ClientInput,
+    // Last turn that it waits for.
+    pub behind: String,
+    // True if one of the turns had words.
+    pub has_words: bool,
 }
 
 pub enum HeardTurn {
@@ -344,6 +353,7 @@ impl Talk {
                 }
                 let untold = UntoldTurn { item_id: item_id.clone(), words: transcript, seconds, audio };
                 self.turns.untold.push_back(untold);
+                self.held.iter_mut().for_each(|held| held.has_words = true);
                 let is_due = respond || self.owes_reply;
                 self.owes_reply = is_due && self.must_wait(renderer);
                 let respond = is_due && !self.owes_reply && self.is_allowed();
@@ -358,8 +368,8 @@ impl Talk {
                 self.tell_completed(&item_id, &transcript, seconds, renderer, frames);
                 frames.push(renderer.frame(Body::ItemDeleted { item_id: &item_id }));
                 self.say_own(Input::Hear { text: String::new() }).await;
-                self.refuse_held(SpokenEnd::Cancelled { reason: "client_cancelled" }, renderer, frames);
-                self.go_on(renderer).await;
+                let ended = SpokenEnd::Cancelled { reason: "client_cancelled" };
+                self.nothing_was_said(&item_id, ended, renderer, frames).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "a turn has no words");
@@ -370,17 +380,37 @@ impl Talk {
                 let (item_id, content_index) = (item_id.as_str(), CONTENT_INDEX);
                 frames.push(renderer.frame(Body::TranscriptionFailed { item_id, content_index, error: failed }));
                 frames.push(renderer.frame(Body::ItemDeleted { item_id }));
-                let failed = SpokenEnd::Failed { code: error.code(), message: &message };
-                self.refuse_held(failed, renderer, frames);
-                self.go_on(renderer).await;
+                let ended = SpokenEnd::Failed { code: error.code(), message: &message };
+                self.nothing_was_said(item_id, ended, renderer, frames).await;
             }
         }
     }
 
-    // Ends the responses that were to answer words that are none.
-    fn refuse_held(&mut self, ended: SpokenEnd<'_>, renderer: &mut Renderer, frames: &mut Vec<String>) {
-        for held in std::mem::take(&mut self.held) {
-            let Input::Respond(request) = held.input else { continue };
+    // Goes on after a turn that becomes no item.
+    async fn nothing_was_said(
+        &mut self,
+        item_id: &str,
+        ended: SpokenEnd<'_>,
+        renderer: &mut Renderer,
+        frames: &mut Vec<String>,
+    ) {
+        let is_unfounded = |held: &HeldResponse| held.behind == item_id && !held.has_words;
+        let (unfounded, held) = std::mem::take(&mut self.held).into_iter().partition(is_unfounded);
+        self.held = held;
+        self.end_held(unfounded, ended, renderer, frames);
+        self.go_on(renderer).await;
+    }
+
+    // Ends responses that were to answer words that are none.
+    pub(super) fn end_held(
+        &mut self,
+        held: VecDeque<HeldResponse>,
+        ended: SpokenEnd<'_>,
+        renderer: &mut Renderer,
+        frames: &mut Vec<String>,
+    ) {
+        for held in held {
+            let Input::Respond(request) = held.said.input else { continue };
             let response = Response {
                 id: renderer.next_id("resp"),
                 status: ResponseStatus::InProgress,
