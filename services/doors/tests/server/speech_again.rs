@@ -202,6 +202,22 @@ async fn a_response_that_waits_can_be_cancelled() {
 }
 
 #[tokio::test]
+async fn marks_without_a_word_are_no_turn() {
+    let mut room = Room::with(|_| {}).await;
+    room.ears.will_hear(&[" ... ", "Are you there?"]);
+    room.speak().await;
+    let heard = room.client.until(HEARD).await;
+    assert_eq!(heard["transcript"], "");
+    assert_eq!(room.client.until("conversation.item.deleted").await["item_id"], heard["item_id"]);
+    room.speak().await;
+    let mut asked = room.reply("Yes.").await;
+    assert_eq!(asked.chat().messages.iter().filter(|message| message["role"] == "user").count(), 1);
+    asked.done(Finish::Stop);
+    room.client.until("response.done").await;
+    room.server.stop().await;
+}
+
+#[tokio::test]
 async fn a_reply_whose_item_is_cut_or_deleted_says_no_more() {
     for event in ["conversation.item.truncate", "conversation.item.delete"] {
         let mut room = Room::with(|settings| settings.speech.ahead_ms = 500).await;

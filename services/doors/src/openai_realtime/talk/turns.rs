@@ -324,6 +324,11 @@ impl SpokenTurns {
     }
 }
 
+// Returns false if nothing was said: recognisers write '...' for a noise.
+pub fn has_words(heard: &HeardWords) -> bool {
+    heard.text.contains(char::is_alphanumeric)
+}
+
 const CONTENT_INDEX: usize = 0;
 
 // Words that stand for a user's silence.
@@ -345,7 +350,7 @@ impl Talk {
         };
         let heard = heard.and_then(|heard| if heard.text.len() <= most { Ok(heard) } else { Err(too_long()) });
         match heard {
-            Ok(transcript) if !transcript.text.is_empty() => {
+            Ok(transcript) if has_words(&transcript) => {
                 let text = Some(transcript.text.clone());
                 // No client is told the transcript of a turn that the session refused.
                 if self.turns.untold.len() >= self.turns.most {
@@ -364,6 +369,7 @@ impl Talk {
                 self.say(SaidInput { is_turn: true, ..SaidInput::default() }, input, None).await;
             }
             Ok(transcript) => {
+                let transcript = HeardWords { text: String::new(), ..transcript };
                 self.empty_item(&item_id, renderer, frames);
                 self.tell_completed(&item_id, &transcript, seconds, renderer, frames);
                 frames.push(renderer.frame(Body::ItemDeleted { item_id: &item_id }));
