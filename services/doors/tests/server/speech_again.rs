@@ -202,6 +202,19 @@ async fn a_response_that_waits_can_be_cancelled() {
 }
 
 #[tokio::test]
+async fn meaning_ends_a_turn_where_pauses_are_not_looked_at() {
+    let mut room = Room::with(|settings| settings.speech.pause_ms = 0).await;
+    room.configure(json!({ "turn_detection": { "type": "semantic_vad" } })).await;
+    room.ears.will_hear(&["Is it late?"]);
+    // Too short a silence for words that are not known.
+    room.hear(&[silence(300), vowel(RATE, 600), silence(1100)].concat()).await;
+    room.client.until("input_audio_buffer.speech_stopped").await;
+    room.reply("Not yet.").await.done(Finish::Stop);
+    room.client.until("response.done").await;
+    room.server.stop().await;
+}
+
+#[tokio::test]
 async fn marks_without_a_word_are_no_turn() {
     let mut room = Room::with(|_| {}).await;
     room.ears.will_hear(&[" ... ", "Are you there?"]);

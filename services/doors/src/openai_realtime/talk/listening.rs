@@ -111,9 +111,7 @@ impl Talk {
                     }
                 }
                 TurnEvent::Paused { so_far } => {
-                    if self.app.replies.settings.speech.pause_ms > 0
-                        && let Some(ears) = &self.servers.ears
-                    {
+                    if let Some(ears) = &self.servers.ears {
                         self.turns.look(ears.clone(), so_far, renderer.audio.language());
                     }
                 }
