@@ -55,8 +55,10 @@ impl Microphone {
         events.extend(heard);
     }
 
+    // Forgets what was heard. What comes next is another stream, which begins with a whole sample.
     pub fn clear(&mut self) {
         self.hearing.clear();
+        (self.bytes, self.resampler) = (SampleBytes::default(), Resampler::new(self.format.rate(), HEARD_RATE));
     }
 
     pub fn is_speaking(&self) -> bool {
@@ -157,5 +159,27 @@ impl Talk {
         if let Some(ears) = &self.servers.ears {
             self.turns.end(ears.clone(), item_id, turn, respond, renderer.audio.language());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use settings::{Settings, Sources};
+
+    #[test]
+    fn what_comes_behind_a_clear_is_not_shifted_by_half_a_sample() {
+        let settings = Settings::load(&Sources::default()).unwrap().settings.speech;
+        let mut audio = AudioConfig::new(true, false);
+        audio.turns = None;
+        let said = speech::pcm::to_bytes(&speech::vowel(audio.input.rate(), 200));
+        let heard = |before: &[u8]| {
+            let mut microphone = Microphone::new(&audio, &settings);
+            microphone.hear(before, &mut Vec::new());
+            microphone.clear();
+            microphone.hear(&said, &mut Vec::new());
+            microphone.hearing.take().samples
+        };
+        assert_eq!(heard(&[1, 2, 3]), heard(&[]));
     }
 }
