@@ -9,6 +9,7 @@ use replies::Completions;
 use settings::ExplainedValue;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use voices::SpeechServers;
 
 #[derive(Clone)]
@@ -20,6 +21,8 @@ pub struct App {
     pub speech: SpeechServers,
     pub start: Arc<StartFacts>,
     pub state_streams: StateStreams,
+    // Turns of clients that have left, until they are kept.
+    pub late_turns: TaskTracker,
 }
 
 /// Facts about this start, for administrators.

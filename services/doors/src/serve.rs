@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use voices::SpeechServers;
 
 pub struct Listeners {
@@ -69,7 +70,17 @@ pub async fn serve(
     let (pulls, start) = (SharedFetch::default(), Arc::new(start));
     let speech = speech_servers(&replies.settings, stop.clone());
     let state_streams = StateStreams::new(replies.settings.limits.status_streams);
-    let app = App { replies: replies.clone(), access, pulls, stopping: stop.clone(), speech, start, state_streams };
+    let (stopping, late_turns) = (stop.clone(), TaskTracker::new());
+    let app = App {
+        replies: replies.clone(),
+        access,
+        pulls,
+        stopping,
+        speech,
+        start,
+        state_streams,
+        late_turns: late_turns.clone(),
+    };
     let mut maintenance = tokio::spawn(replies.clone().maintain(stop.clone()));
     tokio::spawn(revoked.watch(replies.store.clone(), stop.clone()));
     let stopping = stop.clone();
@@ -95,6 +106,8 @@ pub async fn serve(
             more.wait().await;
         }
         wyoming.wait().await;
+        late_turns.close();
+        late_turns.wait().await;
         replies.keeping.finish().await;
     })
     .await;

@@ -85,7 +85,7 @@ pub async fn connect(
     let attach = Attach {
         replay,
         interest: interest(extensions.clone(), hears_or_speaks),
-        person: Some(scope.person),
+        person: Some(scope.person.clone()),
         trace_parent: scope.trace_parent,
     };
     let (connected, written) = app.replies.runtime.attach(&session, attach).await?;
@@ -95,7 +95,7 @@ pub async fn connect(
     let (mut renderer, own) = (Renderer::new(extensions.clone(), seed), Renderer::new(extensions.clone(), !seed));
     let opened = (&caller.clone(), peer, place);
     let connected = Arc::new(connected);
-    let speaker = SpeakingClient { caller, headers, clues };
+    let speaker = SpeakingClient { caller, headers, clues, person: scope.person };
     let (to_talk, inputs) = mpsc::channel(WAITING_INPUTS);
     let place_in_session = (session, connected.clone());
     let talk =

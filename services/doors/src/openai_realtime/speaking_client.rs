@@ -11,12 +11,14 @@ pub struct SpeakingClient {
     /// Clues of the connection to its speakers.
     pub headers: HeaderMap,
     pub clues: BodyClues,
+    // Person of the connection.
+    pub person: String,
 }
 
 impl SpeakingClient {
     /// Finds the persons of the speakers that an input names.
     pub async fn name(&self, app: &App, input: &mut Input) -> Result<(), ApiError> {
-        let SpeakingClient { caller, headers, clues } = self;
+        let SpeakingClient { caller, headers, clues, .. } = self;
         Ok(app.replies.persons.name_speakers(caller, headers, clues, input).await?)
     }
 }

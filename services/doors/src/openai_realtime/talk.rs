@@ -1,6 +1,7 @@
 //! A connection that hears and speaks: between the session, which knows words, and a client, which sends and plays
 //! audio. It belongs to the task that writes, so that every frame has its place.
 
+mod late;
 mod listening;
 mod speaking;
 mod stopping;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use store::SessionRef;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use turns::{HeardTurn, HeldResponse, SpokenTurns};
 use voices::SpeechServers;
 
@@ -75,6 +77,8 @@ pub struct Talk {
     cuts: VecDeque<(String, Option<u64>)>,
     last_item: Option<String>,
     memory: HeldShare,
+    // The service stops behind it.
+    _token: TaskTrackerToken,
 }
 
 #[derive(Default)]
@@ -128,6 +132,7 @@ impl Talk {
             cuts: VecDeque::new(),
             last_item: None,
             memory,
+            _token: app.late_turns.token(),
             app,
         }
     }

@@ -196,6 +196,17 @@ const BYTES_TOGETHER: usize = 64 << 10; // not a window: bytes of frames
 
 impl Writing {
     async fn write(mut self) {
+        let end = self.write_all().await;
+        if let Some(talk) = self.talk.take() {
+            talk.leave();
+        }
+        if let Some(end) = end {
+            self.writer.say_goodbye(end).await;
+        }
+    }
+
+    // Writes until there is no more. `None`: the client reads no more.
+    async fn write_all(&mut self) -> Option<SocketEnd> {
         let mut frames = Vec::new();
         loop {
             let next = tokio::select! {
@@ -203,7 +214,11 @@ impl Writing {
                 happened = happens(&mut self.talk) => {
                     match (happened, &mut self.talk) {
                         (Some(happened), Some(talk)) => talk.handle(happened, &mut self.renderer, &mut frames).await,
-                        _ => self.talk = None,
+                        (_, talk) => {
+                            if let Some(talk) = talk.take() {
+                                talk.leave();
+                            }
+                        }
                     }
                     None
                 }
@@ -213,7 +228,7 @@ impl Writing {
                         () = self.written.ended_now() => true,
                     };
                     if !sent {
-                        return;
+                        return None;
                     }
                     continue;
                 }
@@ -243,7 +258,7 @@ impl Writing {
             };
             match sent {
                 Some(Ok(())) => self.written.done(taken),
-                Some(Err(_)) => return,
+                Some(Err(_)) => return None,
                 None => {}
             }
             let end = match end {
@@ -252,7 +267,7 @@ impl Writing {
                 Some(end) => SocketEnd::BySession(end),
             };
             drop(counting);
-            return self.writer.say_goodbye(end).await;
+            return Some(end);
         }
     }
 

@@ -35,6 +35,7 @@ mod side_tasks;
 mod speakers;
 mod speech;
 mod speech_again;
+mod speech_late;
 mod speech_live;
 mod speech_random;
 mod spoken_trust;

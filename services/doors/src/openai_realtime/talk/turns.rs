@@ -3,6 +3,7 @@
 use super::super::frames::{Body, TranscriptionError, TranscriptionUsage};
 use super::super::render::{SpokenEnd, shown_item, shown_response};
 use super::{ClientInput, SaidInput, Talk};
+use crate::App;
 use crate::openai_realtime::Renderer;
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
@@ -14,7 +15,7 @@ use settings::SpeechSettings;
 use speech::{HEARD_RATE, HeardAudio, Hearing};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use store::ItemAudio;
+use store::{ItemAudio, SessionRef};
 use voices::{Ears, Error, HeardWords, LiveHearing, PartialWords};
 
 type Recognised = Result<HeardWords, Error>;
@@ -38,11 +39,11 @@ pub struct SpokenTurns {
     keeps_audio: bool,
 }
 
-struct UntoldTurn {
-    item_id: String,
-    words: HeardWords,
+pub struct UntoldTurn {
+    pub item_id: String,
+    pub words: HeardWords,
     seconds: f64,
-    audio: Option<Vec<i16>>,
+    pub audio: Option<Vec<i16>>,
 }
 
 // Request about the words so far. Voice since then makes it void.
@@ -76,6 +77,13 @@ pub struct EndedTurn {
     heard: Option<Recognised>,
     // Audio that is kept beside the item.
     audio: Option<Vec<i16>>,
+}
+
+impl EndedTurn {
+    pub fn heard(self, words: HeardWords) -> UntoldTurn {
+        let EndedTurn { item_id, seconds, audio, .. } = self;
+        UntoldTurn { item_id, words, seconds, audio }
+    }
 }
 
 // Request of a client for a response to words that are not there yet.
@@ -315,6 +323,22 @@ impl SpokenTurns {
         Some(HeardTurn::Partial { item_id, delta, text })
     }
 
+    pub fn is_told(&self) -> bool {
+        self.ended.is_empty() && self.untold.is_empty()
+    }
+
+    pub fn take_untold(&mut self) -> Option<UntoldTurn> {
+        self.untold.pop_front()
+    }
+
+    pub fn tell_later(&mut self, turn: UntoldTurn) {
+        // No client is told the transcript of a turn that the session refused.
+        if self.untold.len() >= self.most {
+            self.untold.pop_front();
+        }
+        self.untold.push_back(turn);
+    }
+
     /// Takes the oldest turn if its words are there.
     pub fn take_first(&mut self) -> Option<(EndedTurn, Recognised)> {
         self.ended.front().filter(|turn| turn.heard.is_some())?;
@@ -327,6 +351,18 @@ impl SpokenTurns {
 // Returns false if nothing was said: recognisers write '...' for a noise.
 pub fn has_words(heard: &HeardWords) -> bool {
     heard.text.contains(char::is_alphanumeric)
+}
+
+pub async fn keep_audio(app: &App, session: &SessionRef, item_id: &str, samples: &[i16]) {
+    let Some(room) = app.replies.runtime.held().taken(samples.len() * 2) else {
+        return tracing::warn!("the audio of a turn is not kept: there is no room in memory (memory.text_bytes)");
+    };
+    let audio = ItemAudio { rate: HEARD_RATE, samples: speech::pcm::to_bytes(samples) };
+    let most_bytes = app.replies.settings.speech.kept_audio_bytes as u64;
+    if let Err(error) = app.replies.store.keep_audio(session, item_id, audio, most_bytes).await {
+        tracing::warn!(%error, "the audio of a turn is not kept");
+    }
+    drop(room);
 }
 
 const CONTENT_INDEX: usize = 0;
@@ -352,12 +388,7 @@ impl Talk {
         match heard {
             Ok(transcript) if has_words(&transcript) => {
                 let text = Some(transcript.text.clone());
-                // No client is told the transcript of a turn that the session refused.
-                if self.turns.untold.len() >= self.turns.most {
-                    self.turns.untold.pop_front();
-                }
-                let untold = UntoldTurn { item_id: item_id.clone(), words: transcript, seconds, audio };
-                self.turns.untold.push_back(untold);
+                self.turns.tell_later(UntoldTurn { item_id: item_id.clone(), words: transcript, seconds, audio });
                 self.held.iter_mut().for_each(|held| held.has_words = true);
                 let is_due = respond || self.owes_reply;
                 self.owes_reply = is_due && self.must_wait(renderer);
@@ -453,24 +484,10 @@ impl Talk {
         {
             self.tell_completed(&item_id, &words, seconds, renderer, frames);
             if let Some(samples) = audio {
-                self.keep_audio(item_id, &samples);
+                let (app, session) = (self.app.clone(), self.session.clone());
+                tokio::spawn(async move { keep_audio(&app, &session, &item_id, &samples).await });
             }
         }
-    }
-
-    fn keep_audio(&self, item_id: String, samples: &[i16]) {
-        let Some(room) = self.app.replies.runtime.held().taken(samples.len() * 2) else {
-            return tracing::warn!("the audio of a turn is not kept: there is no room in memory (memory.text_bytes)");
-        };
-        let audio = ItemAudio { rate: HEARD_RATE, samples: speech::pcm::to_bytes(samples) };
-        let (store, session) = (self.app.replies.store.clone(), self.session.clone());
-        let most_bytes = self.app.replies.settings.speech.kept_audio_bytes as u64;
-        tokio::spawn(async move {
-            if let Err(error) = store.keep_audio(&session, &item_id, audio, most_bytes).await {
-                tracing::warn!(%error, "the audio of a turn is not kept");
-            }
-            drop(room);
-        });
     }
 
     pub(super) fn tell_partial(&self, item_id: &str, delta: &str, renderer: &mut Renderer, frames: &mut Vec<String>) {
