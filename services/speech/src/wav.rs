@@ -10,6 +10,14 @@ pub struct Wav {
     pub samples: Vec<i16>,
 }
 
+// Form of a file's samples, and the byte at which they begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WavHead {
+    pub rate: u32,
+    pub channels: usize,
+    pub begin: usize,
+}
+
 /// Head before this number of samples in one channel. `None`: the number is not known yet.
 pub fn head(rate: u32, samples: Option<u32>) -> [u8; HEAD_BYTES] {
     let bytes = samples.map(|samples| samples.saturating_mul(2)).unwrap_or(u32::MAX);
@@ -41,6 +49,23 @@ pub fn file(rate: u32, samples: &[i16]) -> Vec<u8> {
 /// Reads samples of 16 bits in one or two channels. `None`: the bytes are no such file. A length that lies, as of a
 /// file that was still being written, ends with the bytes.
 pub fn read(bytes: &[u8]) -> Option<Wav> {
+    let (WavHead { rate, channels, begin }, length) = data(bytes)?;
+    let data = &bytes[begin..begin.saturating_add(length).min(bytes.len())];
+    let samples = SampleBytes::default().push(data);
+    let samples = match channels {
+        1 => samples,
+        _ => samples.chunks_exact(2).map(|pair| ((i32::from(pair[0]) + i32::from(pair[1])) / 2) as i16).collect(),
+    };
+    Some(Wav { rate, samples })
+}
+
+// Reads the head of a file whose samples may still come. `None`: the bytes are no such file, or not all of its head.
+pub fn read_head(bytes: &[u8]) -> Option<WavHead> {
+    data(bytes).map(|(head, _)| head)
+}
+
+// Finds the samples, and their bytes as the file tells them.
+fn data(bytes: &[u8]) -> Option<(WavHead, usize)> {
     if bytes.get(..4)? != b"RIFF" || bytes.get(8..12)? != b"WAVE" {
         return None;
     }
@@ -59,16 +84,7 @@ pub fn read(bytes: &[u8]) -> Option<Wav> {
             }
             b"data" => {
                 let (rate, channels) = form?;
-                let data = &bytes[body..body.saturating_add(length).min(bytes.len())];
-                let samples = SampleBytes::default().push(data);
-                let samples = match channels {
-                    1 => samples,
-                    _ => samples
-                        .chunks_exact(2)
-                        .map(|pair| ((i32::from(pair[0]) + i32::from(pair[1])) / 2) as i16)
-                        .collect(),
-                };
-                return Some(Wav { rate, samples });
+                return Some((WavHead { rate, channels: channels as usize, begin: body }, length));
             }
             _ => {}
         }

@@ -293,6 +293,25 @@ async fn both_are_asked_over_http() {
 }
 
 #[tokio::test]
+async fn a_file_in_place_of_samples_has_its_own_rate() {
+    let mut file = speech::wav::file(12_000, &[9000; 1200]);
+    let said = async |kind: &str, body: &[u8]| {
+        let (base, _request) = http(answer("200 OK", kind, body)).await;
+        all(both(&base).1.say("ann", "Hello.".into(), WantedVoice::default())).await
+    };
+    let as_it_is = said("audio/wav", &file).await.unwrap();
+    assert_eq!(as_it_is.len(), 2400);
+    // More may stand before the samples.
+    file.splice(36..36, *b"LIST\x04\0\0\0info");
+    assert_eq!(said("audio/wav", &file).await.unwrap(), as_it_is);
+    for (kind, body) in
+        [("audio/mpeg", &[0; 64][..]), ("audio/wav", &file[..40]), ("audio/wav", &[b"RIFF", &[0; 5000][..]].concat())]
+    {
+        assert!(matches!(said(kind, body).await, Err((0, Error::Nonsense { .. }))), "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn no_part_of_the_key_is_told_and_no_other_server_gets_it() {
     let key = "sk-1234567890abcdefghij";
     let servers = |base: &str| SpeechServers::new(&settings_with_key(base), |_| Some(key.to_owned())).unwrap();

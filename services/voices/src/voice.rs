@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use settings::{SpeechServer, SpeechSettings};
 use speech::pcm::SampleBytes;
+use speech::wav::{WavHead, read_head};
 use speech::{Resampler, WordTime};
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,25 +200,39 @@ impl Voice {
         let request = http::post(&self.server, base, "audio/speech").json(&body);
         let response = http::send(&self.server, request).await?;
         let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if kind.starts_with("application/json") || kind.starts_with("text/") {
-            return Err(self.server.nonsense(format!("{kind} in place of audio")));
+        if NO_SAMPLES.iter().any(|no_samples| kind.starts_with(no_samples)) {
+            return Err(self.server.nonsense(format!("{kind} in place of samples (response_format pcm)")));
         }
         let mut pieces = response.bytes_stream();
-        let mut begun = false;
-        loop {
-            match self.server.in_time(pieces.next()).await? {
-                Some(Ok(piece)) => {
-                    // Some servers put the head of a file before the samples.
-                    let skipped = if !std::mem::replace(&mut begun, true) && piece.starts_with(b"RIFF") {
-                        speech::wav::HEAD_BYTES.min(piece.len())
-                    } else {
-                        0
-                    };
-                    told.bytes((VOICE_RATE, 1), &piece[skipped..]).await?;
-                }
-                Some(Err(_)) => return Err(self.server.broke_off()),
-                None => return told.end().await,
+        let (mut head, mut form) = (Vec::new(), None);
+        while let Some(piece) = self.server.in_time(pieces.next()).await? {
+            let piece = piece.map_err(|_| self.server.broke_off())?;
+            if let Some(form) = form {
+                told.bytes(form, &piece).await?;
+                continue;
             }
+            head.extend_from_slice(&piece);
+            if let Some((found, begin)) = self.begin(&head)? {
+                told.bytes(found, &head[begin..]).await?;
+                (form, head) = (Some(found), Vec::new());
+            }
+        }
+        if !head.is_empty() {
+            return Err(self.server.nonsense("the head of a file alone"));
+        }
+        told.end().await
+    }
+
+    // Finds the form of an answer's samples and the byte at which they begin. Some servers send a WAV file whatever they are asked for.
+    // `None`: its head is not all there.
+    fn begin(&self, bytes: &[u8]) -> Result<Option<((u32, usize), usize)>, Error> {
+        if !bytes.iter().zip(b"RIFF").all(|(one, other)| one == other) {
+            return Ok(Some(((VOICE_RATE, 1), 0)));
+        }
+        match read_head(bytes).filter(|head| speech::RATES.contains(&head.rate)) {
+            Some(WavHead { rate, channels, begin }) => Ok(Some(((rate, channels), begin))),
+            None if bytes.len() < MOST_HEAD => Ok(None),
+            None => Err(self.server.nonsense("a WAV file that is not of 16 bits in one or two channels")),
         }
     }
 
@@ -263,6 +278,21 @@ impl Voice {
     }
 }
 
+// Types of answers that are no samples.
+const NO_SAMPLES: [&str; 10] = [
+    "application/json",
+    "text/",
+    "audio/mp",
+    "audio/ogg",
+    "audio/opus",
+    "audio/aac",
+    "audio/flac",
+    "audio/x-flac",
+    "audio/webm",
+    "video/",
+];
+// Bytes of the longest head of a WAV file.
+const MOST_HEAD: usize = 4096; // not a window: bytes of a head
 // Path at which Kokoro's server tells the times of words.
 const CAPTIONS: &str = "dev/captioned_speech";
 // Voice where neither the client nor the configuration names one, and an HTTP server wants a name.
