@@ -109,14 +109,18 @@ fn a_file_is_planned_without_being_loaded() {
     }
 }
 
+// Sizes of the module.
+const COLS: usize = 256;
+const ROWS: usize = 512; // not a window: rows of a matrix
+
 /// Writes an adapter of one module of the tiny model, with this rank.
 fn adapter(folder: &Path, layer: usize, rank: usize) {
     std::fs::create_dir_all(folder).unwrap();
     let module = format!("base_model.model.model.layers.{layer}.mlp.up_proj");
-    let (a, b) = (vec![0; 4 * rank * 64], vec![0; 4 * 160 * rank]); // not a window: columns and rows
+    let (a, b) = (vec![0; 4 * rank * COLS], vec![0; 4 * ROWS * rank]);
     let tensors = BTreeMap::from([
-        (format!("{module}.lora_A.weight"), TensorView::new(Dtype::F32, vec![rank, 64], &a).unwrap()),
-        (format!("{module}.lora_B.weight"), TensorView::new(Dtype::F32, vec![160, rank], &b).unwrap()),
+        (format!("{module}.lora_A.weight"), TensorView::new(Dtype::F32, vec![rank, COLS], &a).unwrap()),
+        (format!("{module}.lora_B.weight"), TensorView::new(Dtype::F32, vec![ROWS, rank], &b).unwrap()),
     ]);
     safetensors::serialize_to_file(tensors, None, &folder.join("adapter_model.safetensors")).unwrap();
     let config = format!(r#"{{"peft_type": "LORA", "r": {rank}, "lora_alpha": 2}}"#);
@@ -135,7 +139,7 @@ fn a_plan_counts_what_the_service_would_hold() {
     let (plain, _) = weights(&file, &[]);
     adapter(&folder.path().join("voice"), 0, 2);
     let (adapted, report) = weights(&file, &["model.lora=[\"voice\"]"]);
-    assert_eq!((adapted - plain, report.get("notes")), (4 * 2 * (64 + 160), None));
+    assert_eq!((adapted - plain, report.get("notes")), (4 * 2 * (COLS + ROWS) as u64, None));
     // One of another model is no reason to plan nothing.
     adapter(&folder.path().join("other"), 99, 2);
     let (bytes, report) = weights(&file, &["model.lora=[\"other\"]"]);
