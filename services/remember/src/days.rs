@@ -5,7 +5,7 @@ use crate::text::{contains_phrase, folded, is_unspaced, words};
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// Returns true if a text can only be understood by who knows when it was said: 'my exam is tomorrow', 'the dentist is on Thursday'.
+/// Returns true if a reader needs the day on which a text was said: 'my exam is tomorrow', 'the dentist is on Thursday'.
 pub fn is_of_its_day(text: &str) -> bool {
     let said = folded(text);
     words(&said).into_iter().any(|word| WORDS.contains(word))

@@ -1,4 +1,4 @@
-//! What is told of television, a book, a game, a dream, or for somebody else: it is no fact of who tells it.
+//! Frames of what is told of television, a book, a game, a dream, or for another person: it is no fact of the speaker.
 
 use crate::languages::{LANGUAGES, LanguageWords, has};
 use crate::text::{contains_phrase, folded, sentences, words};

@@ -78,7 +78,7 @@ fn warnings(configured: Option<&Experiment>, arms: &[String], measured: &[Experi
     };
     let overrides = |user: &String| configured.is_some_and(|experiment| experiment.overrides.contains_key(user));
     let users: BTreeSet<&String> = measured.iter().map(|turn| &turn.user).filter(|user| overrides(user)).collect();
-    let not_drawn = (!users.is_empty()).then(|| Warning::NotDrawn { users: users.len() });
+    let not_drawn = (!users.is_empty()).then_some(Warning::NotDrawn { users: users.len() });
     arms.iter().filter_map(of_arm).chain(not_drawn).collect()
 }
 

@@ -116,7 +116,7 @@ impl Store {
         Ok(())
     }
 
-    // Removes sessions that nobody filled to the end: their client hung up, and their words were never acknowledged.
+    // Removes sessions whose client hung up before they were filled: the service acknowledged none of their words.
     async fn remove_half_filled(&self, before_ms: i64) -> Result<(), Error> {
         let query = sqlx::query_scalar("SELECT key FROM sessions WHERE deleted_at_ms < 0 AND -deleted_at_ms < ?");
         let left: Vec<i64> = self.read(async |reader| Ok(query.bind(before_ms).fetch_all(reader).await?)).await?;
@@ -242,11 +242,6 @@ impl Drop for Removing {
     fn drop(&mut self) {
         self.all.lock().remove(&self.key);
     }
-}
-
-// Mark of a session that is being filled, in `deleted_at_ms`: below 0, so that it is not taken for a deleted one.
-pub(crate) fn filled_since(now_ms: i64) -> i64 {
-    -now_ms.max(1)
 }
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -4,13 +4,13 @@
 //! reader sees half a conversation, and the next start removes what a crash or a bad line leaves.
 
 use crate::config_form::stored_bytes;
-use crate::delete::filled_since;
 use crate::error::Result;
 use crate::export::ExportLine;
 use crate::ids::new_id;
 use crate::import_lines::{ImportLines, ImportStep};
 use crate::measurements::insert_measurement;
 use crate::notes::insert_unknown_source;
+use crate::pieces::filled_since;
 use crate::quota::ROW_BYTES;
 use crate::sessions::{find_session, insert_session};
 use crate::summaries::{insert_pin, insert_summary};

@@ -1,7 +1,7 @@
 //! One service per store. SQLite keeps the file intact with any number of programs; a second *service* would take the
 //! first one's replies in progress for the remains of a crash.
 //!
-//! Two files hold the lock: one for it alone, and the journal of replies. Whoever deletes the first, as people do with locks,
+//! Two files hold the lock: one for it alone, and the journal of replies. A user who deletes the first, as people do with locks,
 //! opens no way for a second service.
 
 use crate::Error;
@@ -64,7 +64,7 @@ fn lock_journal(_: &Path) -> std::io::Result<Option<Option<File>>> {
 // Locks a journal that is to take the place of another one.
 pub fn lock_new_journal(file: &File) {
     if cfg!(unix) {
-        let _ = file.try_lock(); // nobody else has the file, and without its lock there is still the other one
+        let _ = file.try_lock(); // only this service has the file, and without its lock there is still the other one
     }
 }
 

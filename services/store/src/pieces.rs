@@ -1,7 +1,6 @@
 //! Large writes in pieces, so that writes of other sessions come between. A session that begins with many items is marked like
 //! a deleted one until it is complete: a crash leaves nothing of it.
 
-use crate::delete::filled_since;
 use crate::error::Result;
 use crate::quota::Quota;
 use crate::request_parts::insert_last_part;
@@ -118,6 +117,11 @@ pub async fn add_items(
         insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
     }
     Ok(())
+}
+
+// Mark of a session that is being filled, in `deleted_at_ms`: below 0, so that it is not taken for a deleted one.
+pub(crate) fn filled_since(now_ms: i64) -> i64 {
+    -now_ms.max(1)
 }
 
 #[cfg(test)]

@@ -189,8 +189,8 @@ async fn words_of_a_service_that_knew_the_store_by_a_link_are_found_without_it()
     let fixture = Fixture::new().await;
     let session = fixture.session().await;
     fixture.store.close().await.unwrap();
-    let elsewhere = tempfile::tempdir().unwrap();
-    let link = elsewhere.path().join("link.sqlite3");
+    let link_folder = tempfile::tempdir().unwrap();
+    let link = link_folder.path().join("link.sqlite3");
     std::os::unix::fs::symlink(fixture.store.path(), &link).unwrap();
     let by_link = StoreOptions { path: link, ..options(fixture.folder.path()) };
     let store = Store::open(&by_link, 20).await.unwrap();

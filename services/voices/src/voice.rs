@@ -212,9 +212,9 @@ impl Voice {
                 continue;
             }
             head.extend_from_slice(&piece);
-            if let Some((found, begin)) = self.begin(&head)? {
-                told.bytes(found, &head[begin..]).await?;
-                (form, head) = (Some(found), Vec::new());
+            if let Some(WavHead { rate, channels, begin }) = self.begin(&head)? {
+                told.bytes((rate, channels), &head[begin..]).await?;
+                (form, head) = (Some((rate, channels)), Vec::new());
             }
         }
         if !head.is_empty() {
@@ -225,12 +225,12 @@ impl Voice {
 
     // Finds the form of an answer's samples and the byte at which they begin. Some servers send a WAV file whatever they are asked for.
     // `None`: its head is not all there.
-    fn begin(&self, bytes: &[u8]) -> Result<Option<((u32, usize), usize)>, Error> {
+    fn begin(&self, bytes: &[u8]) -> Result<Option<WavHead>, Error> {
         if !bytes.iter().zip(b"RIFF").all(|(one, other)| one == other) {
-            return Ok(Some(((VOICE_RATE, 1), 0)));
+            return Ok(Some(WavHead { rate: VOICE_RATE, channels: 1, begin: 0 }));
         }
         match read_head(bytes).filter(|head| speech::RATES.contains(&head.rate)) {
-            Some(WavHead { rate, channels, begin }) => Ok(Some(((rate, channels), begin))),
+            Some(head) => Ok(Some(head)),
             None if bytes.len() < MOST_HEAD => Ok(None),
             None => Err(self.server.nonsense("a WAV file that is not of 16 bits in one or two channels")),
         }

@@ -344,7 +344,7 @@ async fn computed_for(server: &mut Server, headers: &[(&str, &str)], body: &Valu
     computed
 }
 
-/// What a person's session computed tells guests nothing, and serves that person's other requests.
+/// Person whose session computed something: it tells guests nothing, and serves that person's other requests.
 #[tokio::test]
 async fn a_session_reuses_as_its_person_does() {
     let mut server = Server::with(by_header).await;

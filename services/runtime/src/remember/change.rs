@@ -349,7 +349,7 @@ impl Remembered {
 // Facts that are compared with a sentence, token by token.
 pub const MOST_NEAR: usize = 16;
 
-// True for clauses of one sentence, which have its subject: who wishes to forget in other words means all that it said.
+// True for clauses of one sentence, which have its subject: a wish to forget in other words means all that it said.
 fn are_of_one_sentence(one: &HeldFact, other: &HeldFact) -> bool {
     let subject = |fact: &HeldFact| fact.text.split_whitespace().take(2).map(folded).collect::<Vec<_>>();
     one.item_id.is_some() && one.item_id == other.item_id && subject(one) == subject(other)
