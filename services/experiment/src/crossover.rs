@@ -133,7 +133,7 @@ mod tests {
         for (small, large) in [(0.421, 0.2105), (1.0 / 3.0, 1.0 / 3.0), (0.1, 0.1), (1e9 / 7.0, 1e9 / 7.0)] {
             for periods in [17, 20, 31] {
                 let of = |n: u64| {
-                    let is_other = (n / 3 + n % 3) % 2 == 0;
+                    let is_other = (n / 3 + n % 3).is_multiple_of(2);
                     period(n % 3, n / 3, is_other, if is_other { large } else { small })
                 };
                 let periods: Vec<Period> = (0..periods).map(of).collect();
