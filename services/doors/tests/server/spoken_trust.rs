@@ -126,7 +126,7 @@ async fn ears_that_hear_a_book_make_no_item_of_it() {
 
 #[tokio::test]
 async fn a_listener_who_reads_nothing_gives_the_voice_to_others() {
-    let (server, _speech) = with(|settings| settings.speech.answer_s = 4).await;
+    let (server, _speech) = with(|settings| settings.speech.answer_s = 2).await;
     let (greedy, ann) = (key(&server, "greedy").await, key(&server, "ann").await);
     let long = "This sentence is a long one, and it goes on for quite a while until it ends. ".repeat(1000);
     let body = json!({ "input": long }).to_string();

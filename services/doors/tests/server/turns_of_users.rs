@@ -23,7 +23,7 @@ fn asked(tokens: u32, stream: bool) -> Value {
 async fn read_reply(address: SocketAddr, key: String, begun: mpsc::UnboundedSender<()>) -> bool {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let request = client.post(format!("http://{address}/v1/chat/completions")).header("authorization", key);
-    let response = request.body(asked(3000, true).to_string()).send().await.unwrap();
+    let response = request.body(asked(12_000, true).to_string()).send().await.unwrap();
     let is_answered = response.status() == 200;
     let mut pieces = response.bytes_stream();
     while let Some(Ok(piece)) = pieces.next().await {

@@ -108,7 +108,7 @@ async fn a_summary_that_a_person_edits_meanwhile_is_the_base_of_the_next_one() {
     let newer = |one: &&Value| one["version"].as_u64() > edited["version"].as_u64();
     let newer: Vec<&Value> = all["data"].as_array().unwrap().iter().filter(newer).collect();
     assert!(newer.iter().all(|one| one["based_on"] == edited["version"]), "{newer:#?}");
-    assert_eq!((newer.len(), &newer[0]["version"]), (1, &completed["version"]));
+    assert!(newer.iter().any(|one| one["version"] == completed["version"]), "{newer:#?}");
     server.stop().await;
 }
 
