@@ -21,6 +21,7 @@ fn asked(tokens: u32, stream: bool) -> Value {
 
 /// Reads a reply to its end. `begun` gets a note for each piece. Returns false if the request was refused.
 async fn read_reply(address: SocketAddr, key: String, begun: mpsc::UnboundedSender<()>) -> bool {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let request = client.post(format!("http://{address}/v1/chat/completions")).header("authorization", key);
     let response = request.body(asked(12_000, true).to_string()).send().await.unwrap();
