@@ -21,7 +21,7 @@ pub struct FileTensor {
     pub format: Option<Format>,
     pub type_name: String,
     pub dims: Vec<usize>,
-    /// Empty where the type's size is unknown.
+    // Empty where the type's size is unknown.
     pub data: ModelBytes,
 }
 

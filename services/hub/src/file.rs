@@ -32,12 +32,12 @@ pub(crate) struct FilePlace<'p> {
     pub recorded: Option<&'p str>,
 }
 
-/// State of a file's place before it is fetched.
+// State of a file's place before it is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     There,
     Free,
-    /// File of the same length that no fetch wrote, where the hub tells no hash: the bytes are compared.
+    // File of the same length that no fetch wrote, where the hub tells no hash: the bytes are compared.
     MayBeSame,
 }
 

@@ -82,7 +82,7 @@ impl<'l> ModelFiles<'l> {
         Ok(fetched)
     }
 
-    /// Returns the index of a model that was fetched before, if this one has none: it names other files.
+    // Returns the index of a model that was fetched before, if this one has none: it names other files.
     fn old_index(&self, record: &FetchRecord) -> Result<Option<PathBuf>, Error> {
         let path = self.folder.join(INDEX);
         if !self.is_folder || self.files.iter().any(|file| file.path == INDEX) || path.symlink_metadata().is_err() {

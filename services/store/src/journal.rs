@@ -6,8 +6,7 @@
 //! delayed. A flush every `store.sync_ms` bounds what a power cut takes. The file holds the words of running replies
 //! only.
 
-use crate::lock::{JOURNAL, lock_new_journal, path_beside};
-use crate::open::create_private_file;
+use crate::lock::{JOURNAL, create_private_file, lock_new_journal, path_beside};
 use crate::{Error, SessionRef};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

@@ -4,6 +4,7 @@
 
 use crate::error::Result;
 use crate::handle::touch;
+use crate::past_owners::LogOwner;
 use crate::pieces::{add_items, pieces, queue_of};
 use crate::request_parts::insert_last_part;
 use crate::versions::order_key_of;
@@ -13,13 +14,6 @@ use session::{Item, RequestDigest};
 use sqlx::FromRow;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct LogOwner {
-    pub user: String,
-    pub person: String,
-    pub room: String,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMark {

@@ -101,14 +101,14 @@ pub use import::{ImportedIds, Importer};
 pub use import_lines::ImportLines;
 pub use item_audio::ItemAudio;
 pub use journal::SaidReply;
-pub use kept_logs::{KeptLog, LogAddition, LogMark, LogOwner};
+pub use kept_logs::{KeptLog, LogAddition, LogMark};
 pub use keys::{ApiKey, ClientSecret, Identity, KeyScope};
 pub use measurements::{ExperimentCounts, ExperimentTurn, Measurement};
 pub use message_vectors::{MessageVector, StatedMessage, UnindexedMessage};
 pub use open::{OpenedBy, StoreOptions};
 pub use order_key::OrderKey;
 pub use page::Page;
-pub use past_owners::PastToForget;
+pub use past_owners::{LogOwner, PastToForget};
 pub use persons::PersonLine;
 pub use records::{
     Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus, past_reused_by,

@@ -1,11 +1,9 @@
 //! One service per store. SQLite keeps the file intact with any number of programs; a second *service* would take the
 //! first one's replies in progress for the remains of a crash.
 //!
-//! Two files hold the lock: one for it alone, and the journal of replies. A user who deletes the first, as people do with locks,
-//! opens no way for a second service.
+//! The service locks two files: one for it alone, and the journal of replies. So it stays alone where a user deletes the first.
 
 use crate::Error;
-use crate::open::create_private_file;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -87,4 +85,23 @@ pub fn path_beside(store: &Path, ending: &str) -> PathBuf {
     let mut name = file.into_os_string();
     name.push(ending);
     PathBuf::from(name)
+}
+
+/// Creates a file that other users of the machine cannot read: it holds what people say at home. SQLite gives its other
+/// files the same rights.
+pub fn create_private_file(path: &Path) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new();
+    file.write(true).create(true).truncate(false);
+    let mut folder = std::fs::DirBuilder::new();
+    folder.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+        file.mode(0o600);
+        folder.mode(0o700);
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        folder.create(parent)?;
+    }
+    file.open(path).map(|_| ())
 }

@@ -64,7 +64,7 @@ pub async fn open(options: &StoreOptions) -> Result<Opened, Error> {
         if !options.create {
             return Err(Error::NoStore { path: path.to_path_buf() });
         }
-        create_private_file(path).map_err(|error| Error::from_io(path, error))?;
+        lock::create_private_file(path).map_err(|error| Error::from_io(path, error))?;
     }
     let lock = take_lock(options).await?;
     let mut connection = connect_writer(options).await.map_err(|error| Error::from_sqlx(path, error))?;
@@ -114,25 +114,6 @@ async fn open_last(pool: &SqlitePool) -> Result<(), sqlx::Error> {
     let (pool, handle) = (pool.clone(), Handle::current());
     start_last("background-reader", move || drop(tell.send(handle.block_on(open_all(&pool)))))?;
     told.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
-}
-
-/// Creates a file that other users of the machine cannot read: it holds what people say at home. SQLite gives its other
-/// files the same rights.
-pub fn create_private_file(path: &Path) -> std::io::Result<()> {
-    let mut file = std::fs::OpenOptions::new();
-    file.write(true).create(true).truncate(false);
-    let mut folder = std::fs::DirBuilder::new();
-    folder.recursive(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-        file.mode(0o600);
-        folder.mode(0o700);
-    }
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        folder.create(parent)?;
-    }
-    file.open(path).map(|_| ())
 }
 
 /// Takes the lock. A service needs it and waits a moment, because a command holds it while it opens; a command

@@ -5,13 +5,19 @@
 //! it was not used for long.
 
 use crate::error::Result;
-use crate::kept_logs::LogOwner;
 use crate::records::number_of;
 use crate::{Error, SessionRef, Store};
 use session::PastStays;
 use sha2::{Digest, Sha256};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::types::Json;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct LogOwner {
+    pub user: String,
+    pub person: String,
+    pub room: String,
+}
 
 impl LogOwner {
     pub fn past_owner(&self) -> u64 {

@@ -197,7 +197,7 @@ fn locate(path: &Arc<Path>, bytes: &ModelBytes, header: &Header, info: &TensorEn
     Ok(Stored { path: path.clone(), format, type_name, dims, data })
 }
 
-/// Types that the kernels cannot read: (number, name, values in a block, bytes of a block).
+// Types that the kernels cannot read: (number, name, values in a block, bytes of a block).
 const UNKNOWN: [(u32, &str, usize, usize); 16] = [
     (9, "q8_1", 32, 36),
     (15, "q8_k", 256, 292),
@@ -217,7 +217,7 @@ const UNKNOWN: [(u32, &str, usize, usize); 16] = [
     (35, "tq2_0", 256, 66),
 ];
 
-/// Returns the name of a type, and the bytes of a row where they are known.
+// Returns the name of a type, and the bytes of a row where they are known.
 fn unknown_type(code: u32, cols: usize) -> (String, Option<usize>) {
     match UNKNOWN.iter().find(|row| row.0 == code) {
         None if code == 40 => (format!("nvfp4 ({code})"), None),
