@@ -119,7 +119,7 @@ pub fn wrong_numbers() -> [Value; 4] {
 
 /// More messages than any window holds.
 pub fn huge_history() -> Value {
-    (0..4000)
+    (0..1500)
         .map(|at| json!({ "role": if at % 2 == 0 { "user" } else { "assistant" }, "content": "Is it late already?" }))
         .collect()
 }
