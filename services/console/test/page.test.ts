@@ -248,6 +248,7 @@ test("a wish that may mean two memories shows both, and one of them is forgotten
 test("what was typed stays with its conversation, and marked text closes no question", { skip }, async () => {
   const { page, complaints } = await open(browser, service.url);
   await say(page, "First talk");
+  await page.waitForURL(/sess_/);
   const first = page.url();
   const field = page.getByLabel("What you say");
   await field.fill("half a thought");
