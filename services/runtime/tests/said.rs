@@ -185,10 +185,7 @@ async fn tally(home: &Home, half: &str) -> Tally {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_people_say_is_learned_by_meaning() {
-    let Some(encoder) = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from) else {
-        assert!(std::env::var_os("REQUIRE_ENCODER").is_none(), "REPRISE_ENCODER names no folder of an encoder");
-        return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
-    };
+    let Some(encoder) = encoder() else { return };
     let share = |[right, all]: [usize; 2]| right as f64 / all as f64;
     // What holds today of lasting and passing sentences, corrections, and wishes to forget.
     let mut halves = vec![
@@ -234,10 +231,7 @@ async fn what_people_say_in_other_languages_is_learned_by_words() {
 /// current, and no question finds what was forgotten, or what another person said.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_household_of_three_is_known_as_it_is_now() {
-    let Some(encoder) = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from) else {
-        assert!(std::env::var_os("REQUIRE_ENCODER").is_none(), "REPRISE_ENCODER names no folder of an encoder");
-        return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
-    };
+    let Some(encoder) = encoder() else { return };
     // What holds today. Wanted: nine of ten.
     for (file, least, most_told) in [("household.tsv", 0.9, 0), ("household-closed.tsv", 0.7, 2)] {
         let Played { current, all, told_again } = play(&encoder, file).await;
@@ -304,10 +298,7 @@ async fn play(encoder: &Path, file: &str) -> Played {
 /// Plays talk of which no sentence corrects another: statements take no fact away, and neither does a question.
 #[tokio::test(flavor = "multi_thread")]
 async fn talk_takes_no_fact_away() {
-    let Some(encoder) = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from) else {
-        assert!(std::env::var_os("REQUIRE_ENCODER").is_none(), "REPRISE_ENCODER names no folder of an encoder");
-        return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
-    };
+    let Some(encoder) = encoder() else { return };
     // What holds today. Wanted: no statement replaces another.
     for (file, most_replaced) in [("talk-open.tsv", 1), ("talk-closed.tsv", 3)] {
         let talk = talk_of(&encoder, file).await;
@@ -488,10 +479,7 @@ fn told_in(message: &str, fact: &str) -> bool {
 /// Says a wish that may mean either of two facts: the service keeps both, and sends their ids to the client of that conversation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wish_that_may_mean_two_facts_forgets_neither_and_asks() {
-    let Some(encoder) = std::env::var_os("REPRISE_ENCODER").map(PathBuf::from) else {
-        assert!(std::env::var_os("REQUIRE_ENCODER").is_none(), "REPRISE_ENCODER names no folder of an encoder");
-        return println!("skipped: REPRISE_ENCODER names no folder of an encoder");
-    };
+    let Some(encoder) = encoder() else { return };
     let home = Home::open(&encoder.to_string_lossy()).await;
     let facts = ["My sister Maya has migraines.", "My sister Lena has migraines."];
     for fact in facts {
