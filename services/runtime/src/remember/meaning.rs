@@ -27,10 +27,20 @@ const NEAR_AT_ONCE: usize = 8;
 struct MeantSentence {
     message: usize,
     sentence: String,
-    encoded: EncodedText,
+    vector: Vec<i8>,
+    // Of its tokens, as the encoder tells them.
+    states: Vec<f32>,
     meant: Meant,
-    // Sentence of which it is a clause. The words may have kept that whole.
-    part_of: Option<String>,
+    // Its clauses, where each says something lasting by itself: each is a fact, and the sentence is none.
+    clauses: Vec<MeantSentence>,
+}
+
+// Place of a sentence that is looked at.
+struct Heard<'a> {
+    encoder: Option<&'a Arc<Encoder>>,
+    user: &'a str,
+    source: &'a SaidMessage,
+    place: SaidAt<'a>,
 }
 
 impl Shared {
@@ -74,8 +84,14 @@ impl Shared {
             Learn::Model => encoder.is_some(),
             Learn::Words => true,
         };
-        let kept: Vec<FactChange> =
-            told.iter().filter_map(|told| statement(&told.meant)).map(FactChange::Keep).collect();
+        let said_in = |told: &MeantSentence| {
+            [&told.meant]
+                .into_iter()
+                .chain(told.clauses.iter().map(|part| &part.meant))
+                .filter_map(statement)
+                .collect::<Vec<_>>()
+        };
+        let kept: Vec<FactChange> = told.iter().flat_map(said_in).map(FactChange::Keep).collect();
         let mut remembered = self.known(session.user(), person, kept.iter()).await?;
         if let Some(encoder) = encoder {
             self.add_vectors(&mut remembered, encoder, session.user(), person).await?;
@@ -83,71 +99,98 @@ impl Shared {
         let items: Vec<&str> = said.iter().map(|message| message.item_id.as_str()).collect();
         let by_the_way = self.store.facts_by_the_way(session, &items).await?;
         let mut left = self.settings.remember.facts_per_message.saturating_mul(said.len());
-        for MeantSentence { message, sentence, encoded, meant, part_of } in told {
-            let (source, said_before) = (&said[message], message.checked_sub(1).map(|at| &said[at]).or(before));
-            let place = SaidAt::of(silent, source);
+        for told in told {
+            let source = &said[told.message];
+            let said_before = told.message.checked_sub(1).map(|at| &said[at]).or(before);
+            let heard = Heard { encoder, user: session.user(), source, place: SaidAt::of(silent, source) };
             let is_it = |fact: &&store::RememberedFact| {
-                fact.item_id.as_ref() == Some(&source.item_id) && fact.text.trim() == sentence.trim()
+                fact.item_id.as_ref() == Some(&source.item_id) && fact.text.trim() == told.sentence.trim()
             };
-            let wrongly_kept = by_the_way.iter().filter(is_it).map(|fact| fact.id.clone());
+            let kept_by_words: Vec<String> = by_the_way.iter().filter(is_it).map(|fact| fact.id.clone()).collect();
             if left == 0 {
                 break;
             }
-            if let Some(whole) = part_of.filter(|_| learns) {
-                let is_whole = |fact: &&store::RememberedFact| {
-                    fact.item_id.as_ref() == Some(&source.item_id) && fact.text.trim() == whole
-                };
-                remembered.drop_all(by_the_way.iter().filter(is_whole).map(|fact| fact.id.clone()).collect());
-            }
-            let vector = rounded(&encoded.vector);
-            let seek = async |correction: Option<Correction>, remembered: &mut Remembered| {
-                let encoder = encoder?;
-                let search = FactSearch::new(encoder, &sentence, correction, &vector, &encoded.tokens);
-                read_near(encoder, &search, remembered, source, MOST_NEAR).await;
-                Some(search)
-            };
-            match meant {
-                Meant::Keep(statement) => {
-                    remembered.keep(statement, FoundBy::Words, &place)?;
-                    left -= 1;
+            left -= 1;
+            match &told.meant {
+                Meant::Keep(statement) => remembered.keep(statement.clone(), FoundBy::Words, &heard.place)?,
+                Meant::Lasting(statement, _) if learns && told.clauses.is_empty() => {
+                    self.keep_lasting(&heard, &told, statement.clone(), &mut remembered).await?;
                 }
-                Meant::Lasting(statement, share) if learns => {
-                    left -= 1;
-                    // Words may have found what it corrects: it takes the place of nothing else.
-                    if let Some(known) = remembered.known_as(&statement.text)
-                        && self.store.has_replaced(session.user(), known).await?
-                    {
-                        continue;
-                    }
-                    match seek(Some(Correction::new(&statement, share)), &mut remembered).await {
-                        Some(search) => {
-                            if remembered.correct(statement, &search, &place)? {
-                                crate::metrics::unsure_correction();
-                            }
-                        }
-                        None => remembered.keep(statement, FoundBy::Words, &place)?,
-                    }
+                Meant::Lasting(..) if learns => {
+                    remembered.drop_all(kept_by_words);
+                    left = (left + 1).saturating_sub(told.clauses.len());
+                    self.keep_clauses(&heard, &told, &mut remembered).await?;
                 }
                 // A message whose wish words have carried out is hidden. Without an encoder no other wish finds its fact.
-                Meant::Forget(what) if encoder.is_some() => {
+                Meant::Forget(what) if let Some(encoder) = encoder => {
                     match said_before.filter(|_| what.is_empty()) {
                         Some(before) => remembered.forget_said_in(&before.item_id),
                         None => {
-                            if let Some(search) = seek(None, &mut remembered).await {
-                                remembered.forget_meant(&search, source);
-                            }
+                            let search = told.search(encoder, None);
+                            read_near(encoder, &search, &mut remembered, source, MOST_NEAR).await;
+                            remembered.forget_meant(&search, source);
                         }
                     }
                     // Words may have taken the wish for a fact.
-                    remembered.changes.dropped.extend(wrongly_kept);
+                    remembered.changes.dropped.extend(kept_by_words);
                     remembered.unsay(session.id(), &source.item_id);
-                    left -= 1;
                 }
-                Meant::Nothing | Meant::Secret => remembered.changes.dropped.extend(wrongly_kept),
-                _ => {}
+                Meant::Nothing | Meant::Secret => {
+                    remembered.changes.dropped.extend(kept_by_words);
+                    left += 1;
+                }
+                _ => left += 1,
             }
         }
         Ok(remembered)
+    }
+
+    // Keeps `statement`, in the place of the fact that the sentence corrects. Returns true if it corrects one.
+    async fn keep_lasting(
+        &self,
+        heard: &Heard<'_>,
+        told: &MeantSentence,
+        statement: Statement,
+        remembered: &mut Remembered,
+    ) -> Result<bool, Error> {
+        let Meant::Lasting(own, share) = &told.meant else { return Ok(false) };
+        // Words may have found what it corrects: it takes the place of nothing else.
+        if let Some(known) = remembered.known_as(&statement.text)
+            && self.store.has_replaced(heard.user, known).await?
+        {
+            return Ok(true);
+        }
+        let replaced = remembered.changes.replaced.len();
+        match heard.encoder {
+            Some(encoder) => {
+                let search = told.search(encoder, Some(Correction::new(own, *share)));
+                read_near(encoder, &search, remembered, heard.source, MOST_NEAR).await;
+                if remembered.correct(statement, &search, &heard.place)? {
+                    crate::metrics::unsure_correction();
+                }
+            }
+            None => remembered.keep(statement, FoundBy::Words, &heard.place)?,
+        }
+        Ok(remembered.changes.replaced.len() > replaced)
+    }
+
+    // Keeps each clause. 'The neighbours have moved out, and a family called Roth has the flat': where no clause corrects a fact by
+    // itself, the sentence may, and its last clause says what is so now.
+    async fn keep_clauses(
+        &self,
+        heard: &Heard<'_>,
+        told: &MeantSentence,
+        remembered: &mut Remembered,
+    ) -> Result<(), Error> {
+        let mut corrects = false;
+        let statements = told.clauses.iter().filter_map(|clause| Some((clause, statement(&clause.meant)?)));
+        for (clause, statement) in statements.clone() {
+            corrects |= self.keep_lasting(heard, clause, statement, remembered).await?;
+        }
+        if let Some((_, last)) = statements.last().filter(|_| !corrects) {
+            self.keep_lasting(heard, told, last, remembered).await?;
+        }
+        Ok(())
     }
 
     /// Forgets the fact that a wish means by its meaning, where its words found none. Returns false if the wish waits for the
@@ -193,6 +236,12 @@ impl Shared {
     }
 }
 
+impl MeantSentence {
+    fn search(&self, encoder: &Encoder, correction: Option<Correction>) -> FactSearch<'_> {
+        FactSearch::new(encoder, &self.sentence, correction, &self.vector, &self.states)
+    }
+}
+
 /// Reads the tokens of the `most` nearest facts that a sentence may mean.
 async fn read_near(
     encoder: &Arc<Encoder>,
@@ -232,18 +281,14 @@ async fn tell(encoder: Option<&Arc<Encoder>>, said: &[SaidMessage]) -> Vec<Meant
         if only_told[whole.message] && matches!(whole.meant, Meant::Lasting(..)) {
             whole.meant = Meant::Nothing;
         }
-        let parts = clauses(&whole.sentence);
         let is_lasting = |told: &MeantSentence| matches!(told.meant, Meant::Lasting(..));
-        if !is_lasting(&whole) || parts.len() == 1 {
-            told.push(whole);
-            continue;
+        let parts = clauses(&whole.sentence);
+        if is_lasting(&whole) && parts.len() > 1 {
+            let parts = parts.into_iter().map(|part| (whole.message, part)).collect();
+            whole.clauses = tell_each(encoder, parts).await;
+            whole.clauses.truncate(if whole.clauses.iter().all(is_lasting) { usize::MAX } else { 0 });
         }
-        let parts = tell_each(encoder, parts.into_iter().map(|part| (whole.message, part)).collect()).await;
-        match parts.iter().all(is_lasting) {
-            true => told
-                .extend(parts.into_iter().map(|part| MeantSentence { part_of: Some(whole.sentence.clone()), ..part })),
-            false => told.push(whole),
-        }
+        told.push(whole);
     }
     // A secret stays one.
     let says_something = |told: &MeantSentence| !matches!(told.meant, Meant::Nothing | Meant::Unclear);
@@ -270,7 +315,8 @@ async fn tell_each(encoder: Option<&Arc<Encoder>>, said: Vec<(usize, String)>) -
             Some(_) => Meant::Forget(sentence.clone()),
             None => meant(&sentence, heads.map(|heads| (heads, &*encoded.vector))),
         };
-        MeantSentence { message, sentence, encoded, meant, part_of: None }
+        let vector = rounded(&encoded.vector);
+        MeantSentence { message, sentence, vector, states: encoded.tokens, meant, clauses: Vec::new() }
     });
     told.collect()
 }
