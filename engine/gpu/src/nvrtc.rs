@@ -48,6 +48,9 @@ pub fn compile(program: &'static str, source: &str, architecture: &str) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::thread::available_parallelism;
+
     use super::*;
 
     fn compiler() -> bool {
@@ -64,15 +67,24 @@ mod tests {
         if !compiler() {
             return;
         }
-        for program in kernels::cuda::PROGRAMS {
-            for target in TARGETS.into_iter().filter(|target| program.is_for(*target)) {
-                let architecture = program.architecture(target);
-                let code =
-                    compile(program.name, &program.source(), &architecture).unwrap_or_else(|error| panic!("{error}"));
+        let all = kernels::cuda::PROGRAMS.into_iter().flat_map(|program| {
+            let targets = TARGETS.into_iter().filter(move |target| program.is_for(*target));
+            targets.map(move |target| (program, program.architecture(target)))
+        });
+        let waiting = Mutex::new(all);
+        let compile_some = || {
+            loop {
+                let Some((program, architecture)) = waiting.lock().unwrap().next() else { return };
+                let code = compile(program.name, &program.source(), &architecture);
+                let code = code.unwrap_or_else(|error| panic!("{error}"));
                 println!("{} for {architecture}: {} bytes", program.name, code.len());
                 assert!(code.starts_with(b"\x7fELF"));
             }
-        }
+        };
+        // The compiler works in several threads at once.
+        std::thread::scope(|scope| {
+            (0..available_parallelism().map_or(1, usize::from)).for_each(|_| drop(scope.spawn(compile_some)));
+        });
     }
 
     #[test]
