@@ -172,9 +172,14 @@ async fn a_barge_in_stops_a_long_reply_and_the_history_says_what_was_heard() {
     while told.last().is_none_or(|item: &Value| item["id"] != replaced.as_str()) {
         told.push(client.until("conversation.item.added").await["item"].clone());
     }
-    assert!(told.iter().all(|item| item["id"] != cut.as_str()), "only what comes after is told: {told:#?}");
-    let told = told.iter().map(words).rev().take(2).collect::<Vec<_>>();
-    assert_eq!(told, ["Only this was heard", "And once more."]);
+    // An item that is not complete may be known in part: it comes again, and nothing before it.
+    let told = told.iter().map(words).collect::<Vec<_>>();
+    assert_eq!(told, [heard_of_cut.as_str(), "And once more.", "Only this was heard"]);
+    let mut client = service.connect(&format!("?session={id}&after={replaced}")).await;
+    client.session_id().await;
+    client.ask_for("And now?", 4).await;
+    assert_eq!(client.until("conversation.item.added").await["item"]["role"], "user", "only what comes after is told");
+    client.until("response.done").await;
     service.stop().await;
 }
 
