@@ -18,13 +18,15 @@ pub fn command(folder: &Path) -> Command {
     command
 }
 
-/// Builds a binary or an example with the features that the whole workspace gives its dependencies, as `cargo test --workspace` has
-/// built them: with those of one package most of them would be built a second time.
+/// Builds a binary or an example with the features that the whole workspace and its tests give dependencies: `cargo test --workspace`
+/// has built them so. With those of one package, or without those of tests, many would be built a second time.
 pub fn build(target: &[&str]) -> Option<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
     let output = Command::new(cargo)
         .args(["build", "--workspace", "--message-format", "json-render-diagnostics"])
         .args(target)
+        // Any test brings the features.
+        .args(["--test", "seeds"])
         .args(if cfg!(debug_assertions) { &[][..] } else { &["--release"] })
         .current_dir(crate::house::files::root())
         .stderr(Stdio::inherit())
@@ -36,7 +38,8 @@ pub fn build(target: &[&str]) -> Option<PathBuf> {
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut executables = messages.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        message["executable"].as_str().map(PathBuf::from)
+        let is_test = message["profile"]["test"] == true;
+        message["executable"].as_str().filter(|_| !is_test).map(PathBuf::from)
     });
     executables.next_back()
 }
