@@ -143,3 +143,22 @@ async fn a_few_messages_are_read_without_the_whole_conversation() {
     }
     assert_eq!(plans, 3);
 }
+
+/// Looks at the plans of what a barge-in and feedback change: neither looks through all turns of its conversation.
+#[tokio::test]
+async fn one_turn_is_found_without_the_others() {
+    let fixture = Fixture::new().await;
+    let mut connection =
+        sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.store.path()).connect().await.unwrap();
+    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/measurements.rs")).unwrap();
+    let mut plans = 0;
+    for statement in statements(&source).unwrap().into_iter().filter(|text| text.starts_with("UPDATE measurements")) {
+        let query = sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
+        let steps: Vec<(i64, i64, i64, String)> = query.fetch_all(&mut connection).await.unwrap();
+        plans += 1;
+        let finds =
+            |(.., step): &(i64, i64, i64, String)| step.contains("measurements_of_response (session=? AND response=?)");
+        assert!(steps.iter().any(finds), "{statement}: {steps:?}");
+    }
+    assert_eq!(plans, 2);
+}
