@@ -30,7 +30,7 @@ mod message;
 mod options;
 mod tool;
 
-pub use message::{Message, MessageRole, Part, Prompt, ToolCall, text_bytes};
+pub use message::{Message, MessageRole, NO_RESULT, Part, Prompt, ToolCall, text_bytes};
 pub use options::{Priority, TemplateOptions};
 pub use tool::Tool;
 

@@ -50,6 +50,9 @@ impl Prompt {
     }
 }
 
+/// Words of a result that is still to come.
+pub const NO_RESULT: &str = "(No result yet.)";
+
 impl Message {
     pub fn new(role: MessageRole, text: impl Into<String>) -> Message {
         let parts = vec![Part::Text(text.into())];

@@ -2,7 +2,7 @@
 
 use crate::speakers::show_name;
 use crate::wording::Wording;
-use session::{Item, ItemBody, ItemStatus, Message, MessageRole, NamedSpeaker, Role, ToolCall};
+use session::{Item, ItemBody, ItemStatus, Message, MessageRole, NO_RESULT, NamedSpeaker, Role, ToolCall};
 use settings::ShownSpeakers;
 
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +102,6 @@ pub(crate) fn order_results(messages: &mut Vec<Message>) -> Vec<usize> {
     *messages = ordered;
     places
 }
-
-const NO_RESULT: &str = "(No result yet.)";
 
 pub(crate) fn words(item: &Item) -> String {
     match &item.body {

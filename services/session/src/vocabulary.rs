@@ -4,7 +4,9 @@
 
 use crate::ids::{HIDDEN, is_hidden_id};
 use crate::sentences::Sentence;
-pub use chat::{JsonText, Message, MessageRole, Part, Priority, Prompt, TemplateOptions, Tool, ToolCall, text_bytes};
+pub use chat::{
+    JsonText, Message, MessageRole, NO_RESULT, Part, Priority, Prompt, TemplateOptions, Tool, ToolCall, text_bytes,
+};
 
 // ---- What is said: the items of a conversation. Clients see them, the store keeps them.
 

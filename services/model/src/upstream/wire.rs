@@ -4,8 +4,8 @@ use crate::engine_options::sampling;
 use crate::request::ModelRequest;
 use serde_json::{Map, Value, json};
 use session::{
-    Delta, Failure, FailureCode, Finish, JsonText, Message, MessageRole, ResponseFormat, TemplateOptions, TokenLogprob,
-    Tool, ToolChoice, Usage,
+    Delta, Failure, FailureCode, Finish, JsonText, Message, MessageRole, NO_RESULT, ResponseFormat, TemplateOptions,
+    TokenLogprob, Tool, ToolChoice, Usage,
 };
 use settings::Thinking;
 use text::ToolSchema;
@@ -104,8 +104,6 @@ fn end_results(open: &mut Vec<Option<&str>>, alone: &mut Vec<Value>, rendered: &
     rendered.extend(unanswered.map(|id| json!({ "role": "tool", "tool_call_id": id, "content": NO_RESULT })));
     rendered.append(alone);
 }
-
-const NO_RESULT: &str = "(No result yet.)";
 
 pub fn template_options(options: &TemplateOptions, thinking: Thinking) -> Map<String, Value> {
     let mut options = options_json(options);
