@@ -136,6 +136,7 @@ impl From<runtime::Error> for ApiError {
             runtime::Error::NoSummaryToUndo | runtime::Error::NoSummaryToRedo | runtime::Error::NoSummaryToEdit => {
                 ApiError::new(StatusCode::NOT_FOUND, "summary_not_found", message)
             }
+            runtime::Error::NewerSummaryInUse { .. } => ApiError::bad("invalid_value", message).param("version"),
             runtime::Error::EmptyText | runtime::Error::TextTooLong { .. } | runtime::Error::SummaryTooLong { .. } => {
                 ApiError::bad("invalid_value", message).param("text")
             }

@@ -38,6 +38,11 @@ impl Runtime {
             summary.undone_at_ms.is_some() && version.is_none_or(|version| version == summary.version)
         };
         let Some(redone) = all.iter().rev().find(is_meant) else { return Err(Error::NoSummaryToRedo) };
+        // The newest is what the model sees: an older one beside it would change nothing.
+        let newer = all.iter().rev().find(|summary| summary.is_in_use() && summary.version > redone.version);
+        if let Some(newer) = newer {
+            return Err(Error::NewerSummaryInUse { version: redone.version, in_use: newer.version });
+        }
         self.store().apply_summary(session, redone.version, Vec::new(), wall_ms()).await?;
         self.follow(session).await;
         self.summary(session, redone.version).await

@@ -21,6 +21,8 @@ pub enum Error {
     NoSummaryToUndo,
     #[error("there is no such summary that was undone: see the session's summaries")]
     NoSummaryToRedo,
+    #[error("summary {in_use} is in use, and is newer than {version}: undo it first")]
+    NewerSummaryInUse { version: u64, in_use: u64 },
     #[error("there is no such summary to edit: see the session's summaries")]
     NoSummaryToEdit,
     #[error("the text is empty: write at least a word")]

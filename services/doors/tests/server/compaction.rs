@@ -468,6 +468,15 @@ async fn what_left_the_prompt_is_found_undone_edited_and_pinned() {
     let (_, all) = server.http("GET", &path("summaries"), &[], "").await;
     let in_use: Vec<_> = all["data"].as_array().unwrap().iter().filter(|one| one["in_use"] == true).collect();
     assert_eq!((in_use.len(), &in_use[0]["version"]), (1, &edited["version"]));
+
+    // An older one does not come back beside a newer.
+    server.http("POST", &path("summaries/undo"), &[], "").await;
+    let (status, again) = server.http("POST", &path("summaries"), &json, r#"{"text": "- A feast."}"#).await;
+    assert_eq!(status, 200, "{again:#}");
+    let (status, refused) = server.http("POST", &path("summaries/redo"), &[], "").await;
+    let expected =
+        format!("summary {} is in use, and is newer than {}: undo it first", again["version"], edited["version"]);
+    assert_eq!((status, &refused["error"]["message"]), (400, &json!(expected)), "{refused:#}");
     server.stop().await;
 }
 
