@@ -60,6 +60,25 @@ async fn stored_ids(service: &Service, session: &str) -> Vec<String> {
     stored(service, session).await.into_iter().map(|(id, _)| id).collect()
 }
 
+/// A user who has no room left is refused, and no operator is called: the store works.
+#[tokio::test]
+async fn a_user_without_room_is_no_failure_of_the_store() {
+    let limits = ["--set", "limits.user_bytes=4KiB", "--set", "limits.user_bytes_per_minute=4KiB"];
+    let service = Service::start(&[&NO_PASTS[..], &limits].concat()).await;
+    let mut client = service.connect("").await;
+    client.session_id().await;
+    let text = "word ".repeat(150);
+    let mut kept = 0;
+    while kept < 20 && keep_or_hear(&mut client, &format!("item_{kept}"), &text, "limits.user_bytes").await {
+        kept += 1;
+    }
+    assert!((1..20).contains(&kept), "{kept}");
+    let (_, metrics) = service.http("GET", "/metrics", &[], "").await;
+    let failures = metrics.lines().find(|line| line.starts_with("reprise_store_failures_total"));
+    assert_eq!(failures, Some("reprise_store_failures_total 0"));
+    service.stop().await;
+}
+
 #[tokio::test]
 async fn a_full_disk_refuses_what_is_new_loses_nothing_and_goes_on_when_there_is_room() {
     if !may_mount().await {

@@ -268,8 +268,13 @@ impl SessionTask {
                 self.life.deleted = true;
             }
             Err(error) => {
-                tracing::error!(%error, "a change of the session could not be stored");
-                metrics::store_failed();
+                // The store works where a user has no room left: no operator is called.
+                if error.is_of_quota() {
+                    tracing::info!(%error, "a change of the session was refused");
+                } else {
+                    tracing::error!(%error, "a change of the session could not be stored");
+                    metrics::store_failed();
+                }
                 self.feed(MachineInput::StoreFailed { op, message: error.to_client() });
             }
         }

@@ -109,6 +109,10 @@ impl Error {
         matches!(self, Busy { .. } | CannotOpen { .. } | Disk { .. } | Full { .. } | ReadOnly { .. })
     }
 
+    pub fn is_of_quota(&self) -> bool {
+        matches!(self, Error::UserFull { .. } | Error::TooFast { .. })
+    }
+
     /// Words the error for a client, without paths of this machine and statements.
     pub fn to_client(&self) -> String {
         match self {
