@@ -78,16 +78,22 @@ impl Store {
 
     /// Lists the user's last used sessions, each with its number of items that clients know, counted up to
     /// `most_items`.
-    pub async fn recent_sessions(&self, user: &str, most_items: u32, limit: u32) -> Result<Vec<(String, u64)>, Error> {
+    pub async fn recent_logs(&self, user: &str, most_items: u32, limit: u32) -> Result<Vec<(String, u64)>, Error> {
         let query = sqlx::query_as(
             "SELECT s.id,
                 (SELECT count(*) FROM (SELECT 1 FROM items i
                     WHERE i.session = s.key AND i.deleted = 0 AND i.item_id NOT GLOB ?4 || '_*' LIMIT ?1))
-             FROM sessions s WHERE s.user = ?2 AND s.deleted_at_ms IS NULL
+             FROM sessions s WHERE s.user = ?2 AND s.deleted_at_ms IS NULL AND s.is_log = 1
              ORDER BY s.updated_at_ms DESC, s.key DESC LIMIT ?3",
         );
         let query = query.bind(most_items).bind(user).bind(limit).bind(session::HIDDEN);
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+    }
+
+    /// Marks a session that a client began with its whole log and no name for it.
+    pub async fn set_is_log(&self, session: &SessionRef) -> Result<(), Error> {
+        let query = sqlx::query("UPDATE sessions SET is_log = 1 WHERE key = ?").bind(session.key);
+        self.execute(query).await.map(drop)
     }
 
     pub async fn set_config(&self, session: &SessionRef, config: &SessionConfig, now_ms: i64) -> Result<(), Error> {

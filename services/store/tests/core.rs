@@ -199,6 +199,8 @@ async fn items_that_clients_do_not_know_of_are_not_counted() {
     for id in ["item_1", "recall_note_1", "item_2", "recall_1", "recalled"] {
         say(store, &session, id, "Hello.", 20).await;
     }
-    let recent = store.recent_sessions(session.user(), 10, 8).await.unwrap();
+    assert_eq!(store.recent_logs(session.user(), 10, 8).await.unwrap(), []);
+    store.set_is_log(&session).await.unwrap();
+    let recent = store.recent_logs(session.user(), 10, 8).await.unwrap();
     assert_eq!(recent, [(session.id().to_owned(), 3)]);
 }

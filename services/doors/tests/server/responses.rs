@@ -210,6 +210,32 @@ async fn a_log_that_is_sent_again_and_again_is_stored_once() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_log_joins_no_session_that_a_client_names() {
+    let mut server = Server::start().await;
+    let json = [("content-type", "application/json")];
+    let (_, made) = server.http("POST", "/v1/conversations", &json, "{}").await;
+    let first = json!({ "input": "Turn on the light.", "conversation": made["id"] });
+    let (_, kitchen) = turn(&mut server, first, "Okay.").await;
+    let mut live = server.connect("?extensions=reprise").await;
+    let live_id = live.session_id().await;
+    live.ask("Turn on the light.").await;
+    let mut asked = server.reply_asked().await;
+    asked.say("Okay.");
+    asked.done(Finish::Stop);
+    live.until("response.done").await;
+    // Another room says the same, and its log has no name.
+    let log = json!({ "input": [
+        { "role": "user", "content": "Turn on the light." },
+        { "role": "assistant", "content": "Okay." },
+        { "role": "user", "content": "And the fan." },
+    ] });
+    let (_, bedroom) = turn(&mut server, log, "Done.").await;
+    assert_ne!(bedroom["conversation"]["id"], kitchen["conversation"]["id"]);
+    assert_ne!(bedroom["conversation"]["id"], json!(live_id));
+    server.stop().await;
+}
+
 /// Sends a request again, as openai-python does by itself.
 fn posting_again(server: &Server, body: &Value, retries: u32) -> JoinHandle<(u16, Value)> {
     let request = client().post(format!("http://{}/v1/responses", server.address)).body(body.to_string());

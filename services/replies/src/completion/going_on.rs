@@ -175,7 +175,9 @@ impl Completions {
                 }
                 let brings_own = matches!(items.first(), Some(ItemBody::Message { role: Role::System, .. }));
                 let of_request = turn.request.of_request;
-                (self.begin_with(caller, &scope, &model, brings_own, items, of_request).await?, turn)
+                let session = self.begin_with(caller, &scope, &model, brings_own, items, of_request).await?;
+                self.store.set_is_log(&session).await?;
+                (session, turn)
             }
             Some(GoesOnFrom::Conversation(id)) => {
                 let turn = NewTurn { items: self.new_items(items)?, ..turn };
@@ -217,7 +219,8 @@ impl Completions {
         }
     }
 
-    /// Finds the session that has all of a client's log but what is new, so that the store has each conversation once.
+    /// Finds the session that has all of a client's log but what is new, so that the store has each conversation once: one that such a
+    /// log began. Two rooms say the same, and a session that a client talks to by name takes no other client's words.
     /// Such a client keeps its log itself and sends all of it with each turn.
     async fn known(
         &self,
@@ -232,13 +235,16 @@ impl Completions {
         if !log.iter().any(|body| !matches!(body, ItemBody::Message { role: Role::User | Role::System, .. })) {
             return Ok(None);
         }
-        for (id, items) in self.store.recent_sessions(&caller.identity.user, most, RECENT).await? {
+        let remembers = self.settings.remember.conversations;
+        let is_named = !scope.person.is_empty() || !scope.room.is_empty();
+        let is_remembered = !scope.is_private && remembers.remembers(is_named, scope.is_of_household);
+        for (id, items) in self.store.recent_logs(&caller.identity.user, most, RECENT).await? {
             let Some((past, new)) = log.split_at_checked(items as usize) else { continue };
             if past.is_empty() || new.is_empty() {
                 continue;
             }
             let Ok(session) = self.open_session(caller, &id).await else { continue };
-            match last_of(&self.store, &session, past, scope, &choice).await {
+            match last_of(&self.store, &session, past, scope, is_remembered, &choice).await {
                 Ok(Some(last_item)) => return Ok(Some(Known { session, last_item, past: past.len() })),
                 // It may just have been deleted.
                 Ok(None) | Err(store::Error::NoSession { .. }) => {}
@@ -260,6 +266,7 @@ async fn last_of(
     session: &SessionRef,
     past: &[ItemBody],
     scope: &Scope,
+    is_remembered: bool,
     choice: &ModelChoice,
 ) -> Result<Option<String>, store::Error> {
     let is_same = |item: &ItemVersion, body: &ItemBody| {
@@ -270,7 +277,8 @@ async fn last_of(
     let record = store.session(session).await?;
     let is_meant = choice.is_any_preset || record.placement.preset == choice.preset.name;
     let is_the_same_speaker = record.person == scope.person && record.room == scope.room;
-    if !is_the_same_speaker || (scope.is_private && record.is_remembered) {
+    // What is public does not go on in what is private, nor the other way.
+    if !is_the_same_speaker || is_remembered != record.is_remembered {
         return Ok(None);
     }
     if !is_meant || record.config.persona != choice.instructions {
