@@ -168,6 +168,12 @@ impl Conversation {
         }
     }
 
+    pub fn mark_told_whole(&mut self, id: &str) {
+        if let Some(index) = self.index_of(id) {
+            self.entries[index].told_in_part = false;
+        }
+    }
+
     pub fn replace(&mut self, item: Arc<Item>) -> Option<Arc<Item>> {
         let index = self.index_of(&item.id)?;
         Some(std::mem::replace(&mut self.entries[index].item, item))

@@ -39,6 +39,10 @@ impl Machine {
             events.push(Event::ItemAdded { item: Item::clone(item), previous_item_id, is_new: false });
         }
         events.extend(self.replies.open.iter().flat_map(|reply| reply.so_far(&self.ledger)));
+        // It is whole now for the one who asked.
+        if let Replay::After(id) = replay {
+            self.ledger.conversation.mark_told_whole(id);
+        }
         for event in events {
             // The connection gets all text so far at once.
             let said = match &event {
