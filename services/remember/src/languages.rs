@@ -115,6 +115,7 @@ pub struct LastingWords {
     pub forget_that: Vec<String>,
     pub of_wishes: HashSet<String>,
     pub forgetting: HashSet<String>,
+    pub told_forgetting: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -167,6 +168,8 @@ pub struct ClauseWords {
     pub possessive_ending: Vec<String>,
     pub articles: HashSet<String>,
     pub owning: HashSet<String>,
+    pub beside: HashSet<String>,
+    pub back: HashSet<String>,
     pub verbs: HashSet<String>,
     pub verb_endings: HashSet<String>,
 }

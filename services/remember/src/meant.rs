@@ -8,7 +8,7 @@ use crate::language_guess::is_foreign;
 use crate::languages::{all, has};
 use crate::orders::is_order_like;
 use crate::text::{asks, contains_phrase, folded, is_question, stems, words};
-use crate::wishes::{WishScope, wish_of, without_fillers};
+use crate::wishes::{WishScope, wish_of, without_fillers, without_politeness};
 use crate::word_heads::WordHeads;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,8 @@ fn of_shares(sentence: &str, shares: &Shares) -> Meant {
         confidence: f64::from(confidence) * if is_negated(sentence) { 0.8 } else { 0.9 },
     };
     let kind = shares.kind();
-    if kind == SaidKind::Forget && shares.of(kind) >= LEAST_FORGET && !only_asks(sentence) {
+    let is_wish = || !only_asks(sentence) && !tells_of_forgetting(sentence);
+    if kind == SaidKind::Forget && shares.of(kind) >= LEAST_FORGET && is_wish() {
         let what = if content(sentence).is_empty() { String::new() } else { sentence.trim().to_owned() };
         return Meant::Forget(what);
     }
@@ -94,6 +95,14 @@ fn only_asks(sentence: &str) -> bool {
     // 'Do not hold on to it'.
     let is_order = words.get(1).is_some_and(|second| has(|language| &language.negations, second));
     asks(said) && !is_request && !is_clause && !is_order && !names_forgetting()
+}
+
+// True for 'I always forget where my aunt lives' and 'why did you forget my bike', which wish nothing.
+fn tells_of_forgetting(sentence: &str) -> bool {
+    let said = folded(sentence);
+    let start = without_politeness(without_fillers(&said));
+    let begins_as_wish = stems(start).first().is_some_and(|stem| has(|language| &language.lasting.forgetting, stem));
+    !begins_as_wish && all(|language| &language.lasting.told_forgetting).any(|phrase| contains_phrase(&said, phrase))
 }
 
 pub(crate) fn content(sentence: &str) -> Vec<String> {
@@ -140,6 +149,15 @@ mod tests {
         // A question is no wish, whatever the heads say.
         for question in ["what do I not want on my steak", "um which name don't I like", "What don't I tell Ellen?"] {
             assert!(!matches!(english(question, Forget), Meant::Forget(_)), "{question}");
+        }
+        for told in [
+            "i always forget where my aunt rosa lives",
+            "why did you forget my bike",
+            "can you remember where my aunt lives",
+            "my mum never forgets my birthday",
+            "warum hast du meinen Hund vergessen",
+        ] {
+            assert!(!matches!(english(told, Forget), Meant::Forget(_)), "{told}");
         }
         for wish in
             ["what I said about the safe, lose it", "how old I am is not for you", "do not hold on to my weight"]

@@ -174,21 +174,22 @@ impl Shared {
         Ok(remembered.changes.replaced.len() > replaced)
     }
 
-    // Keeps each clause. 'The neighbours have moved out, and a family called Roth has the flat': where no clause corrects a fact by
-    // itself, the sentence may, and its last clause says what is so now.
+    // Keeps each clause. 'The neighbours have moved out, and a family called Roth has the flat': the sentence as a whole corrects a fact,
+    // and its last clause says what is so now. Where it corrects none, a clause may.
     async fn keep_clauses(
         &self,
         heard: &Heard<'_>,
         told: &MeantSentence,
         remembered: &mut Remembered,
     ) -> Result<(), Error> {
-        let mut corrects = false;
         let statements = told.clauses.iter().filter_map(|clause| Some((clause, statement(&clause.meant)?)));
-        for (clause, statement) in statements.clone() {
-            corrects |= self.keep_lasting(heard, clause, statement, remembered).await?;
-        }
-        if let Some((_, last)) = statements.last().filter(|_| !corrects) {
-            self.keep_lasting(heard, told, last, remembered).await?;
+        let Some((_, last)) = statements.clone().last() else { return Ok(()) };
+        let corrects = self.keep_lasting(heard, told, last, remembered).await?;
+        for (clause, statement) in statements {
+            match corrects {
+                true => remembered.keep(statement, FoundBy::Words, &heard.place)?,
+                false => drop(self.keep_lasting(heard, clause, statement, remembered).await?),
+            }
         }
         Ok(())
     }
