@@ -67,7 +67,7 @@ mod tests {
         if !compiler() {
             return;
         }
-        let all = kernels::cuda::PROGRAMS.into_iter().flat_map(|program| {
+        let all = kernels::cuda::PROGRAMS.iter().flat_map(|program| {
             let targets = TARGETS.into_iter().filter(move |target| program.is_for(*target));
             targets.map(move |target| (program, program.architecture(target)))
         });

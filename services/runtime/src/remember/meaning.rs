@@ -183,7 +183,7 @@ impl Shared {
         remembered: &mut Remembered,
     ) -> Result<(), Error> {
         let statements = told.clauses.iter().filter_map(|clause| Some((clause, statement(&clause.meant)?)));
-        let Some((_, last)) = statements.clone().last() else { return Ok(()) };
+        let Some((_, last)) = statements.clone().next_back() else { return Ok(()) };
         let corrects = self.keep_lasting(heard, told, last, remembered).await?;
         for (clause, statement) in statements {
             match corrects {
