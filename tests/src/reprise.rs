@@ -22,7 +22,13 @@ pub fn command(folder: &Path) -> Command {
 /// has built them so. With those of one package, or without those of tests, many would be built a second time.
 pub fn build(target: &[&str]) -> Option<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
-    let output = Command::new(cargo)
+    let mut build = Command::new(cargo);
+    // What cargo tells a test of its package makes build scripts run again, and all above them is built again.
+    let of_package = |name: &String| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for name in std::env::vars().map(|(name, _)| name).filter(of_package) {
+        build.env_remove(name);
+    }
+    let output = build
         .args(["build", "--workspace", "--message-format", "json-render-diagnostics"])
         .args(target)
         // Any test brings the features.
