@@ -76,7 +76,7 @@ impl Store {
         .await
     }
 
-    /// Lists the user's last used sessions, each with its number of items that clients know, counted up to
+    /// Lists the last used sessions that a user's logs began, each with its number of items that clients know, counted up to
     /// `most_items`.
     pub async fn recent_logs(&self, user: &str, most_items: u32, limit: u32) -> Result<Vec<(String, u64)>, Error> {
         let query = sqlx::query_as(
