@@ -38,6 +38,11 @@ pub fn measured(turn: &Measurement) {
     }
 }
 
+pub fn change_not_stored(error: &store::Error) {
+    tracing::error!(%error, "a change of the session could not be stored");
+    store_failed();
+}
+
 pub fn store_failed() {
     counter!("reprise_store_failures_total").increment(1);
 }

@@ -268,12 +268,10 @@ impl SessionTask {
                 self.life.deleted = true;
             }
             Err(error) => {
-                // The store works where a user has no room left: no operator is called.
-                if error.is_of_quota() {
-                    tracing::info!(%error, "a change of the session was refused");
-                } else {
-                    tracing::error!(%error, "a change of the session could not be stored");
-                    metrics::store_failed();
+                // Where a user has no room left, the store works.
+                match error.is_of_quota() {
+                    true => tracing::info!(%error, "a change of the session was refused"),
+                    false => metrics::change_not_stored(&error),
                 }
                 self.feed(MachineInput::StoreFailed { op, message: error.to_client() });
             }

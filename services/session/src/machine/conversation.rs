@@ -168,9 +168,11 @@ impl Conversation {
         }
     }
 
+    /// Marks an item as told to its end, unless it still goes on.
     pub fn mark_told_whole(&mut self, id: &str) {
         if let Some(index) = self.index_of(id) {
-            self.entries[index].told_in_part = false;
+            let entry = &mut self.entries[index];
+            entry.told_in_part &= entry.item.status == ItemStatus::InProgress;
         }
     }
 

@@ -39,7 +39,7 @@ impl Machine {
             events.push(Event::ItemAdded { item: Item::clone(item), previous_item_id, is_new: false });
         }
         events.extend(self.replies.open.iter().flat_map(|reply| reply.so_far(&self.ledger)));
-        // It is whole now for the one who asked.
+        // The client that asked has all of it now.
         if let Replay::After(id) = replay {
             self.ledger.conversation.mark_told_whole(id);
         }
