@@ -60,7 +60,7 @@ async fn stored_ids(service: &Service, session: &str) -> Vec<String> {
     stored(service, session).await.into_iter().map(|(id, _)| id).collect()
 }
 
-/// A user who has no room left is refused, and no operator is called: the store works.
+/// Fills a user's room: the service refuses more, and counts no failure of its store.
 #[tokio::test]
 async fn a_user_without_room_is_no_failure_of_the_store() {
     let limits = ["--set", "limits.user_bytes=4KiB", "--set", "limits.user_bytes_per_minute=4KiB"];
