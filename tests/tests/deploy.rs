@@ -191,7 +191,8 @@ impl Nginx {
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let temporary: String = temporary.iter().map(|kind| format!("{kind}_temp_path {here}/{kind};\n")).collect();
         let file = folder.join("nginx.conf");
-        let head = format!("daemon off; pid {here}/pid; events {{}}\n");
+        // One process: no worker outlives it.
+        let head = format!("daemon off; master_process off; pid {here}/pid; events {{}}\n");
         let site = format!("http {{ access_log off;\n{temporary}{site}\n}}\n");
         std::fs::write(&file, head + &site).unwrap();
         file
