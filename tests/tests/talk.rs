@@ -178,7 +178,11 @@ async fn a_barge_in_stops_a_long_reply_and_the_history_says_what_was_heard() {
     let mut client = service.connect(&format!("?session={id}&after={replaced}")).await;
     client.session_id().await;
     client.ask_for("And now?", 4).await;
-    assert_eq!(client.until("conversation.item.added").await["item"]["role"], "user", "only what comes after is told");
+    assert_eq!(
+        client.until("conversation.item.added").await["item"]["role"],
+        "user",
+        "the service tells no item again"
+    );
     client.until("response.done").await;
     service.stop().await;
 }

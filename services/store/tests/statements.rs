@@ -104,61 +104,53 @@ fn no_statement_gets_past() {
     }
 }
 
-/// Looks at the plans of what is read before a reply: none of them reads every fact, of this user or of others.
-#[tokio::test]
-async fn no_question_looks_at_all_facts() {
+/// Returns the statements of a source file that have `words`, each with the steps of its plan.
+async fn plans(file: &str, words: &str) -> Vec<(String, Vec<String>)> {
     let fixture = Fixture::new().await;
     let mut connection =
         sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.store.path()).connect().await.unwrap();
-    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/found_facts.rs")).unwrap();
-    let mut plans = 0;
-    for statement in statements(&source).unwrap().into_iter().filter(|statement| statement.contains("facts")) {
+    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file)).unwrap();
+    let mut plans = Vec::new();
+    for statement in statements(&source).unwrap().into_iter().filter(|statement| statement.contains(words)) {
         let query = sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
         let steps: Vec<(i64, i64, i64, String)> = query.fetch_all(&mut connection).await.unwrap();
-        plans += 1;
-        for (.., step) in &steps {
+        plans.push((statement.to_string(), steps.into_iter().map(|(.., step)| step).collect()));
+    }
+    plans
+}
+
+/// Looks at the plans of what is read before a reply: none of them reads every fact, of this user or of others.
+#[tokio::test]
+async fn no_question_looks_at_all_facts() {
+    let plans = plans("found_facts.rs", "facts").await;
+    for (statement, steps) in &plans {
+        for step in steps {
             let is_narrow = step.contains("facts_to_index") || !step.starts_with("SCAN f");
             assert!(is_narrow, "{step}: {statement}");
         }
-        let sorts = steps.iter().any(|(.., step)| step.contains("TEMP B-TREE FOR ORDER BY"));
+        let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE FOR ORDER BY"));
         let is_small = statement.contains("json_each") || statement.contains("?2 IS NULL");
         assert!(is_small || !sorts, "{statement}: {steps:?}");
     }
-    assert!(plans >= 7, "{plans}");
+    assert!(plans.len() >= 7, "{}", plans.len());
 }
 
 #[tokio::test]
 async fn a_few_messages_are_read_without_the_whole_conversation() {
-    let fixture = Fixture::new().await;
-    let mut connection =
-        sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.store.path()).connect().await.unwrap();
-    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/facts.rs")).unwrap();
-    let mut plans = 0;
-    for statement in statements(&source).unwrap().into_iter().filter(|statement| statement.contains("v.role = 'user'"))
-    {
-        let query = sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
-        let steps: Vec<(i64, i64, i64, String)> = query.fetch_all(&mut connection).await.unwrap();
-        plans += 1;
-        assert!(!steps.iter().any(|(.., step)| step.contains("TEMP B-TREE")), "{statement}: {steps:?}");
+    let plans = plans("facts.rs", "v.role = 'user'").await;
+    for (statement, steps) in &plans {
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{statement}: {steps:?}");
     }
-    assert_eq!(plans, 3);
+    assert_eq!(plans.len(), 3);
 }
 
 /// Looks at the plans of what a barge-in and feedback change: neither looks through all turns of its conversation.
 #[tokio::test]
 async fn one_turn_is_found_without_the_others() {
-    let fixture = Fixture::new().await;
-    let mut connection =
-        sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.store.path()).connect().await.unwrap();
-    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/measurements.rs")).unwrap();
-    let mut plans = 0;
-    for statement in statements(&source).unwrap().into_iter().filter(|text| text.starts_with("UPDATE measurements")) {
-        let query = sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
-        let steps: Vec<(i64, i64, i64, String)> = query.fetch_all(&mut connection).await.unwrap();
-        plans += 1;
-        let finds =
-            |(.., step): &(i64, i64, i64, String)| step.contains("measurements_of_response (session=? AND response=?)");
+    let plans = plans("measurements.rs", "UPDATE measurements").await;
+    for (statement, steps) in &plans {
+        let finds = |step: &String| step.contains("measurements_of_response (session=? AND response=?)");
         assert!(steps.iter().any(finds), "{statement}: {steps:?}");
     }
-    assert_eq!(plans, 2);
+    assert_eq!(plans.len(), 2);
 }

@@ -32,7 +32,7 @@ fn a_reply_that_ended_meanwhile_is_told_whole() {
     s.client(1, user_as("b", "Thanks"));
     let told = format!("known I1 assistant \"{STORY} I am glad.\" after a");
     assert_eq!(come_back(&mut s, &item_id), ["opened", &told, "known b user \"Thanks\" after I1"]);
-    // It is told once.
+    // The service tells the client that reply once.
     s.detach(2);
     assert_eq!(come_back(&mut s, &item_id), ["opened", "known b user \"Thanks\" after I1"]);
     // The client has all of what it names then.
